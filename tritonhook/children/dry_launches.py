@@ -1,41 +1,56 @@
-"""Launches of a dry run, executed on the CPU: after each one, the tensors hold what the kernel's PTX computes."""
+"""Launches of a dry run, executed on the CPU: after each one, the tensors hold what the kernel's PTX computes.
+
+`launches` keeps what became of them, for a run of tests.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import math
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any
 
 import numpy as np
 
 from tritonhook._util.text import say
 from tritonhook.capture.dry_run.autotuner import tuners
-from tritonhook.capture.dry_run.gpu import notes
+from tritonhook.capture.dry_run.gpu import Emulation, notes
 from tritonhook.capture.launches.live_tensors import memory_of
 from tritonhook.capture.launches.recorder import Describe, of_triton
 from tritonhook.capture.patching import Patch
-from tritonhook.emulate.errors import Fault, Hang, Late
+from tritonhook.emulate.errors import Fault, Hang, Late, NotExecuted, Unfinished
 from tritonhook.emulate.launch import names_of
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
 from tritonhook.emulate.run import Run, run_ptx
 from tritonhook.emulate.sanitizer.findings import kind_of, source_lines
-from tritonhook.errors import EmulationError, KernelFault, TritonHookError, listed
+from tritonhook.emulate.sanitizer.run import sanitize
+from tritonhook.errors import EmulationError, KernelFault, NotUnderstood, TritonHookError, listed
 from tritonhook.ptx.module import Ptx
 
 _LAUNCH_FAILURE = 719  # cudaErrorLaunchFailure
 _LAUNCHERS = "tritonhook", "triton"
+NOT_UNDERSTOOD, TOO_LONG, UNFINISHED = "NOT UNDERSTOOD", "over the time limit", "not finished"
+
+# What became of the launches of this process since `begin`. executed: how many. seconds: of all. left: launches without
+# results, each with its kind and reason. findings: of the sanitizer. dry: why launches are no longer executed, or "".
+launches = SimpleNamespace(executed=0, seconds=0.0, left=[], findings=[], dry="")
 
 
-def begin_triton() -> ExitStack:
+def begin_test() -> None:
+    """Forget the earlier launches."""
+    vars(launches).update(executed=0, seconds=0.0, left=[], findings=[], dry="")
+
+
+def begin_triton(emulation: Emulation) -> ExitStack:
     """Execute each launch of a Triton kernel, until the stack is closed."""
     from triton.compiler import CompiledKernel
 
-    emulator = Emulator()
+    emulator = Emulator(emulation)
 
     def executing(original: property) -> property:
         def run(kernel: Any) -> Any:
@@ -57,18 +72,19 @@ def begin_triton() -> ExitStack:
     return stack
 
 
-def begin_cute() -> ExitStack:
+def begin_cute(emulation: Emulation) -> ExitStack:
     """Execute each launch of the CuTe DSL, until the stack is closed. Its dry run has begun."""
-    from tritonhook.capture.cute import launches, runtime
+    from tritonhook.capture.cute import launches as cute_launches
+    from tritonhook.capture.cute import runtime
     from tritonhook.capture.cute.modules import known_ptx
     from tritonhook.capture.launches.live_tensors import LIVE_TENSORS
 
-    emulator = Emulator()
+    emulator = Emulator(emulation)
 
     def launched(*given: int) -> int:
         """Return 0, or the error that the DSL raises."""
         try:
-            (recording,) = launches.recordings
+            (recording,) = cute_launches.recordings
             one = recording.called(*given)
             key, described = one.kernel.hash, partial(one.described, LIVE_TENSORS)
             emulator.execute(one.kernel.name, key, lambda: known_ptx[key].text, described)
@@ -86,24 +102,33 @@ def begin_cute() -> ExitStack:
 class Emulator:
     """Executes launches. Kernels are read once, and kept by their hash."""
 
-    def __init__(self) -> None:
+    def __init__(self, emulation: Emulation) -> None:
+        self._emulation = emulation
         self._kernels: dict[str, Kernel] = {}
 
     def execute(self, name: str, key: str, text: Callable[[], str], described: Describe) -> None:
         """Execute one launch, and write what it stores to its tensors. Raises EmulationError, as the program cannot go
-        on with wrong numbers."""
+        on with wrong numbers: NotExecuted if the reason lies in the emulator."""
+        if launches.dry:
+            return
+        began, limit_s = time.monotonic(), self._emulation.limit_s
         try:
-            if key not in self._kernels:
-                self._kernels[key] = read_kernel(Ptx(text()), name)
             launch, storages = described()
+            size = sum(size for *_, size in storages)
+            if size > self._emulation.most_bytes:
+                launches.dry = f"{name}: {size:,} bytes of tensors"
+                return
             contents = [_bytes_of(*storage) for storage in storages]
             if tuners.trial is not None:
                 tuners.trial.launched(names_of(launch), contents)
-            run = Run(launch, range(math.prod(launch.grid)))
-            after = run_ptx(self._kernels[key], run, [one.tobytes() for one in contents]).contents
+            run = Run(launch, range(math.prod(launch.grid)), limit_s=limit_s, began=began - launches.seconds)
+            after = self._executed(name, key, text, run, [one.tobytes() for one in contents])
+        except (NotUnderstood, Late, Unfinished) as error:
+            is_late = launches.seconds + time.monotonic() - began >= limit_s
+            kind = NOT_UNDERSTOOD if isinstance(error, NotUnderstood) else TOO_LONG if is_late else UNFINISHED
+            launches.left.append((kind, f"{name} cannot be emulated: {error}"))
+            raise NotExecuted(*launches.left[-1]) from None
         except (Fault, Hang) as error:
-            if isinstance(error, Late):
-                raise EmulationError(f"{name} cannot be emulated: {error}") from None
             found = KernelFault(f"{name}: {_in_words(error, Ptx(text()))}")
             notes.add(str(found))
             raise found from None
@@ -111,8 +136,26 @@ class Emulator:
             if isinstance(error, TritonHookError):
                 raise EmulationError(f"{name} cannot be emulated: {error}") from None
             raise EmulationError(f"{name} cannot be emulated: {type(error).__name__}: {error}") from error
+        finally:
+            launches.seconds += time.monotonic() - began
+        launches.executed += 1
         for one, data in zip(contents, after, strict=True):
             one[:] = np.frombuffer(data, np.uint8)
+
+    def _executed(
+        self, name: str, key: str, text: Callable[[], str], run: Run, contents: Sequence[bytes]
+    ) -> Sequence[bytes]:
+        """Return what the buffers hold after a launch."""
+        if self._emulation.sanitize:
+            done = sanitize(Ptx(text()), run, contents, name)
+            launches.findings += (f"{name}: {finding}" for finding in done.findings)
+            if done.ran is None:
+                assert done.error is not None
+                raise done.error
+            return done.ran.contents
+        if key not in self._kernels:
+            self._kernels[key] = read_kernel(Ptx(text()), name)
+        return run_ptx(self._kernels[key], run, contents).contents
 
 
 def _in_words(error: Fault | Hang, ptx: Ptx) -> str:

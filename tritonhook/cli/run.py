@@ -27,8 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.text import say
-from tritonhook._util.variables import EMULATE
-from tritonhook.capture.dry_run.gpu import ALL, FIRST, NONE, PINNED, PTXAS_SECONDS, REAL, DryRun
+from tritonhook.capture.dry_run.gpu import ALL, FIRST, NONE, PINNED, PTXAS_SECONDS, REAL, DryRun, Emulation
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.model import Capture
 from tritonhook.capture.policy.model import Pin, changing, read_entries, read_pins, write_policy
@@ -189,7 +188,7 @@ def _run_once(options: Options) -> Ended:
     started = time.time_ns()
     home = WrapperHome.for_run(settings.out)
     environment = path_environment(capture_environment(settings, os.environ, command), home)
-    environment |= {EMULATE: "1"} if options.emulate else {}
+    environment |= Emulation().to_environment() if options.emulate else {}
     with reading_ahead(settings.out) if dry_run else nullcontext():
         ended = run_to_end(command, environment, options.results.is_printed)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tritonhook.errors import TritonHookError
+from tritonhook.errors import EmulationError, TritonHookError
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +66,12 @@ class Late(Hang):
 
 class Unfinished(TritonHookError):
     """A launch that was not executed to its end, for a reason that lies in the emulator: memory or time."""
+
+
+class NotExecuted(EmulationError):
+    """A launch of a program without results, as it was not understood or not executed to its end. kind: which of both,
+    in words."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        self.kind = kind
+        super().__init__(text)

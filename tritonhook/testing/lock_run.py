@@ -27,7 +27,7 @@ from tritonhook.snapshot.changes import compare, renumbered
 from tritonhook.snapshot.facts import Budgets, Identity, KernelFacts
 from tritonhook.snapshot.lockfile import WholeLock, is_lock, kept_ptx, read_whole_lock, write_lock
 from tritonhook.snapshot.rules import COMPILE_TIME, failures, fewer_configurations, nothing_compared, rules
-from tritonhook.testing.dry_tests import DryCaptures, dry_run_of
+from tritonhook.testing.dry_tests import DryCaptures, Target
 from tritonhook.testing.recording import RecordedRun, is_recorded
 from tritonhook.verify.model import verify_captures
 
@@ -96,7 +96,9 @@ class LockRun(RecordedRun):
         self.said, self.failed = "", False
         self._started = time.time_ns()
         kept = option("kernel_captures")
-        super().__init__(here / kept if kept else None, dry_run_of(config))
+        target = Target.of(config)
+        runs = (target.dry, target.emulation) if target else (None, None)
+        super().__init__(here / kept if kept else None, *runs)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
