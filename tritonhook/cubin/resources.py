@@ -197,8 +197,8 @@ def occupancy(
     arch: str, registers: int | None, threads: int | None, shared: int | None, dynamic: int = 0
 ) -> Occupancy | None:
     """Compute the occupancy; None if the architecture or a figure is unknown. arch: such as "sm_90a". registers: per
-    thread. threads, shared: per block; shared memory in bytes, with what the launch adds. dynamic: bytes that the launch
-    adds: an image without shared memory of its own does not count the system's, which a block takes all the same."""
+    thread. threads, shared: per block; shared memory in bytes, with what the launch adds. dynamic: bytes that the
+    launch adds. An image without shared memory does not count the system's, which a block takes all the same."""
     number = _NUMBER.fullmatch(arch)
     limits = _LIMITS.get(int(number[1])) if number else None
     if number is None or limits is None or not registers or not threads or shared is None:
