@@ -46,7 +46,7 @@ class AfterImport:
 
     def end(self) -> None:
         """Wait no longer."""
-        if self in sys.meta_path:
+        if sys.meta_path is not None and self in sys.meta_path:  # None: the interpreter ends
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
