@@ -72,8 +72,11 @@ def published() -> str:
     """What is known of published programs."""
     found = result("emulate")["summary"]
     wrong = ", ".join(found["published_wrong_in_newest"])
-    counts = f"Of {found['published']} programs of FuzzX, {found['published_judged']} are understood in both forms."
-    return f"{counts} The newest ptxas is wrong with: {wrong}.\n\n"
+    counts = f"Of {found['published']} programs of FuzzX, {found['published_judged']} are understood in both forms"
+    return (
+        f"{counts}. Only the three newest ptxas were tried: that is no count of what is found.\n"
+        f"The newest is wrong with: {wrong}.\n\n"
+    )
 
 
 def opcodes(form: str) -> str:

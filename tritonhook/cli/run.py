@@ -26,11 +26,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonhook._util.locks import changing
 from tritonhook._util.text import say
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, NONE, PINNED, PTXAS_SECONDS, REAL, DryRun, Emulation
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.model import Capture
-from tritonhook.capture.policy.model import Pin, changing, read_entries, read_pins, write_policy
+from tritonhook.capture.policy.model import Pin, read_entries, read_pins, write_policy
 from tritonhook.capture.policy.winners import winners
 from tritonhook.capture.project import Project, read_project
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment

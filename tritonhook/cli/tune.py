@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
+from tritonhook._util.locks import changing
 from tritonhook._util.text import say, visible
 from tritonhook._util.versions import version_key
 from tritonhook.capture.policy.levers import AND, CONTROLS_VERSION, Lever, controls_levers, lever, levers
@@ -35,7 +36,6 @@ from tritonhook.capture.policy.model import (
     USUAL_NAME,
     Entry,
     Pin,
-    changing,
     read_entries,
     read_pins,
     unnumbered,

@@ -292,7 +292,9 @@ def _assemblers(old: KernelFacts, new: KernelFacts, what: str) -> str:
 def blocks_of(facts: KernelFacts) -> int | None:
     """How many blocks an SM holds at a time; None where that is not known."""
     figures = facts.figures
-    resident = occupancy(facts.identity.arch, figures.get("registers"), facts.threads, figures.get("shared"))
+    resident = occupancy(
+        facts.identity.arch, figures.get("registers"), facts.threads, figures.get("shared"), facts.dynamic_shared
+    )
     return None if resident is None else resident.blocks
 
 

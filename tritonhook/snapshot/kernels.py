@@ -121,7 +121,7 @@ class CapturedKernel(Brief):
     @property
     def occupancy(self) -> Occupancy | None:
         """Blocks and warps that fit on an SM at a time; None if not known."""
-        return occupancy(self.arch, self.registers, self.facts.threads, self.shared)
+        return occupancy(self.arch, self.registers, self.facts.threads, self.shared, self.facts.dynamic_shared)
 
     @property
     def classes(self) -> dict[str, int]:

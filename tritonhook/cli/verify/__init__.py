@@ -42,6 +42,7 @@ from tritonhook.ptx.miscompiles import KnownModule, findings
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.command_line import level_of
 from tritonhook.ptxas.pool import usable_processors
+from tritonhook.ptxas.threads import tool_threads
 from tritonhook.ptxas.tool import available_ptxas, find_ptxas
 from tritonhook.verify.cpu import LIMIT_S as CPU_LIMIT_S
 from tritonhook.verify.cpu import CpuExecutor, with_ptx
@@ -98,8 +99,8 @@ def _verified(options: Options, folder: Path, executor: Runner) -> Iterator[Veri
     waiting: deque[tuple[VerifySubject | Skipped, Future[Built] | None]] = deque()
     subjects = enumerate(subjects_of(options, folder))
     with (
-        ThreadPoolExecutor(usable_processors()) as pool,
-        ThreadPoolExecutor(_AHEAD) as ahead,
+        tool_threads(usable_processors()) as pool,
+        tool_threads(_AHEAD) as ahead,
         working("verifying kernels") as advance,
     ):
         more = True

@@ -208,7 +208,8 @@ class ResourceFields(Fields):
         """How many blocks and warps an SM holds at a time; None if unknown."""
         if self.shared is None or self.dynamic_shared is None:
             return None
-        return occupancy(self.arch or "", self.registers, self.threads or None, self.shared + self.dynamic_shared)
+        shared = self.shared + self.dynamic_shared
+        return occupancy(self.arch or "", self.registers, self.threads or None, shared, self.dynamic_shared)
 
     @property
     def rows(self) -> Iterator[tuple[str, str]]:

@@ -94,7 +94,7 @@ class SectionRow(Fields):
         return (self.role, *sizes, ratio(self.a_bytes, self.b_bytes))
 
 
-_WARPS, _DECIDING = "warps_per_SM", ("registers", "threads", "shared")
+_WARPS, _DECIDING = "warps_per_SM", ("registers", "threads", "shared", "dynamic_shared")
 
 
 class Resource(Fields):
@@ -139,8 +139,8 @@ def _warps(diff: CubinDiff) -> Iterator[Resource]:
     known = {resource.field: (resource.a, resource.b) for resource in diff.resources}
     held = []
     for side, arch in enumerate((diff.a.arch, diff.b.arch)):
-        registers, threads, shared = (_whole(known.get(name, (None, None))[side]) for name in _DECIDING)
-        held.append(occupancy(f"sm_{arch}", registers, threads, shared))
+        registers, threads, shared, added = (_whole(known.get(name, (None, None))[side]) for name in _DECIDING)
+        held.append(occupancy(f"sm_{arch}", registers, threads, shared, added or 0))
     if held[0] is not None and held[1] is not None:
         yield Resource(_WARPS, held[0].warps, held[1].warps)
 

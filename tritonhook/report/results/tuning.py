@@ -91,7 +91,7 @@ def _figures(
     candidate: Candidate, kernel: Kernel
 ) -> tuple[str, int | None, int | None, int | None, int | None, int, int | None]:
     r, launch = candidate.resources, kernel.launches[0]
-    resident = occupancy(kernel.arch, r.registers, launch.threads, r.shared + launch.shared)
+    resident = occupancy(kernel.arch, r.registers, launch.threads, r.shared + launch.shared, launch.shared)
     warps = None if resident is None else resident.warps
     return candidate.code_hash, r.registers, r.stack, r.spill_stores, r.spill_loads, r.shared, warps
 
