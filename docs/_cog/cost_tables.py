@@ -33,16 +33,6 @@ def overhead() -> str:
     return markdown(("added to", "tritonhook", f"tritonparse {document['environment']['tritonparse']}"), rows)
 
 
-def in_short() -> str:
-    """What a compile and a launch cost, for the README."""
-    told = result("overhead")["summary"]
-    compiled, recorded = told["compile_miss_added_ratio"], told["launch_recorded_added_us"]
-    return (
-        f"- [What it costs](docs/reference/costs.md): {compiled:.1%} of a compile; of a launch nothing measurable with "
-        f"a stand-in driver,\n  {recorded:.0f} us where launches are recorded.\n"
-    )
-
-
 POLICY = (
     ("a compile (GEMM, sm_90) with the rename, in all", "miss_renamed_ms", "ms"),
     ("the policy, beside that", "miss_policy_beside_rename_ms", "ms"),
