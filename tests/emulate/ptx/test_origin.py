@@ -35,7 +35,7 @@ def fault_of(body: str, *sizes: int) -> Fault:
         ("setp.eq.u32 %p1, %r20, 0; selp.b64 %rd1, %rd20, %rd22, %p1; add.s64 %rd9, %rd1, 16800;", "argument x0", NONE),
         # a loop over a pointer that moves
         ("mov.u64 %rd9, %rd20; L: ld.global.b32 %r1, [%rd9]; add.s64 %rd9, %rd9, 64; bra L;", "argument x0", NONE),
-        ("L: ld.global.b32 %r1, [%rd20]; add.s64 %rd20, %rd20, 64; bra L;", "argument x0", NONE),
+        ("L: ld.global.b32 %r1, [%rd20]; add.s64 %rd20, %rd20, 300; bra L;", "argument x0", NONE),
         # a pointer out of a table in memory
         ("st.global.b64 [%rd21], %rd20; ld.global.b64 %rd1, [%rd21]; add.s64 %rd9, %rd1, 16800;", "argument x0", NONE),
         (f"{ROW} mul.lo.s32 %r3, %r1, %r2; cvt.s64.s32 %rd1, %r3; add.s64 %rd9, %rd21, %rd1;", "argument x1", WRAPPED),
@@ -52,6 +52,8 @@ def fault_of(body: str, *sizes: int) -> Fault:
          "131,079 * 131,079 became"),
         # what did not wrap: a product that is an unsigned number, a negative offset, bits of a hash
         (f"{ROW} mul.lo.s32 %r3, %r1, %r2; cvt.u64.u32 %rd1, %r3; add.s64 %rd9, %rd21, %rd1;", "argument x1", NONE),
+        ("mov.u32 %r1, 3000000000; add.u32 %r2, %r1, 4; cvt.u64.u32 %rd1, %r2; add.s64 %rd9, %rd21, %rd1;",
+         "argument x1", NONE),
         ("mov.u32 %r1, -5; mul.lo.s32 %r3, %r1, 4; cvt.s64.s32 %rd1, %r3; add.s64 %rd9, %rd21, %rd1;",
          "argument x1", NONE),
         (f"{ROW} mul.lo.s32 %r3, %r1, -1640531527; shr.u32 %r4, %r3, 9; cvt.s64.s32 %rd1, %r4; shl.b64 %rd1, %rd1, 9;"
