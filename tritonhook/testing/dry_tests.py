@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from tritonhook.capture.dry_run.gpu import DryRun
+from tritonhook.capture.dry_run.gpu import ALL, DryRun
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.errors import TritonHookError, UsageError
@@ -22,7 +22,7 @@ def dry_run_of(config: pytest.Config) -> DryRun | None:
     """Make the dry run for the architecture of --kernel-arch; None without that option. Raises TritonHookError."""
     if not (arch := config.getoption("kernel_arch")):
         return None
-    dry = DryRun.of(arch)
+    dry = DryRun.of(arch, autotune=ALL)
     check_assembled(dry)
     return dry
 
