@@ -16,7 +16,7 @@ from stored_kernels import MODULE, made
 
 from tritonhook.capture.launches.schema import from_json
 from tritonhook.capture.model import Stage
-from tritonhook.capture.store import CaptureWriter
+from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.cli import main
 
 PTX = """.version 8.0
@@ -196,3 +196,11 @@ def test_each_kernel_of_a_folder_is_counted_if_it_was_tried(folder, capsys, tmp_
 def test_options_are_checked(kernel, capsys) -> None:
     assert "--ctas and --limit must be positive" in failing(capsys, *kernel, "--ctas", "0")
     assert "no recorded launch" in failing(capsys, "emulate", "kernel.ptx")
+
+
+def test_a_launch_is_taken_from_a_captured_kernel_by_its_id(folder, capsys) -> None:
+    captures = CaptureFolder.open(folder)
+    record = next(record for record in captures.records if captures.launches(record))
+    assert main(["emulate", "kernel.ptx", "--args", f"{folder}/{captures.ids[record]}", "--json"]) == 0
+    capsys.readouterr()
+    assert "no such" in failing(capsys, "emulate", "kernel.ptx", "--args", f"{folder}/0000")

@@ -123,3 +123,25 @@ def test_kernels_may_be_verified_too(project: Project, lock: tuple[str, ...]) ->
     (project.folder / "conftest.py").write_text(WRONG)
     done = run(project, *chosen)
     assert done.code == 1 and "kernels verified FAILED" in done.said
+
+
+AUTOTUNED = """
+import triton, triton.language as tl
+from fake_tensors import Storage, Tensor
+
+@triton.autotune([triton.Config({"BLOCK": block}) for block in (128, 256)], key=["n"])
+@triton.jit
+def copy(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+def test_copy():
+    x = Tensor(Storage(1 << 20, 4000))
+    copy[(8,)](x, x, 1000)
+"""
+
+
+def test_all_configurations_of_an_autotuned_kernel_are_compiled(project: Project) -> None:
+    project.write("test_it.py", AUTOTUNED)
+    done = project.run("test_it.py", "--kernel-arch", "sm_90a", "--kernel-captures", "kept")
+    assert done.code == 0 and "2 kernels compiled, not launched" in done.said

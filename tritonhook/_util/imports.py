@@ -63,7 +63,7 @@ class AfterImport:
 
             def exec_module(module: Any) -> None:
                 execute(module)
-                if self in sys.meta_path:
+                if self in (sys.meta_path or ()):  # None when Python ends
                     self.end()
                     self.callback()
 

@@ -229,8 +229,8 @@ def _compared(
     result = diff_cubins(a.cubin, b.cubin, reading_toolchain(), a.name, b.name)
     result = result.with_launches(*(given.dynamic_shared for given in inputs))
     notes += _notes_on_draws(result.identical_code, a.cubin)
-    ptxas, ptx = (a.ptxas, b.ptxas), (a.ptx, b.ptx)
-    return result, lambda full: Diff.of(result, ptxas, ptx, own, notes, full)
+    ptxas, ptx, captures = (a.ptxas, b.ptxas), (a.ptx, b.ptx), [given.capture for given in inputs]
+    return result, lambda full: Diff.of(result, ptxas, ptx, own, notes, full, captures)
 
 
 def _code_diff(options: Options, inputs: Sequence[Input], result: CubinDiff) -> str:
@@ -239,7 +239,8 @@ def _code_diff(options: Options, inputs: Sequence[Input], result: CubinDiff) -> 
     from tritonhook.report.results.diff import CodePair
 
     if options.code:
-        pair = CodePair.of(result)
+        ptx = [None if given.ptx is None else given.ptx.text for given in inputs]
+        pair = CodePair.of(result, ptx, [given.capture for given in inputs])
         return render_code_diff(pair.a, pair.b, sys.stdout)
     stage = Stage.PTX if options.ptx else Stage.TTGIR if options.ttgir else Stage.TTIR
     texts = []

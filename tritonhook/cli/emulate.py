@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from tritonhook.capture.selection import Selected, Skipped, launch_of, selected
 from tritonhook.capture.store import read_launch
-from tritonhook.cli._inputs import captures_at, load_input, place
+from tritonhook.cli._inputs import captures_at, launch_record, load_input, place
 from tritonhook.cli._parser import Group, option, part
 from tritonhook.cli._streams import Results, check_new, give, working, write_new
 from tritonhook.errors import DeviceError, NotUnderstood, TritonHookError, UsageError
@@ -53,7 +53,7 @@ _FAILURES = (TritonHookError, OSError, MemoryError, RecursionError)
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
     target: str = place(metavar="KERNEL", help="PTX file, capture folder, captured kernel or its id")
-    args: str | None = option(metavar="RECORD", help="launch as recorded in this JSON file or capture")
+    args: str | None = launch_record()
     launch: str | None = option(metavar="KEY", help="which recorded launch (default: a kernel's most frequent one)")
     entry: str | None = option(metavar="NAME", help="only the kernel of this name")
     input: str = option(

@@ -58,6 +58,13 @@ _NOT_REACHED = (
     "`-I`, or with PYTHONPATH cleared, are reached after `tritonhook run --install-startup`"
 )
 
+_NO_GPU = "this machine has no GPU: `tritonhook run --arch sm_90a script.py` compiles the kernels and launches none"
+
+
+def _gpu_files() -> list[Path]:
+    """List the device files of NVIDIA GPUs, also those of WSL."""
+    return [*Path("/dev").glob("nvidia[0-9]*"), *Path("/dev").glob("dxg")]
+
 
 def _startup_option(what: str) -> Any:
     """Declare a field for an option that may name a Python; without one it means this Python."""
@@ -209,6 +216,8 @@ def _run_once(options: Options) -> Ended:
             notes.append(f"emulated: each launch was executed on the CPU{until}")
         if options.pin is not None:
             notes.append(keep_pins(Path(options.pin), folder))
+        if ended.code and dry_run is None and not _gpu_files():
+            notes.append(_NO_GPU)
         if not (ended.code or folder.records or folder.crashes or notes):
             notes.append(_NOT_REACHED)
         captures = Captures.of(folder).with_notes(notes)

@@ -104,7 +104,7 @@ def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> Ran:
     Unfinished."""
     launch = run.launch
     own_shared = kernel.shared - reserved_in_image(kernel.arch)
-    _check(kernel.sass.kernel, launch, f"sm_{kernel.arch}", own_shared, kernel.stack)
+    _check(kernel.sass.kernel, launch, f"sm_{kernel.arch}", own_shared, kernel.stack, kernel.registers)
     memory = Memory(kernel.shared + launch.shared, kernel.stack)
     kernel = kernel.linked(memory)
     placed = place(launch, contents, memory)
@@ -127,9 +127,9 @@ def execute(loaded: Loaded, run: Run, watcher: Watcher | None = None) -> Ran:
     return Ran(contents, waves.steps, waves.unknown)
 
 
-def _check(entry: str, launch: Launch, arch: str, shared: int, local: int) -> None:
-    """Raises UsageError where no GPU can execute a launch. shared, local: static, in bytes."""
-    why = why_not(launch, arch, shared)
+def _check(entry: str, launch: Launch, arch: str, shared: int, local: int, registers: int = 0) -> None:
+    """Raises UsageError where no GPU can execute a launch. shared, local: static, in bytes. registers: of a thread."""
+    why = why_not(launch, arch, shared, registers)
     if local > LOCAL_BYTES:
         why = f"{local:,} bytes of local memory in a thread: a GPU allows {LOCAL_BYTES:,}"
     if why is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tritonhook.capture.dry_run.gpu import DryRun, Emulation, notes
+from tritonhook.capture.dry_run.gpu import ALL, DryRun, Emulation, notes
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.project import read_project
 from tritonhook.capture.store.reader import CaptureFolder
@@ -48,9 +48,10 @@ class Target:
 
         if not (arch := option("kernel_arch")):
             raise UsageError("--kernel-emulate: give --kernel-arch too, such as sm_90a")
-        dry = DryRun.of(arch)
+        emulates = option("kernel_emulate")
+        dry = DryRun.of(arch) if emulates else DryRun.of(arch, autotune=ALL)
         check_assembled(dry)
-        if not option("kernel_emulate"):
+        if not emulates:
             if needs := [name for name in ("sanitize", "limit", "shrink") if config.getoption(f"kernel_{name}")]:
                 raise UsageError(f"--kernel-{needs[0]}: only with --kernel-emulate, which executes launches")
             return cls(dry)
