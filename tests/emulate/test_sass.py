@@ -125,6 +125,8 @@ STORE: list[Line] = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4
         ([("", "F2FP.SATFINITE.E4M3.F32.PACK_AB_MERGE_C", "R7,R10,RZ,R3")], 0x73800),
         ([("", "F2FP.BF16.F32.PACK_AB", "R7,R10,RZ")], 0x3F800000),
         ([("", "I2FP.F32.S32", "R7,-R2")], unpack("<I", pack("<f", -5))[0]),
+        ([("", "I2F.U64.RP", "R7,0x100")], 0x53800000),  # executed: 2^40, of which the immediate is the upper word
+        ([("", "I2F.U64.RP", "R7,R2.64")], 0x50E00001),  # 5 + 7 * 2^32, rounded up
         ([("", "F2I.FTZ.U32.TRUNC.NTZ", "R7,R10")], 1),
         ([("", "HADD2.F32", "R7,-RZ,R10.H1_H1")], 0x3FF00000),
         ([("", "FSETP.GEU.AND", "P0,PT,R10,RZ,PT"), ("", "P2R", "R7,RZ,0x1")], 1),

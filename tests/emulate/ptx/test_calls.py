@@ -101,12 +101,24 @@ def test_halves_of_a_warp_vote_match_and_reduce_by_their_own_masks():
         assert found[thread] == ((ballot ^ same) + sum(int(numbers[n]) for n in half)) & 0xFFFF_FFFF
 
 
+TAKE = {
+    "under a predicate": "@%p1 atom.global.acq_rel.gpu.cas.b32 %r1, [%rd20], 0, 1;",
+    "in a branch": """@!%p1 bra together; atom.global.acq_rel.gpu.cas.b32 %r1, [%rd20], 0, 1;
+        together: bar.warp.sync 0xffffffff; add.u32 %r4, %r4, 1;""",
+}
+
+
 @pytest.mark.parametrize("ctas", [2, 9])
-def test_a_lock_is_handed_on_where_one_thread_asks_under_a_predicate(ctas):
-    body = """setp.eq.u32 %p1, %r20, %r20; mov.u32 %r0, %tid.x; setp.eq.u32 %p1, %r0, 0;
-        again: mov.b32 %r1, 0; @%p1 atom.global.acq_rel.gpu.cas.b32 %r1, [%rd20], 0, 1;
+@pytest.mark.parametrize("how", TAKE)
+def test_a_lock_is_handed_on_where_one_thread_asks(how, ctas):
+    body = f"""mov.u32 %r0, %tid.x; setp.eq.u32 %p1, %r0, 0; mov.b32 %r4, 0;
+        again: mov.b32 %r1, 0; {TAKE[how]}
         setp.eq.u32 %p2, %r1, 1; @%p2 bra again; bar.sync 0;
         @%p1 ld.global.u32 %r2, [%rd20+4]; @%p1 add.u32 %r2, %r2, 1; @%p1 st.global.u32 [%rd20+4], %r2;
         bar.sync 0; @%p1 atom.global.exch.b32 %r1, [%rd20], 0;"""
-    (found,) = run_body(body, np.zeros(2, np.uint32), threads=64, grid=ctas)
+    if how == "in a branch":  # all threads of the CTA ask again, as in Triton's loops
+        told = "@%p1 st.shared.u32 [seen], %r1; bar.sync 0; ld.shared.u32 %r1, [seen];"
+        body = body.replace("setp.eq.u32 %p2", f"{told} setp.eq.u32 %p2")
+    given = {"threads": 64, "grid": ctas, "declarations": ".shared .b32 seen;", "most_steps": 100_000}
+    (found,) = run_body(body, np.zeros(2, np.uint32), **given)
     assert found.tolist() == [0, ctas]
