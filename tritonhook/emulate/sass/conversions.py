@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from tritonhook.emulate import numbers, numbers64
+from tritonhook.emulate import numbers, numbers64, words
 from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.opcodes import Array, Reader, rounding
 from tritonhook.emulate.sass.floats import MODES
@@ -164,3 +166,18 @@ def pack(site: Site) -> Step:
         put(g, found if kept is None else found | kept(g) << _HALF)
 
     return step
+
+
+@opcode("I2IP")
+def pack_integers(site: Site) -> Step:
+    """cvt.pack. Behind the last source stands how many of its bits fit, unless that is 16."""
+    how = site.known("SAT", "S32", *(kinds := [f"{sign}{bits}" for sign in "SU" for bits in (2, 4, 8, 16)]))
+    (kind,) = how & {*kinds}
+    bits = int(kind[1:])
+    put, a, b = site.take("Rii")
+    site.given = [one.removesuffix(f".{32 - 2 * bits}") for one in site.given]
+    if not how >= {"SAT", "S32"} or (bits == 16 and site.given != ["RZ"]):
+        raise site.refuse()
+    (c,) = site.take("i.")
+    function = partial(words.packed, bits=bits, signed=kind[0] == "S")
+    return lambda g: put(g, function(a(g), b(g)) if bits == 16 else function(a(g), b(g), c(g)))
