@@ -61,10 +61,10 @@ def made_up() -> str:
     for group, forms in found.items():
         ptx, code = forms["ptx"], forms["machine code"]
         kernels = sum(ptx.values())
-        figures = [ptx.get(name, 0) for name in ("equal", "wrong", "bug of ptxas", "not understood")]
+        figures = [ptx.get(name, 0) for name in ("equal", "open", "wrong", "bug of ptxas", "not understood")]
         figures += [code.get(name, 0) for name in ("equal", "wrong", "not understood")]
         rows.append((group, f"{kernels:,}", *(f"{figure:,}" for figure in figures)))
-    header = ("group", "kernels", "PTX: equal", "differs", "bug of ptxas", "not understood")
+    header = ("group", "kernels", "PTX: equal", "open", "differs", "bug of ptxas", "not understood")
     return markdown((*header, "machine code: equal", "differs", "not understood"), rows)
 
 

@@ -92,7 +92,9 @@ def _pair(site: Site, half: str, how: frozenset[str]) -> Step:
 
 
 _PACKED = {
-    f"sat.{sign}{bits}.s32{'' if bits == 16 else '.b32'}": (bits, sign == "s") for sign in "us" for bits in (2, 4, 8, 16)
+    f"sat.{sign}{bits}.s32{'' if bits == 16 else '.b32'}": (bits, sign == "s")
+    for sign in "us"
+    for bits in (2, 4, 8, 16)
 }
 
 
