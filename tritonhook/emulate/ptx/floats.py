@@ -10,7 +10,7 @@ import numpy as np
 
 from tritonhook.emulate import comparisons, mufu, numbers, numbers64
 from tritonhook.emulate.machine import Step
-from tritonhook.emulate.opcodes import rounding
+from tritonhook.emulate.opcodes import only, rounding
 from tritonhook.emulate.ptx.site import KINDS, Array, Site, opcode
 
 _MODES = ("rn", "rz", "rm", "rp")
@@ -170,6 +170,7 @@ _PROPERTIES: Mapping[str, Callable[[Array, float], Array]] = {
 
 @opcode("testp")
 def test_property(site: Site) -> Step:
-    kind, (name,) = site.typed("f32 f64", *_PROPERTIES)
+    kind, how = site.typed("f32 f64", *_PROPERTIES)
+    name = only(site, how)
     least = 2.0 ** numbers.FORMATS[kind].least
     return site.compute(lambda a: _PROPERTIES[name](np.abs(numbers.decode(a, kind)), least), "pred", kind)
