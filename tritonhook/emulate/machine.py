@@ -196,8 +196,7 @@ class Group:
             raise _Parked
 
     def meet(self, lanes: Array) -> None:
-        """Go on only when all lanes of this mask wait, here or in other places, with the same mask: `waits_with`. Those
-        that need not wait any more are `met`."""
+        """Go on only when all lanes of this mask wait, here or in other places, with the same mask."""
         machine, active = self.machine, self.active
         waits, met = machine.waits_with[self.s], machine.met[self.s]  # views
         waits[active & ~met] = lanes[active & ~met]
@@ -205,7 +204,8 @@ class Group:
         here = (waits != 0) & (waits & live & ~lanes_of(rows[:, :, None] == rows[:, None, :]) == 0)
         met |= here
         waits[here] = 0
-        machine.ask_again()
+        if here.any():
+            machine.ask_again()
         if not met[active].all():
             raise _Parked
         met &= ~active

@@ -47,8 +47,8 @@ class Ran:
 class Run:
     """How to execute a launch. ctas: those that are executed, by their linear numbers; whole clusters are. seed:
     chooses the order of atomics. most_steps: of a wave; more count as hung, and so does what takes longer than limit_s
-    from `began` on (time.monotonic). shared, registers: the bytes of both in PTX, until something is written. late:
-    see Memory."""
+    from `began` on (time.monotonic). shared, registers: the bytes of both in PTX, until something is written.
+    other_nan: operations of PTX give NaNs of other bits: PTX leaves open which. late: see Memory."""
 
     launch: Launch
     ctas: Sequence[int]
@@ -57,6 +57,7 @@ class Run:
     limit_s: float = float("inf")
     shared: int = 0
     registers: int = 0
+    other_nan: bool = False
     late: bool = False
     began: float = field(default_factory=time.monotonic)
 
@@ -86,7 +87,7 @@ def load_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Loaded:
     return Loaded(
         memory,
         placed,
-        lambda machine: decode(kernel, machine, parameters, allocated, launch.shared, run.registers),
+        lambda machine: decode(kernel, machine, parameters, allocated, launch.shared, run.registers, run.other_nan),
         _cta_bytes(launch, memory, registers, text),
     )
 

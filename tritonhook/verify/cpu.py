@@ -134,8 +134,26 @@ def _on_input(order: Order, name: str, ctas: int, limit_s: float) -> Iterator[Ra
         unsteady = [differing for other in stored[1:] for differing in _differences(launch, stored[0], other)]
         changed = sum(a != b for a, b in zip(given, stored[0], strict=True))
         differences = tuple(_differences(launch, reference, stored[0]))
+        by_nans = frozenset[int]()
+        if any(not one.only_nans for one in differences) and (ptx := order.builds[0]).path.suffix == _SUFFIX:
+            by_nans = _by_nans(ptx, launch, given, ctas, limit_s, reference, stored[0])
         us = 1e6 * (time.perf_counter() - started) / len(stored)
-        yield Ran(name, build.label, differences, tuple(unsteady), us=us, stored=changed)
+        yield Ran(name, build.label, differences, tuple(unsteady), us=us, stored=changed, by_nans=by_nans)
+
+
+def _by_nans(
+    ptx: Build, launch: Launch, given: Sequence[bytes], ctas: int, limit_s: float, wanted: Sequence[bytes],
+    stored: Sequence[bytes],
+) -> frozenset[int]:  # fmt: skip
+    """Find the buffers that differ from what the PTX stores only where it stores something else with other NaNs."""
+    from tritonhook.emulate.numbers import open_by_nans
+
+    try:
+        other = _stored(ptx, launch, given, ctas, limit_s, 0, other_nan=True)
+    except TritonHookError:
+        return frozenset()
+    both = enumerate(zip(wanted, stored, other, strict=True))
+    return frozenset(number for number, (a, b, c) in both if a != b and open_by_nans(a, b, c))
 
 
 def _runs(order: Order, build: Build) -> int:
@@ -146,13 +164,13 @@ def _runs(order: Order, build: Build) -> int:
 
 
 def _stored(
-    build: Build, launch: Launch, given: Sequence[bytes], ctas: int, limit_s: float, seed: int
+    build: Build, launch: Launch, given: Sequence[bytes], ctas: int, limit_s: float, seed: int, other_nan: bool = False
 ) -> tuple[bytes, ...]:
     from tritonhook.emulate.launch import edges
     from tritonhook.emulate.ptx.kernel import read_kernel
     from tritonhook.emulate.run import Run, run_ptx
 
-    run = Run(launch, edges(launch, ctas), seed, limit_s=limit_s)
+    run = Run(launch, edges(launch, ctas), seed, limit_s=limit_s, other_nan=other_nan)
     if build.path.suffix == _SUFFIX:
         return run_ptx(read_kernel(Ptx(build.path.read_text()), build.entry), run, given).contents
     return run_cubin(Cubin.from_bytes(build.path.read_bytes()), build.entry, run, given).contents

@@ -145,7 +145,7 @@ class Ran:
     None if it did not end.
 
     differences: of the first run from the reference's first run. unsteady: of the other runs from the first one, the
-    largest one of each buffer.
+    largest one of each buffer. by_nans: buffers whose differences lie where PTX leaves open which NaN there is.
     """
 
     input: str
@@ -156,6 +156,7 @@ class Ran:
     failure: Failure | None = None
     us: float | None = None
     stored: int | None = None
+    by_nans: frozenset[int] = frozenset()
 
     @property
     def is_clean(self) -> bool:

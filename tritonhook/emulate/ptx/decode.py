@@ -44,14 +44,14 @@ _IGNORED = (".pragma", ".loc", ".noreturn", *VARIABLES)
 
 def decode(
     kernel: Kernel, machine: Machine, parameters: Allocation, variables: Mapping[str, Allocation],
-    dynamic_shared: int = 0, garbage: int = 0,
+    dynamic_shared: int = 0, garbage: int = 0, other_nan: bool = False,
 ) -> tuple[Code, tuple[NotUnderstood, ...]]:  # fmt: skip
     """Decode a kernel. What is not understood raises when it is reached, and is listed.
 
     parameters: where the entry's parameters lie in global memory. variables: where global and constant ones lie.
-    garbage: each byte of a register that nothing has written.
+    garbage: each byte of a register that nothing has written. other_nan: see Run.
     """
-    decoder = Decoder(kernel, machine, parameters, variables, dynamic_shared, garbage)
+    decoder = Decoder(kernel, machine, parameters, variables, dynamic_shared, garbage, other_nan)
     return decoder.code(), tuple(decoder.unknown)
 
 
@@ -66,6 +66,7 @@ class Decoder:
     variables: Mapping[str, Allocation]
     dynamic_shared: int
     garbage: int
+    other_nan: bool = False
     unknown: list[NotUnderstood] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
