@@ -143,7 +143,7 @@ def test_the_project_sets_what_the_command_line_leaves_out(project: Project) -> 
         (("--kernel-emulate",), "--kernel-emulate: give --kernel-arch too"),
         (("--kernel-sanitize",), "--kernel-sanitize: only with --kernel-arch and --kernel-emulate"),
         (("--kernel-arch=sm_90a", "--kernel-limit=3"), "--kernel-limit: only with --kernel-emulate"),
-        (("--kernel-arch=sm_90a", "--kernel-emulate", "--kernel-limit=-3"), "give numbers above 0"),
+        (("--kernel-arch=sm_90a", "--kernel-emulate", "--kernel-limit=0"), "give numbers above 0"),
     ],
 )
 def test_what_does_not_fit_is_refused(project: Project, words: tuple[str, ...], said: str) -> None:
