@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,9 +20,10 @@ import numpy as np
 from tritonhook._util.text import say
 from tritonhook.capture.dry_run.gpu import Emulation
 from tritonhook.capture.launches.live_tensors import memory_of
+from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.launches.recorder import Describe, of_triton
 from tritonhook.capture.patching import Patch
-from tritonhook.emulate.errors import Late, NotExecuted, Unfinished
+from tritonhook.emulate.errors import Fault, Late, NotExecuted, Unfinished
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
 from tritonhook.emulate.run import Run, run_ptx
 from tritonhook.emulate.sanitizer.run import sanitize
@@ -105,7 +107,7 @@ class Emulator:
         on with wrong numbers: NotExecuted if the reason lies in the emulator."""
         if launches.dry:
             return
-        began, limit_s = time.monotonic(), self._emulation.limit_s
+        began, limit_s, found = time.monotonic(), self._emulation.limit_s, len(launches.findings)
         try:
             launch, storages = described()
             size = sum(size for *_, size in storages)
@@ -114,7 +116,13 @@ class Emulator:
                 return
             contents = [_bytes_of(*storage) for storage in storages]
             run = Run(launch, range(math.prod(launch.grid)), limit_s=limit_s, began=began - launches.seconds)
-            after = self._executed(name, key, text, run, [one.tobytes() for one in contents])
+            try:
+                after = self._executed(name, key, text, run, [one.tobytes() for one in contents])
+            except Fault:
+                if _have_pointers(launch, contents):
+                    del launches.findings[found:]  # they may come from memory that no argument names
+                    raise NotUnderstood(name, why="it gets a tensor of pointers, which are not followed") from None
+                raise
         except (NotUnderstood, Late, Unfinished) as error:
             is_late = launches.seconds + time.monotonic() - began >= limit_s
             kind = NOT_UNDERSTOOD if isinstance(error, NotUnderstood) else TOO_LONG if is_late else UNFINISHED
@@ -144,6 +152,23 @@ class Emulator:
         if key not in self._kernels:
             self._kernels[key] = read_kernel(Ptx(text()), name)
         return run_ptx(self._kernels[key], run, contents).contents
+
+
+def _have_pointers(launch: Launch, contents: Sequence[Any]) -> bool:
+    """Check whether a buffer of 64-bit integers holds addresses of this process, such as those of other tensors."""
+    numbers = [
+        data[: len(data) // 8 * 8].view(np.uint64)
+        for buffer, data in zip(launch.buffers, contents, strict=True)
+        if buffer.dtype in ("int64", "uint64")
+    ]
+    if not (numbers := [one for one in numbers if len(one)]):
+        return False
+    lines = (line.split() for line in Path("/proc/self/maps").read_text().splitlines())
+    mapped = [word[0].split("-") for word in lines if word[1].startswith("rw")]
+    begins, ends = (np.array([int(pair[at], 16) for pair in mapped], np.uint64) for at in (0, 1))
+    every = np.unique(np.concatenate(numbers))
+    places = np.searchsorted(begins, every, "right")
+    return bool(((places > 0) & (every < ends[places - 1])).any())
 
 
 def _bytes_of(tensor: Any, start: int, size: int) -> Any:
