@@ -26,3 +26,23 @@ def projects() -> str:
         )
     header = "project", "files", "tests", *(kind.replace("_", " ") for kind in _KINDS), "failures explained", "seconds"
     return markdown(header, rows)
+
+
+def interpreted() -> str:
+    """How long programs take by both."""
+    document = result("interpret")
+    rows = [
+        (
+            row["program"],
+            *(
+                f"{row[side]['seconds']:.2f}" + (", wrong" if row[side]["why"] else "")
+                for side in ("interpreted", "emulated")
+            ),
+            "" if row["ratio"] is None else f"{row['ratio']:.1f}",
+        )
+        for row in document["samples"]
+    ]
+    mean = f"{document['summary']['times_as_fast']:.1f}"
+    return markdown(
+        ("program", "interpreted, s", "emulated, s", "times as fast"), [*rows, ("geometric mean", "", "", mean)]
+    )
