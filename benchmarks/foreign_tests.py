@@ -1,6 +1,6 @@
 """Do other people's tests, unmodified, pass without a GPU?
 
-    FOREIGN_TESTS=FOLDER python -m benchmarks foreign_tests [--seconds 60] [--only NAME] [--out FILE]
+    FOREIGN_TESTS=FOLDER python -m benchmarks foreign_tests [--seconds 60] [--only TEXT ...] [--out FILE]
 
 FOLDER has the unpacked sources that PROJECTS names, such as liger_kernel-0.6.4 (an sdist of PyPI: `pip download
 --no-deps --no-binary :all:`) and attorch (a clone). Each file of tests runs once, in one process: `pytest --kernel-arch
@@ -72,7 +72,7 @@ WHY: Mapping[tuple[str, str], str] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=60, help="for each file")
-    parser.add_argument("--only", default="", help="files whose path has this")
+    parser.add_argument("--only", nargs="*", default=[""], metavar="TEXT", help="files whose path has one of these")
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -86,10 +86,10 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"summary": summary, "environment": found, "samples": samples}
 
 
-def _samples(folder: Path, only: str, seconds: float) -> Iterator[dict[str, Any]]:
+def _samples(folder: Path, only: list[str], seconds: float) -> Iterator[dict[str, Any]]:
     for project in PROJECTS:
         for file in project.files:
-            if only in file and (folder / project.folder / file).is_file():
+            if any(text in f"{project.folder}/{file}" for text in only) and (folder / project.folder / file).is_file():
                 one = {"project": project.folder, "file": file} | _sample(folder, project, file, seconds)
                 print(*(f"{name}: {value}" for name, value in one.items() if type(value) in (str, int, float)))
                 yield one
@@ -110,6 +110,7 @@ def _sample(folder: Path, project: Project, file: str, seconds: float) -> dict[s
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            preexec_fn=_hears_interrupts,
         )
         try:
             said, _ = process.communicate(timeout=seconds)
@@ -134,6 +135,11 @@ def _sample(folder: Path, project: Project, file: str, seconds: float) -> dict[s
         "skips": Counter((skip.get("message") or "")[:200] for one in cases for skip in one.findall("skipped")),
         "failures": failures,
     }
+
+
+def _hears_interrupts() -> None:
+    """Undo what a shell does to programs in its background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _trouble(case: ElementTree.Element) -> ElementTree.Element | None:

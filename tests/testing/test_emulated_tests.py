@@ -25,6 +25,11 @@ def asked(out, TEXT: tl.constexpr):
     tl.store(out + at, tl.inline_asm_elementwise(TEXT, "=r,r", [at], tl.int32, is_pure=False, pack=1))
 
 @triton.jit
+def followed(pointers, out):
+    values = tl.load(pointers).to(tl.pointer_type(tl.int32))
+    tl.store(out + tl.arange(0, 32), tl.load(values + tl.arange(0, 32)))
+
+@triton.jit
 def slow(out, n):
     total = tl.zeros((32,), tl.int32)
     while tl.sum(total) < n:
@@ -32,7 +37,7 @@ def slow(out, n):
     tl.store(out + tl.arange(0, 32), total)
 
 def tensor(array):
-    one = Tensor(Storage(array.ctypes.data, array.nbytes))
+    one = Tensor(Storage(array.ctypes.data, array.nbytes), str(array.dtype))
     one.array = array
     return one
 
@@ -74,6 +79,13 @@ class TestCase(unittest.TestCase):
     def test_not_understood(self):
         asked[(1,)](out(), CLOCK)
 
+def test_pointers_not_understood():
+    table = np.array([out().array.ctypes.data], np.int64)
+    followed[(1,)](tensor(table), out())
+
+def test_out_of_bounds():
+    followed[(1,)](tensor(np.array([77], np.int64)), out())
+
 def test_slow():
     slow[(1,)](out(), 1 << 30)
 
@@ -98,10 +110,11 @@ def run(project: Project, *words: str) -> Run:
 @pytest.mark.parametrize("workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.nightly)], ids=["alone", "xdist"])
 def test_tests_are_judged_as_they_are(project: Project, workers: tuple[str, ...]) -> None:
     done = run(project, "-k", "not slow and not unwritten and not large", *workers)
-    assert "1 failed, 1 passed, 5 skipped, 1 xfailed" in done.said and done.code == 1, done.said
-    assert "FAILED test_it.py::test_wrong " in done.said
+    assert "2 failed, 1 passed, 6 skipped, 1 xfailed" in done.said and done.code == 1, done.said
+    assert "FAILED test_it.py::test_wrong " in done.said and "FAILED test_it.py::test_out_of_bounds " in done.said
+    assert "a tensor of pointers, which are not followed" in done.said
     assert "asked cannot be emulated: line" in done.said and "envreg3" in done.said
-    assert "5 tests skipped, as a launch was NOT UNDERSTOOD" in done.said and "3 launches executed in" in done.said
+    assert "6 tests skipped, as a launch was NOT UNDERSTOOD" in done.said and "3 launches executed in" in done.said
 
 
 def test_a_launch_over_the_limit_is_skipped(project: Project) -> None:
@@ -131,7 +144,7 @@ def test_the_project_sets_what_the_command_line_leaves_out(project: Project) -> 
     settings = project.folder / "pyproject.toml"
     settings.write_text('[tool.tritonhook]\nkernel_arch = "sm_90a"\nkernel_limit = 0.5\n')
     done = project.run("test_it.py", "-k", "slow or right", "--kernel-emulate")
-    assert "1 passed, 1 skipped" in done.said.replace(" 10 deselected,", ""), done.said
+    assert "1 passed, 1 skipped" in done.said.replace(" 12 deselected,", ""), done.said
     settings.write_text("[tool.tritonhook]\nkernel_limit = true\n")
     done = project.run("test_it.py", "--kernel-emulate")
     assert "kernel_limit = True: give what --kernel-limit of pytest takes" in done.said
@@ -143,7 +156,7 @@ def test_the_project_sets_what_the_command_line_leaves_out(project: Project) -> 
         (("--kernel-emulate",), "--kernel-emulate: give --kernel-arch too"),
         (("--kernel-sanitize",), "--kernel-sanitize: only with --kernel-arch and --kernel-emulate"),
         (("--kernel-arch=sm_90a", "--kernel-limit=3"), "--kernel-limit: only with --kernel-emulate"),
-        (("--kernel-arch=sm_90a", "--kernel-emulate", "--kernel-limit=-3"), "give numbers above 0"),
+        (("--kernel-arch=sm_90a", "--kernel-emulate", "--kernel-limit=0"), "give numbers above 0"),
     ],
 )
 def test_what_does_not_fit_is_refused(project: Project, words: tuple[str, ...], said: str) -> None:

@@ -50,7 +50,7 @@ class Project:
     def values(self) -> dict[str, str]:
         """The settings that the file sets, as texts."""
         given = {"out": self.out, "only": self.only, "ptxas": self.ptxas, "policy": self.policy, "lock": self.lock}
-        given["rewrites"] = ", ".join(self.rewrites)
+        given |= {"rewrites": ", ".join(self.rewrites)} | {name: str(value) for name, value in self.tests.items()}
         return {name: value for name, value in given.items() if value}
 
     @property

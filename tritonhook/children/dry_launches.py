@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any
 
@@ -21,6 +22,7 @@ from tritonhook._util.text import say
 from tritonhook.capture.dry_run.autotuner import tuners
 from tritonhook.capture.dry_run.gpu import Emulation, notes
 from tritonhook.capture.launches.live_tensors import memory_of
+from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.launches.recorder import Describe, of_triton
 from tritonhook.capture.patching import Patch
 from tritonhook.emulate.errors import Fault, Hang, Late, NotExecuted, Unfinished
@@ -111,7 +113,7 @@ class Emulator:
         on with wrong numbers: NotExecuted if the reason lies in the emulator."""
         if launches.dry:
             return
-        began, limit_s = time.monotonic(), self._emulation.limit_s
+        began, limit_s, found = time.monotonic(), self._emulation.limit_s, len(launches.findings)
         try:
             launch, storages = described()
             size = sum(size for *_, size in storages)
@@ -122,16 +124,22 @@ class Emulator:
             if tuners.trial is not None:
                 tuners.trial.launched(names_of(launch), contents)
             run = Run(launch, range(math.prod(launch.grid)), limit_s=limit_s, began=began - launches.seconds)
-            after = self._executed(name, key, text, run, [one.tobytes() for one in contents])
+            try:
+                after = self._executed(name, key, text, run, [one.tobytes() for one in contents])
+            except Fault:
+                if _have_pointers(launch, contents):
+                    del launches.findings[found:]  # they may come from memory that no argument names
+                    raise NotUnderstood(name, why="it gets a tensor of pointers, which are not followed") from None
+                raise
         except (NotUnderstood, Late, Unfinished) as error:
             is_late = launches.seconds + time.monotonic() - began >= limit_s
             kind = NOT_UNDERSTOOD if isinstance(error, NotUnderstood) else TOO_LONG if is_late else UNFINISHED
             launches.left.append((kind, f"{name} cannot be emulated: {error}"))
             raise NotExecuted(*launches.left[-1]) from None
         except (Fault, Hang) as error:
-            found = KernelFault(f"{name}: {_in_words(error, Ptx(text()))}")
-            notes.add(str(found))
-            raise found from None
+            fault = KernelFault(f"{name}: {_in_words(error, Ptx(text()))}")
+            notes.add(str(fault))
+            raise fault from None
         except Exception as error:
             if isinstance(error, TritonHookError):
                 raise EmulationError(f"{name} cannot be emulated: {error}") from None
@@ -185,6 +193,23 @@ def _without_frames_of_ours(original: Callable[..., Any]) -> Callable[..., Any]:
         original(kind, error, traceback)
 
     return shown
+
+
+def _have_pointers(launch: Launch, contents: Sequence[Any]) -> bool:
+    """Check whether a buffer of 64-bit integers holds addresses of this process, such as those of other tensors."""
+    numbers = [
+        data[: len(data) // 8 * 8].view(np.uint64)
+        for buffer, data in zip(launch.buffers, contents, strict=True)
+        if buffer.dtype in ("int64", "uint64")
+    ]
+    if not (numbers := [one for one in numbers if len(one)]):
+        return False
+    lines = (line.split() for line in Path("/proc/self/maps").read_text().splitlines())
+    mapped = [word[0].split("-") for word in lines if word[1].startswith("rw")]
+    begins, ends = (np.array([int(pair[at], 16) for pair in mapped], np.uint64) for at in (0, 1))
+    every = np.unique(np.concatenate(numbers))
+    places = np.searchsorted(begins, every, "right")
+    return bool(((places > 0) & (every < ends[places - 1])).any())
 
 
 def _bytes_of(tensor: Any, start: int, size: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 from tritonhook.emulate.machine import Group, Step
@@ -69,6 +70,11 @@ _EXCLUSIVE = tuple(
 
 def contradict(modifiers: Iterable[str]) -> bool:
     """Whether two modifiers, in capitals or not, exclude each other: one of them would be ignored."""
+    return _contradict(tuple(modifiers))
+
+
+@lru_cache(maxsize=4096)
+def _contradict(modifiers: tuple[str, ...]) -> bool:
     given = [one.lower() for one in modifiers]
     return any(sum(one in names for one in given) > 1 for names in _EXCLUSIVE)
 

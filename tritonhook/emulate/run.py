@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 from tritonhook.capture.launches.limits import LOCAL_BYTES, PARAMETER_BYTES, why_not
 from tritonhook.capture.launches.record import Launch
@@ -22,7 +21,6 @@ from tritonhook.emulate.sass.kernel import SassKernel
 from tritonhook.emulate.waves import Loaded, Watcher, Waves
 from tritonhook.errors import NotUnderstood, UsageError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.program import registers_in
 
 MOST_BUFFER_BYTES = 384 << 20  # of a launch whose buffers nobody else holds
 _BYTES = {"p": 1, "rb": 1, "rs": 2, "r": 4, "rd": 8}  # of a register, by its prefix
@@ -81,14 +79,12 @@ def load_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Loaded:
         given[offset : offset + variable.size] = value[: variable.size].ljust(variable.size, b"\0")
     parameters = memory.allocate(bytes(given), "the parameters")
     allocated = {one.name: memory.allocate(one.contents, f"variable {one.name}") for one in kernel.module}
-    items = kernel.function.items
-    registers = sum(_BYTES.get(prefix, 16) for prefix in dict(registers_in(items)).values())
-    text = " ".join(chain.from_iterable((item.opcode, *item.operands) for item in items))
+    registers = sum(_BYTES.get(prefix, 16) for prefix in kernel.register_prefixes)
     return Loaded(
         memory,
         placed,
         lambda machine: decode(kernel, machine, parameters, allocated, launch.shared, run.registers, run.other_nan),
-        _cta_bytes(launch, memory, registers, text),
+        _cta_bytes(launch, memory, registers, kernel.text),
     )
 
 

@@ -282,10 +282,16 @@ def registers_in(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
                 yield match[0], match[1]
 
 
-def _declarations(items: Sequence[Item]) -> list[str]:
+def register_counts(items: Iterable[Item]) -> dict[str, int]:
+    """Count the registers of each prefix that a declaration needs: the highest number, and one."""
     highest: dict[str, int] = {}
-    for name, prefix in registers_in(items):
+    for name, prefix in set(registers_in(items)):
         highest[prefix] = max(highest.get(prefix, 0), int(name[1 + len(prefix) :]) + 1)
+    return highest
+
+
+def _declarations(items: Sequence[Item]) -> list[str]:
+    highest = register_counts(items)
     return [f"\t.reg .{_TYPE_OF[prefix]} %{prefix}<{highest[prefix]}>;" for prefix in _TYPE_OF if prefix in highest]
 
 

@@ -44,7 +44,7 @@ class Target:
 
         def option(name: str) -> Any:
             asked = config.getoption(name)
-            return settings.get(name) if asked in (None, False) else asked
+            return settings.get(name) if asked is None or asked is False else asked
 
         if not (arch := option("kernel_arch")):
             raise UsageError("--kernel-emulate: give --kernel-arch too, such as sm_90a")
@@ -57,10 +57,10 @@ class Target:
             return cls(dry)
         if find_spec("numpy") is None:
             raise UsageError("--kernel-emulate needs numpy: pip install 'tritonhook[emulate]'")
-        limit_s, shrink = option("kernel_limit") or _LIMIT_S, option("kernel_shrink")
-        if limit_s <= 0 or (shrink is not None and shrink < 0):
+        limit_s, shrink = option("kernel_limit"), option("kernel_shrink")
+        if any(value is not None and not value > 0 for value in (limit_s, shrink)):
             raise UsageError("--kernel-limit, --kernel-shrink: give numbers above 0")
-        most = math.inf if shrink is None else shrink * (1 << 20)
+        limit_s, most = limit_s or _LIMIT_S, math.inf if shrink is None else shrink * (1 << 20)
         return cls(dry, Emulation(bool(option("kernel_sanitize")), limit_s, most))
 
 

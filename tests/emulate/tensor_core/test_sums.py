@@ -219,3 +219,16 @@ def test_products_of_warpgroups_and_of_blocks_keep_their_bits():
 def test_products_that_an_architecture_has_not(arch, kind, named):
     with pytest.raises(NotUnderstood, match=named):
         architectures.mma_sums(arch, kind, 16, "f32")
+
+
+@pytest.mark.parametrize("k", [8, 32])
+def test_many_products_are_each_what_it_is_alone(k: int) -> None:
+    """More of them than columns: they are added in another order of axes."""
+    random = np.random.default_rng(k)
+    a = random.integers(0, 0x7C00, (11, 16, k)).astype(np.uint16)
+    b = random.integers(0x8000, 0xFC00, (11, k, 8)).astype(np.uint16)
+    c = random.standard_normal((11, 16, 8)).astype(np.float32).view(np.uint32)
+    one = sums.Sums(25, 16)
+    together = sums.multiply(a, b, c, ("f16", "f16", "f32"), one)
+    alone = [sums.multiply(*each, ("f16", "f16", "f32"), one) for each in zip(a, b, c, strict=True)]
+    assert np.array_equal(together, np.stack(alone)) and len(np.unique(together)) > 1000

@@ -36,7 +36,7 @@ def rounded_once() -> Iterator[None]:
     """Compute torch's sums in a wider type."""
     import torch
 
-    if not hasattr(torch.library, "get_kernel"):  # older than 2.10: its operators stay as they are
+    if not hasattr(torch.library, "get_kernel"):  # an older torch: its operators stay as they are
         yield
         return
     wider = {torch.float16: torch.float32, torch.bfloat16: torch.float32}

@@ -32,7 +32,7 @@ from tritonhook.emulate.ptx.kernel import Kernel
 from tritonhook.emulate.ptx.origin import Part, origin
 from tritonhook.emulate.ptx.site import FILES, OPCODES, Site
 from tritonhook.errors import NotUnderstood
-from tritonhook.ptx.program import VARIABLES, Function, Item, registers_in
+from tritonhook.ptx.program import VARIABLES, Function, Item
 
 # They register their opcodes.
 MODULES = (
@@ -128,10 +128,8 @@ class Decoder:
         return Instruction(step, text, line, moves)
 
     def _new_files(self, function: Function) -> dict[str, Array]:
-        highest: dict[str, int] = {}
-        for name, prefix in registers_in(function.items):
-            highest[prefix] = max(highest.get(prefix, 0), int(name[1 + len(prefix) :]) + 1)
-        files = {p: self.machine.registers(count, FILES[p]) for p, count in highest.items() if p in FILES}
+        counts = self.kernel.registers[function.name]
+        files = {p: self.machine.registers(count, FILES[p]) for p, count in counts.items() if p in FILES}
         for prefix, rows in files.items():
             rows.view(np.uint8)[:] = bool(self.garbage) if prefix == "p" else self.garbage
         return files

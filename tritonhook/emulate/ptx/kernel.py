@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 from tritonhook.cubin.resources import reserved_in_image
 from tritonhook.errors import NotUnderstood, PtxError
 from tritonhook.ptx.module import Ptx, line_numbers, split_operands
-from tritonhook.ptx.program import Function, Program, read_program
+from tritonhook.ptx.program import Function, Program, read_program, register_counts, registers_in
 
 SIZES = {
     **dict.fromkeys(("b8", "u8", "s8", "e4m3", "e5m2"), 1),
@@ -121,6 +122,21 @@ class Kernel:
     def reached(self) -> Mapping[str, frozenset[str]]:
         """By function, those that it calls, and those call."""
         return {one.name: frozenset(_called([one], self.functions)) for one in self.functions}
+
+    @cached_property
+    def text(self) -> str:
+        """Opcodes and operands of the entry."""
+        return " ".join(chain.from_iterable((item.opcode, *item.operands) for item in self.function.items))
+
+    @cached_property
+    def register_prefixes(self) -> Sequence[str]:
+        """The prefix of each register of the entry."""
+        return tuple(dict(registers_in(self.function.items)).values())
+
+    @cached_property
+    def registers(self) -> Mapping[str, Mapping[str, int]]:
+        """By function and prefix, the number of registers."""
+        return {one.name: register_counts(one.items) for one in self.functions}
 
     @property
     def major(self) -> int:

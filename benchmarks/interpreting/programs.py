@@ -1,0 +1,230 @@
+"""Triton kernels as people write them, each with its launch and what float64 says. `python programs.py DEVICE NAME ...`
+prints for each: the least seconds of two calls after the first, and the error of its result.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+
+Program = tuple[Callable[[], Any], Any]  # a call, which gives the result; what float64 says
+ROWS, COLUMNS = 128, 1000
+
+
+@triton.jit
+def add_kernel(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) + tl.load(y + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def silu_kernel(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + at, mask=at < n)
+    tl.store(out + at, value * tl.sigmoid(value), mask=at < n)
+
+
+@triton.jit
+def softmax_kernel(x, out, n, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    values = tl.load(x + row * n + at, mask=at < n, other=float("-inf"))
+    powers = tl.exp(values - tl.max(values, 0))
+    tl.store(out + row * n + at, powers / tl.sum(powers, 0), mask=at < n)
+
+
+@triton.jit
+def layer_norm_kernel(x, weight, bias, out, n, eps, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    value = tl.load(x + row * n + at, mask=at < n, other=0.0)
+    centred = tl.where(at < n, value - tl.sum(value, 0) / n, 0.0)
+    scale = tl.rsqrt(tl.sum(centred * centred, 0) / n + eps)
+    w, b = tl.load(weight + at, mask=at < n), tl.load(bias + at, mask=at < n)
+    tl.store(out + row * n + at, centred * scale * w + b, mask=at < n)
+
+
+@triton.jit
+def cumsum_kernel(x, out, n, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    tl.store(out + row * n + at, tl.cumsum(tl.load(x + row * n + at, mask=at < n, other=0.0), 0), mask=at < n)
+
+
+@triton.jit
+def sort_kernel(x, out, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    tl.store(out + row * BLOCK + at, tl.sort(tl.load(x + row * BLOCK + at)))
+
+
+@triton.jit
+def quantise_kernel(x, out, scales, n, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    value = tl.load(x + row * n + at, mask=at < n, other=0.0)
+    scale = tl.max(tl.abs(value), 0) / 127.0
+    tl.store(scales + row, scale)
+    tl.store(out + row * n + at, (value / scale + tl.where(value < 0, -0.5, 0.5)).to(tl.int8), mask=at < n)
+
+
+@triton.jit
+def cross_entropy_kernel(x, target, out, n, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    values = tl.load(x + row * n + at, mask=at < n, other=float("-inf"))
+    largest = tl.max(values, 0)
+    total = largest + tl.log(tl.sum(tl.exp(values - largest), 0))
+    tl.store(out + row, total - tl.load(x + row * n + tl.load(target + row)))
+
+
+@triton.jit
+def gather_kernel(x, index, out, n, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    from_row = tl.load(index + row)
+    tl.store(out + row * n + at, tl.load(x + from_row * n + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def matmul_kernel(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    i, j = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    total = tl.zeros((BM, BN), tl.float32)
+    for begin in range(0, K, BK):
+        left = tl.load(a + i[:, None] * K + begin + k[None, :])
+        total = tl.dot(left, tl.load(b + (begin + k)[:, None] * N + j[None, :]), total)
+    tl.store(c + i[:, None] * N + j[None, :], total)
+
+
+@triton.jit
+def attention_kernel(q, k, v, out, n, scale, BLOCK: tl.constexpr, D: tl.constexpr):
+    head, i, d = tl.program_id(1), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, D)
+    base = head * n * D
+    query = tl.load(q + base + i[:, None] * D + d[None, :])
+    largest, total = tl.full((BLOCK,), float("-inf"), tl.float32), tl.zeros((BLOCK,), tl.float32)
+    result = tl.zeros((BLOCK, D), tl.float32)
+    for begin in range(0, n, BLOCK):
+        j = begin + tl.arange(0, BLOCK)
+        scores = tl.dot(query, tl.trans(tl.load(k + base + j[:, None] * D + d[None, :]))) * scale
+        new = tl.maximum(largest, tl.max(scores, 1))
+        powers, shrink = tl.exp(scores - new[:, None]), tl.exp(largest - new)
+        total = total * shrink + tl.sum(powers, 1)
+        values = tl.load(v + base + j[:, None] * D + d[None, :])
+        result = tl.dot(powers.to(values.dtype), values, result * shrink[:, None])
+        largest = new
+    tl.store(out + base + i[:, None] * D + d[None, :], result / total[:, None])
+
+
+def programs(device: str) -> dict[str, Callable[[], Program]]:
+    torch.manual_seed(0)
+    x, y = torch.randn(ROWS, COLUMNS, device=device), torch.randn(ROWS, COLUMNS, device=device)
+    weight, bias = torch.randn(COLUMNS, device=device), torch.randn(COLUMNS, device=device)
+    index = torch.randint(0, ROWS, (ROWS,), device=device)
+    exact = x.double()
+
+    def of_elements(kernel: Any, *inputs: Any) -> Callable[[], Any]:
+        def call() -> Any:
+            out = torch.empty_like(x)
+            kernel[(triton.cdiv(x.numel(), 1024),)](*inputs, out, x.numel(), BLOCK=1024)
+            return out
+
+        return call
+
+    def of_rows(kernel: Any, out: Any, *inputs: Any, more: tuple[Any, ...] = ()) -> Callable[[], Any]:
+        def call() -> Any:
+            kernel[(ROWS,)](*inputs, out, *more, BLOCK=1024)
+            return out
+
+        return call
+
+    def sorted_rows() -> Program:
+        short = x[:4, :128].contiguous()
+        out = torch.empty_like(short)
+
+        def call() -> Any:
+            sort_kernel[(4,)](short, out, BLOCK=128)
+            return out
+
+        return call, short.double().sort(1).values
+
+    def quantised() -> Program:
+        out, scales = torch.empty(ROWS, COLUMNS, dtype=torch.int8, device=device), torch.empty(ROWS, device=device)
+
+        def call() -> Any:
+            quantise_kernel[(ROWS,)](x, out, scales, COLUMNS, BLOCK=1024)
+            return out * scales[:, None]
+
+        scale = exact.abs().amax(1, keepdim=True) / 127
+        return call, (exact / scale + torch.where(exact < 0, -0.5, 0.5)).trunc() * scale
+
+    def matmul(dtype: Any) -> Callable[[], Program]:
+        def made() -> Program:
+            a, b = (torch.randn(256, 256, device=device).to(dtype) for _ in "ab")
+            out = torch.empty(256, 256, device=device)
+
+            def call() -> Any:
+                matmul_kernel[(4, 4)](a, b, out, 256, 256, 256, 64, 64, 32)
+                return out
+
+            return call, a.double() @ b.double()
+
+        return made
+
+    def attention() -> Program:
+        q, k, v = (torch.randn(2, 256, 64, device=device).half() for _ in "qkv")
+        out = torch.empty(2, 256, 64, device=device)
+
+        def call() -> Any:
+            attention_kernel[(4, 2)](q, k, v, out, 256, 0.125, BLOCK=64, D=64)
+            return out
+
+        return call, torch.softmax(q.double() @ k.double().mT / 8, -1) @ v.double()
+
+    n = (COLUMNS,)
+    empty = torch.empty_like(x)
+    return {
+        "add": lambda: (of_elements(add_kernel, x, y), exact + y.double()),
+        "silu": lambda: (of_elements(silu_kernel, x), F.silu(exact)),
+        "softmax": lambda: (of_rows(softmax_kernel, empty, x, more=n), torch.softmax(exact, 1)),
+        "layer_norm": lambda: (
+            of_rows(layer_norm_kernel, empty, x, weight, bias, more=(*n, 1e-5)),
+            F.layer_norm(exact, n, weight.double(), bias.double()),
+        ),
+        "cumsum": lambda: (of_rows(cumsum_kernel, empty, x, more=n), exact.cumsum(1)),
+        "sort": sorted_rows,
+        "quantise": quantised,
+        "cross_entropy": lambda: (
+            of_rows(cross_entropy_kernel, torch.empty(ROWS, device=device), x, index, more=n),
+            F.cross_entropy(exact, index, reduction="none"),
+        ),
+        "gather": lambda: (of_rows(gather_kernel, empty, x, index, more=n), exact[index]),
+        "matmul_f16": matmul(torch.float16),
+        "matmul_bf16": matmul(torch.bfloat16),
+        "matmul_f32": matmul(torch.float32),
+        "attention": attention,
+    }
+
+
+def main(device: str, *names: str) -> None:
+    made = programs(device)
+    for name in names or made:
+        found: dict[str, Any] = {"program": name}
+        try:
+            call, exact = made[name]()
+            call()
+            times = []
+            for _ in range(2):
+                began = time.perf_counter()
+                result = call()
+                times.append(time.perf_counter() - began)
+            error = ((result.double() - exact).norm() / exact.norm()).item()
+            found |= {"seconds": min(times), "error": error}
+        except Exception as error:
+            found["failed"] = f"{type(error).__name__}: {error}"[:300]
+        print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
