@@ -110,7 +110,7 @@ class Memory:
         self._contents: list[bytes] = []
         self._begins: list[int] = []
         self._end = GUARD_BYTES
-        self.watch: Order | None = None  # sees each access of shared memory
+        self.watch: Order | None = None  # sees each access of shared and global memory
         self.tensor_maps: list[Any] = []  # what descriptors of TMA name; see tma.py
         self.global_ = self.shared = self.local = Store.of_size(0)
         self._stride = 0
@@ -180,6 +180,8 @@ class Memory:
         store.write(index, unit, values)
         if self.watch is not None and store is self.shared:
             self.watch.stored(group, index, unit, values)
+        elif self.watch is not None and store is self.global_:
+            self.watch.stored_outside(group, index, unit, values)
 
     def atomic(
         self, group: Group, space: str, addresses: Array, unit: int, combine: Callable[..., Array], *operands: Array,
@@ -243,6 +245,8 @@ class Memory:
             self._refuse(group, (wrong != 0) & group.active, index, text)
         if self.watch is not None and store is self.shared:
             self.watch.access(group, index, aligned, how)
+        elif self.watch is not None and store is self.global_:
+            self.watch.outside(group, index, aligned, how)
         return store, index
 
     def _in_store(self, group: Group, space: str, addresses: Array) -> tuple[Store, Array, int]:
