@@ -49,8 +49,8 @@ class Ran:
 class Run:
     """How to execute a launch. ctas: those that are executed, by their linear numbers; whole clusters are. seed:
     chooses the order of atomics. most_steps: of a wave; more count as hung, and so does what takes longer than limit_s
-    from `began` on (time.monotonic). shared, registers: the bytes of both in PTX, until something is written. late:
-    see Memory."""
+    from `began` on (time.monotonic). shared, local, registers: the bytes of these in PTX, until something is written.
+    late, absent: see Memory."""
 
     launch: Launch
     ctas: Sequence[int]
@@ -59,6 +59,8 @@ class Run:
     limit_s: float = float("inf")
     shared: int = 0
     registers: int = 0
+    local: int = 0
+    absent: int = 0
     late: bool = False
     began: float = field(default_factory=time.monotonic)
 
@@ -74,7 +76,9 @@ def load_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Loaded:
     ):
         if size > most:
             raise UsageError(f"{kernel.entry}: {size:,} bytes of {what}: at most {most:,} are possible")
-    memory = Memory(kernel.shared.size + launch.shared, kernel.local.size, garbage=run.shared, late=run.late)
+    memory = Memory(
+        kernel.shared.size + launch.shared, kernel.local.size, b"", run.shared, run.late, run.local, run.absent
+    )
     placed = place(run.launch, contents, memory)
     given = bytearray(kernel.parameters.size)
     _check_count(kernel.entry, len(kernel.parameters.variables), placed)

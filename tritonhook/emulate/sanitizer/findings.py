@@ -14,7 +14,7 @@ _LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
 
 RACE, PROXY, BARRIER = "race", "missing proxy fence", "barrier in divergence"
 OUTSIDE, MISALIGNED, UNWRITTEN = "out of bounds", "misaligned", "uninitialised"
-FAULT, HANG = "fault", "hang"
+FAULT, HANG, SHUFFLE, FENCE = "fault", "hang", "shuffle", "missing wgmma.fence"
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,7 @@ class Order:
         self.events: dict[int, Array] = {}  # see World
         self._meanings: dict[int, Semantics | None] = {}  # of instructions
         self._copies: dict[Place, int] = {}
+        self._inits: dict[int, tuple[Access, int]] = {}  # of mbarriers: where, and when
         self.rows = machine.geometry.padded_threads // self.grain * machine.geometry.cluster_size
         size = len(memory.shared.data) // unit
         self.writer, self.write_pc = np.full(size, -1, np.int32), np.zeros(size, np.int32)
@@ -89,6 +90,11 @@ class Order:
         self.open_flights: dict[str, list[_Flight]] = {kind: [] for kind in KINDS}
         self.conflicts: dict[tuple[str, int, int], Conflict] = {}
         self.unwritten: set[int] = set()
+        self._are_fenced, self.unfenced = (
+            np.zeros(self.warps, bool),
+            set[int](),
+        )  # unfenced: products without wgmma.fence
+        self.lost: set[int] = set()  # shuffles of lanes that are not there
         self._meeting: dict[Place, Array] = {}
         self._opened: dict[Place, Array] = {}
         self._waiting: dict[Place, list[Array]] = {}
@@ -148,11 +154,32 @@ class Order:
             self.clocks.take(actors, self._opened[place])
             self.flags.wait(place, actors)
 
+    def initialised(self, place: int, thread: int) -> None:
+        """A thread has initialised an mbarrier."""
+        actor = thread // self.grain
+        self._inits[place] = Access("mbarrier.init", self.machine.pc, actor), int(self.clocks.now(actor))
+
+    def uses(self, place: int, threads: Array) -> None:
+        """Threads arrive at an mbarrier, or wait for it: whether its initialisation is ordered before that."""
+        first, time = self._inits.get(place, (None, 0))
+        actors = np.unique(threads // self.grain)
+        if first is None or not len(actors := actors[actors != first.actor]):
+            return
+        late = self.clocks.cluster(actors) != self.clocks.cluster(first.actor)
+        late |= self.clocks.known(SEEN, actors, np.full_like(actors, first.actor)) < time
+        if late.any():
+            second = Access("use of the mbarrier", self.machine.pc, int(actors[late][0]))
+            self._add(Conflict("race", first, second, place % self.memory.shared_bytes))
+
     def fence(self, g: Group) -> None:
         """fence.proxy.async: what these warps know is also ordered for the asynchronous proxy."""
         actors = np.unique(g.numbers // self.grain)
         self.clocks.fence(actors)
         self.clocks.tick(actors)
+
+    def shuffled(self) -> None:
+        """A lane has read one that is not there, or is no member itself."""
+        self.lost.add(self.machine.pc)
 
     def memory_fence(self, g: Group) -> None:
         """membar, fence: what these warps have accessed is before what they access next."""
@@ -349,6 +376,8 @@ class Order:
         if (self.writer[places] < 0).any():
             self.unwritten.add(pc)
         warp = threads[0] // self.grain
+        if kind == "wgmma" and not self._are_fenced[warp]:
+            self.unfenced.add(pc)
         made = _Flight(pc, warp, int(self.committed[kind][warp]))
         if len(self.flights) == _MOST_FLIGHTS:  # most of them are read over by now
             used = np.unique(self.flight)
@@ -359,6 +388,10 @@ class Order:
         self.flights.append(made)
         self.open_flights[kind].append(made)
         self.flight[places] = len(self.flights)
+
+    def registers_fenced(self, g: Group) -> None:
+        """wgmma.fence: products may use the registers of these warps."""
+        self._are_fenced[np.unique(g.numbers // self.grain)] = True
 
     def commit(self, g: Group, kind: str) -> None:
         """The group of these reads ends."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -84,6 +85,8 @@ class _Telling:
         self.orders: list[Order] = []  # of waves that have not ended
         self.found: dict[tuple[str, int, int], Finding] = {}
         self.unwritten_at: set[int] = set()
+        self.lost_at: set[int] = set()
+        self.unfenced_at: set[int] = set()
         self.code: list[tuple[int, str]] = []
 
     def begin(self, machine: Machine) -> None:
@@ -98,6 +101,8 @@ class _Telling:
     def _take(self, order: Order) -> None:
         self.code = self.code or [(one.line, one.text) for one in order.machine.code.instructions]
         self.unwritten_at |= order.unwritten
+        self.lost_at |= order.lost
+        self.unfenced_at |= order.unfenced
         for key, one in order.conflicts.items():
             if len(self.found) < MOST:
                 self.found.setdefault(key, self._conflict(order, one))
@@ -127,6 +132,9 @@ class _Telling:
         for order in self.orders:
             self._take(order)
         yield from self.found.values()
+        for pc in sorted(self.unfenced_at):
+            text = "no wgmma.fence orders registers of the accumulator before the first product"
+            yield Finding(findings.FENCE, text, (self.place("product", pc),))
 
     def _conflict(self, order: Order, one: Conflict) -> Finding:
         if one.kind in ("global", "constant"):
@@ -180,6 +188,13 @@ class _Telling:
             yield Finding(
                 findings.UNWRITTEN, "shared memory that nothing has written changes what the kernel stores", places
             )
+        if self.lost_at and _changes(kernel, replace(run, absent=GARBAGE), contents, ran):
+            text = "what lanes read of lanes that are no members, or are not there, changes what the kernel stores"
+            yield Finding(findings.SHUFFLE, text, tuple(self.place("shuffle", pc) for pc in sorted(self.lost_at)))
+        loads = [pc for pc, (_, text) in enumerate(self.code) if re.search(r"\bld(\.\w+)*\.local\b", text)]
+        if loads and _changes(kernel, replace(run, local=GARBAGE), contents, ran):
+            text = "local memory that nothing has written changes what the kernel stores"
+            yield Finding(findings.UNWRITTEN, text, tuple(self.place("read", pc) for pc in loads[:4]))
         names = {name for name, _ in read_unwritten(kernel.function)}
         if names and _changes(kernel, replace(run, registers=GARBAGE), contents, ran):
             lines = {kernel.line(item.position) for item in kernel.function.items if flow_of(item).reads & names}
