@@ -95,39 +95,47 @@ class World:
         numbers = g.numbers
         at = index[numbers - g.s.start]
         lanes = numbers // order.grain
-        units = ((at // self.unit)[:, None] + np.arange(max(1, size // self.unit))).reshape(-1)
-        actors = np.repeat(lanes, len(units) // len(lanes))
-        events = self._made(order, actors, one)
-        written = self._slots[0, units]
-        if written.any():
-            first = self._unordered(order, actors, written, one)
-            if how == "w" and first is not None and not one.scope:
-                where = units[first]
-                pair = self._pair(order, actors[first[0]], written[first[0]], "write", how, units[first[0]])
-                self._doubt = pair, where, self._bytes(where)
-            elif first is not None:
-                self._pair(order, actors[first[0]], written[first[0]], "write", how, units[first[0]])()
-            elif one.is_constant:
-                stale = int(np.flatnonzero(written)[0])
-                self._pair(order, actors[stale], written[stale], "write", how, units[stale], "constant")()
-        if how != "r":
-            for reads in self._slots[1:]:
-                read = reads[units]
-                if read.any() and (first := self._unordered(order, actors, read, one)) is not None:
-                    self._pair(order, actors[first[0]], read[first[0]], "read", how, units[first[0]])()
-            self._slots[0, units] = events
-            self._slots[1:, units] = 0
-            if how == "a" and one.scope < GPU:  # others of the same step
-                last = self._slots[0, units]
-                if (first := self._unordered(order, actors, last, one)) is not None:
-                    self._pair(order, actors[first[0]], last[first[0]], "write", how, units[first[0]])()
+        slots = self._slots.reshape(3, -1, max(1, size // self.unit))  # by access
+        rows = at // (self.unit * slots.shape[2])
+        events = self._made(order, lanes, one)[:, None]
+        self._check(order, lanes, rows, slots[0][rows], ("write", how), one)
+        if how == "r":
+            last = slots[1][rows]
+            if last.any():  # of others: they keep theirs
+                mine = (last == 0) | (self._events["actor"][last] == lanes[:, None] + order.wave.first)
+                slots[2][rows] = np.where(mine, slots[2][rows], events)
+                events = np.where(mine, events, last)
+            slots[1][rows] = events
         else:
-            last = self._slots[1, units]
-            mine = (last == 0) | (self._events["actor"][last] == actors + order.wave.first)
-            self._slots[1, units[mine]] = events[mine]
-            self._slots[2, units[~mine]] = events[~mine]
+            for reads in slots[1:]:
+                if (read := reads[rows]).any():
+                    self._check(order, lanes, rows, read, ("read", how), one)
+                    reads[rows] = 0
+            slots[0][rows] = events
+            if how == "a" and one.scope < GPU:  # others of the same step
+                self._check(order, lanes, rows, slots[0][rows], ("write", how), one)
         if one.scope:
             order.flags.access("global", at, lanes, how, one)
+
+    def _check(
+        self, order: Order, lanes: Array, rows: Array, events: Array, what: tuple[str, str], one: Semantics
+    ) -> None:
+        """Whether accesses are ordered behind events, a row of them for each. what: of the events, and of now."""
+        if not events.any():
+            return
+        count = events.shape[1]
+        actors, events = np.repeat(lanes, count), events.reshape(-1)
+        units = (rows[:, None] * count + np.arange(count)).reshape(-1)
+        first, kind = self._unordered(order, actors, events, one), "global"
+        if first is None:
+            if not one.is_constant or what[0] == "read":
+                return
+            first, kind = np.flatnonzero(events), "constant"
+        add = self._pair(order, actors[first[0]], events[first[0]], what, units[first[0]], kind)
+        if what == ("write", "w") and not one.scope:  # it may leave all as it is
+            self._doubt = add, units[first], self._bytes(units[first])
+        else:
+            add()
 
     def _made(self, order: Order, actors: Array, one: Semantics) -> Array:
         """The number of the event of each access: a new one if its actor's time has changed since."""
@@ -185,10 +193,10 @@ class World:
     # --- findings ----------------------------------------------------------------------------
 
     def _pair(
-        self, order: Order, actor: int, event: int, first: str, how: str, unit: int, kind: str = "global"
+        self, order: Order, actor: int, event: int, what: tuple[str, str], unit: int, kind: str
     ) -> Callable[[], None]:
-        """What adds a conflict. first: what the earlier access did."""
-        columns = self._events
+        """What adds a conflict."""
+        columns, (first, how) = self._events, what
         first = "atomic access" if columns["scope"][event] and first == "write" else first
         earlier = first, int(columns["pc"][event]), int(columns["actor"][event])
         mine = {"r": "read", "w": "write", "a": "atomic access"}[how], order.machine.pc, int(actor) + order.wave.first
