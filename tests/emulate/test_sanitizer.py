@@ -84,6 +84,11 @@ KERNELS = {
         "mov.b32 %r7, 0x000fffff;\n@!%p1 bra END;\nshfl.sync.bfly.b32 %r4, %r2, 1, 31, %r7;\nEND:\n",
         ("mov.b32 %r7, 0x000fffff;", "shuffle", "shuffle", "shuffle"),
     ),
+    "a shuffle that members call": (
+        "mov.u32 %r4, 0; mov.u32 %r6, %laneid; setp.lt.u32 %p1, %r6, 20; mov.b32 %r7, 0x0000ffff;\n"
+        "mov.b32 %r7, 0x000fffff;\n@!%p1 bra END;\nshfl.sync.idx.b32 %r4, %r2, 0, 31, %r7;\nEND:\n",
+        ("mov.b32 %r7, 0x000fffff;", "shuffle", "shuffle", "shuffle"),
+    ),
     "a copy that is waited for": (
         "cp.async.ca.shared.global [%r3], [%rd21], 4; cp.async.commit_group;\ncp.async.wait_group 0;\n"
         "ld.shared.b32 %r4, [%r3];\n",

@@ -146,16 +146,16 @@ class SharedBarriers:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._all: dict[int, Phase] = {}
+        self.all: dict[int, Phase] = {}
 
     def places(self, g: Group, space: str, addresses: Array) -> Array:
         """Where they lie: indices of shared memory, over the slice."""
         return self.machine.memory.locate(g, space, addresses, 8, "b")[1]
 
     def at(self, place: int) -> Phase:
-        if place not in self._all:
+        if place not in self.all:
             raise Fault("an mbarrier that was not initialised", int(self.machine.first_thread))
-        return self._all[place]
+        return self.all[place]
 
     def init(self, g: Group, space: str, addresses: Array, counts: Array) -> None:
         for place, lanes in _each(self.places(g, space, addresses), g.active):
@@ -164,11 +164,11 @@ class SharedBarriers:
                 watch.initialised(place, g.s.start + int(lanes[0]))
 
     def make(self, place: int, count: int) -> None:
-        self._all[place] = Phase(count, count)
+        self.all[place] = Phase(count, count)
 
     def invalidate(self, g: Group, space: str, addresses: Array) -> None:
         for place, _ in _each(self.places(g, space, addresses), g.active):
-            self._all.pop(place, None)
+            self.all.pop(place, None)
 
     def arrive(
         self, g: Group, space: str, addresses: Array, counts: Array | int = 1, expect: Array | None = None,

@@ -270,6 +270,7 @@ class Machine:
         self.waits_with, self.met = np.zeros(self.threads, np.uint32), np.zeros(self.threads, bool)  # Group.meet
         self.code = Code((), frozenset())
         self._groups: list[Group] = []
+        self._files: list[Array] = []
         self._blocks: dict[int, tuple[Sequence[Step], int, bool]] = {}
         self._leaders: list[int] = []
         self._running: tuple[int, int, Any] = (0, 0, iter(()))
@@ -285,7 +286,19 @@ class Machine:
 
     def registers(self, count: int, dtype: Any) -> Array:
         """Make a register file: zeros of shape (count, threads)."""
-        return np.zeros((count, self.threads), dtype)
+        self._files.append(np.zeros((count, self.threads), dtype))
+        return self._files[-1]
+
+    def state(self) -> tuple[int, ...]:
+        """All that decides what threads do next, if their registers were made by `registers`, as hashes."""
+        arrays = self._files, [self.memory.shared.data, self.memory.local.data, self.memory.global_.data]
+        where = [(group.pc, group.s.start, group.s.stop, group.active.tobytes()) for group in self._groups]
+        phases = [str(one) for one in self.shared_barriers.all.items()]
+        return *(hash(one.tobytes()) for some in arrays for one in some), hash((*sorted(where), *phases))
+
+    def where(self) -> list[int]:
+        """The instructions that threads are at."""
+        return sorted({group.pc for group in self._groups})
 
     def ctas_of(self, thread: int, mask: int) -> list[int]:
         """The CTAs of a thread's cluster whose ranks a mask names."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 RESIDENT_BYTES = 896 << 20  # of all waves that have begun
 WAVE_BYTES = RESIDENT_BYTES // 2
 _ROUNDS = 10_000  # in which all waves do nothing but poll
+_FIRST_LOOK = 64  # round of polling in which we look whether anything changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Waves:
         self.resident: deque[tuple[Machine, Iterator[None]]] = deque()
         self.finished = self.steps = 0
         self.unknown: tuple[NotUnderstood, ...] = ()
+        self._before: list[tuple[int, ...]] = []
         cluster = math.prod(run.launch.cluster)
         of_cluster = loaded.cta_bytes * cluster
         self.clusters = max(1, (RESIDENT_BYTES if run.launch.cooperative else WAVE_BYTES) // of_cluster)
@@ -84,6 +86,20 @@ class Waves:
                 else:
                     self.resident.rotate(-1)
                     polls += 1
+                    if not following and self.watcher is not None:
+                        self._check_progress(polls)
+
+    def _check_progress(self, polls: int) -> None:
+        """Raise Hang if all threads of the launch poll, and a round of that has changed nothing at all."""
+        rounds, rest = divmod(polls, len(self.resident))
+        if rest or rounds < _FIRST_LOOK or (rounds & rounds - 1 and rounds - 1 & rounds - 2):
+            return
+        state, is_later = [machine.state() for machine, _ in self.resident], bool(rounds & rounds - 1)
+        if is_later and state == self._before:
+            pcs = sorted({pc for machine, _ in self.resident for pc in machine.where()})
+            lines = sorted({self.resident[0][0].code.instructions[pc].line for pc in pcs})
+            raise Hang(f"all threads poll, and nothing changes: at line {', '.join(map(str, lines))}", pcs)
+        self._before = state
 
     def _turn(self, are_others_left: bool) -> bool:
         """Execute the first wave until it ends, and return True, or until it polls."""

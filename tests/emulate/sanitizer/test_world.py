@@ -10,6 +10,7 @@ from emulated import launch_of, module_of  # noqa: E402
 
 from tritonhook.emulate import waves  # noqa: E402
 from tritonhook.emulate.run import Run  # noqa: E402
+from tritonhook.emulate.sanitizer import flags  # noqa: E402
 from tritonhook.emulate.sanitizer.run import sanitize  # noqa: E402
 
 MINE = """mov.u32 %r1, %tid.x; setp.eq.u32 %p1, %r1, 0; setp.eq.u32 %p2, %r28, 0; mov.u32 %r4, 0;
@@ -68,11 +69,14 @@ KERNELS = {
 }  # fmt: skip
 
 
-def found(body, grid=2, threads=64):
+def sanitized(text, grid=2, threads=64):
     buffers = [np.zeros(256, np.uint32), np.zeros(64, np.uint32), np.zeros(256, np.uint32)]
-    text = MINE + body + "mad.wide.u32 %rd9, %r20, 4, %rd22; st.global.u32 [%rd9], %r4;"
     run = Run(launch_of(*buffers, threads=threads, grid=grid), range(grid), limit_s=600.0)
-    done = sanitize(module_of(text, 3), run, [one.tobytes() for one in buffers])
+    return sanitize(module_of(text, 3), run, [one.tobytes() for one in buffers])
+
+
+def found(body, grid=2, threads=64):
+    done = sanitized(MINE + body + "mad.wide.u32 %rd9, %r20, 4, %rd22; st.global.u32 [%rd9], %r4;", grid, threads)
     assert done.error is None
     return done.findings
 
@@ -92,13 +96,55 @@ def test_what_is_handed_over_is_no_race_and_what_is_not_is_one(name, in_waves, m
         assert all("of CTA" in place.what and place.line > 0 for one in findings for place in one.places)
 
 
+@pytest.mark.parametrize("in_waves", [False, True])
+def test_an_acquire_of_the_cta_does_not_order_what_another_cta_wrote(in_waves, monkeypatch):
+    if in_waves:
+        monkeypatch.setattr(waves, "WAVE_BYTES", 1)
+    body, _ = KERNELS["a semaphore that CTAs take in turn"]
+    texts = [one.text for one in found(body.replace("ld.acquire.gpu", "ld.acquire.cta"))]
+    assert any("argument x0" in text for text in texts) and any("argument x1" in text for text in texts)
+
+
+LIVELOCKS = {
+    "a flag that nobody sets": "W: ld.acquire.gpu.global.u32 %r6, [%rd21]; setp.ne.u32 %p4, %r6, 1; @%p4 bra W;\n",
+    "a lock that its owner takes again": "W: atom.acquire.gpu.global.cas.b32 %r6, [%rd21], 0, 1;\n"
+    "setp.ne.u32 %p4, %r6, 0; @%p4 bra W;\n",
+    "a flag that another CTA would set if it went on": "setp.eq.u32 %p4, %r28, 0; @!%p4 bra W;\n"
+    "V: ld.volatile.global.u32 %r6, [%rd21+4]; setp.eq.u32 %p4, %r6, 0; @%p4 bra V;\n"
+    "st.volatile.global.u32 [%rd21], 1;\n"
+    "W: ld.volatile.global.u32 %r6, [%rd21]; setp.eq.u32 %p4, %r6, 0; @%p4 bra W;\n"
+    "st.volatile.global.u32 [%rd21+4], 1;\n",
+}
+
+
+@pytest.mark.parametrize("name", LIVELOCKS)
+@pytest.mark.parametrize("in_waves", [False, True])
+def test_threads_that_poll_for_ever_are_a_finding_long_before_the_time_limit(name, in_waves, monkeypatch):
+    if in_waves:
+        monkeypatch.setattr(waves, "WAVE_BYTES", 1)
+    done = sanitized(MINE + LIVELOCKS[name])
+    (one,) = done.findings
+    assert one.kind == "hang" and "nothing changes" in one.text and {place.line > 0 for place in one.places} == {True}
+
+
+def test_polling_that_counts_and_polling_for_slow_threads_are_no_livelock():
+    poll = "W: ld.acquire.gpu.global.u32 %r6, [%rd21]; {} @%p4 bra W;\n"
+    counts = "mov.u32 %r7, 0;\n" + poll.format("add.u32 %r7, %r7, 1; setp.lt.u32 %p4, %r7, 500;")
+    slow = (
+        "setp.ne.u32 %p4, %r28, 0; @%p4 bra W; mov.u32 %r7, 0;\nL: add.u32 %r7, %r7, 1; setp.lt.u32 %p4, %r7, 5000;\n"
+    )
+    slow += "@%p4 bra L; st.release.gpu.global.u32 [%rd21], 1;\n" + poll.format("setp.ne.u32 %p4, %r6, 1;")
+    assert found(counts) == found(slow) == ()
+
+
 def test_the_finding_names_the_buffer_and_the_accesses():
     (one,) = found("st.global.u32 [%rd20+8], %r28;\n")
     assert "byte 8 of argument x0" in one.text
     assert [place.what[:8] for place in one.places] == ["write by", "write by"]
 
 
-def test_scattered_atomics_behind_a_fence_cost_no_finding():
-    """More releases than are kept: what they order is not known, and is no race."""
-    body = "membar.gl; mov.u32 %r7, 0;\nL: red.global.add.u32 [%rd1], 1; add.u32 %r7, %r7, 1;\n"
-    assert found(body + "setp.lt.u32 %p4, %r7, 9; @%p4 bra L;\n", 4) == ()
+@pytest.mark.parametrize("name", KERNELS)
+def test_more_releases_than_are_kept_cost_no_finding(name, monkeypatch):
+    """What they order is not known, and is no race."""
+    monkeypatch.setattr(flags, "MOST_PUBLICATIONS", 1)
+    assert found(KERNELS[name][0]) == ()
