@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -289,12 +290,12 @@ class Machine:
         self._files.append(np.zeros((count, self.threads), dtype))
         return self._files[-1]
 
-    def state(self) -> tuple[int, ...]:
-        """All that decides what threads do next, if their registers were made by `registers`, as hashes."""
+    def state(self) -> tuple[bytes, ...]:
+        """All that decides what threads do next, if their registers were made by `registers`, as digests."""
         arrays = self._files, [self.memory.shared.data, self.memory.local.data, self.memory.global_.data]
         where = [(group.pc, group.s.start, group.s.stop, group.active.tobytes()) for group in self._groups]
         phases = [str(one) for one in self.shared_barriers.all.items()]
-        return *(hash(one.tobytes()) for some in arrays for one in some), hash((*sorted(where), *phases))
+        return *(blake2b(one).digest() for some in arrays for one in some), repr((sorted(where), phases)).encode()
 
     def where(self) -> list[int]:
         """The instructions that threads are at."""

@@ -59,7 +59,7 @@ class Waves:
         self.resident: deque[tuple[Machine, Iterator[None]]] = deque()
         self.finished = self.steps = 0
         self.unknown: tuple[NotUnderstood, ...] = ()
-        self._before: list[tuple[int, ...]] = []
+        self._before: list[tuple[bytes, ...]] = []
         cluster = math.prod(run.launch.cluster)
         of_cluster = loaded.cta_bytes * cluster
         self.clusters = max(1, (RESIDENT_BYTES if run.launch.cooperative else WAVE_BYTES) // of_cluster)
