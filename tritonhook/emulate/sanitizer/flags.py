@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Flag = tuple[str, int]  # where it lies
 MOST_PUBLICATIONS = 1 << 16
+_MOST_FLAGS = 4 * MOST_PUBLICATIONS
 
 
 @dataclass(slots=True)
@@ -165,6 +166,8 @@ class Flags:
             return
         else:
             known, wide, knows = now.fenced, now.wide, now.with_fence
+        if len(self.published.flags) > _MOST_FLAGS and flag not in self.published.flags:
+            return
         told, cluster = self.published.flags.setdefault(flag, _Told()), self._cluster(actor)
         told.own[cluster] = joined(told.own.get(cluster, known), known)
         if wide is None or one.scope < GPU or told.sources.get(self.wave.first + actor) is wide:
