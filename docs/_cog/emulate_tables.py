@@ -93,3 +93,18 @@ def opcodes(form: str) -> str:
     if form == "sass":
         return "\n" + ", ".join(first for first, _ in rows) + "\n\n"
     return markdown(("opcode", "forms that are listed apart"), rows)
+
+
+def sanitizer() -> str:
+    """Write who finds what in small kernels, by kind of fault; the last row: who accuses healthy ones."""
+
+    def kind_of(one: dict[str, Any]) -> str:
+        return str(one["kind"]).partition(" (")[0].strip("()?")
+
+    kernels = sorted(result("sanitizer_cases")["samples"], key=lambda one: (not one["kind"], kind_of(one)))
+    rows = []
+    for kind, group in groupby(kernels, key=kind_of):
+        ones, verdict = list(group), "found" if kind else "false"
+        sums = (sum(one[tool] == verdict for one in ones) for tool in ("emulate", "compute_sanitizer"))
+        rows.append((kind or "none: accused", f"{len(ones)}", *map(str, sums)))
+    return markdown(("fault", "kernels", "`emulate`", "Compute Sanitizer"), rows)

@@ -138,7 +138,7 @@ class Bench:
         draw, machine = np.random.default_rng(2), self.machine
         for store in (self.memory.global_, self.memory.shared, self.memory.local):
             store.data[:] = draw.integers(0, 255, store.data.shape)
-        machine.random, machine.copies._waiting, machine.shared_barriers._all = np.random.default_rng(0), [], {}
+        machine.random, machine.copies._waiting, machine.shared_barriers.all = np.random.default_rng(0), [], {}
         machine.live[:], machine.steps_left = np.arange(THREADS) % 5 != 3, 100
         try:
             machine.run(Code([Instruction(step, "", 1), Instruction(lambda g: g.exit(), "", 2, True)], frozenset()))

@@ -18,6 +18,10 @@ from tritonhook.ptx.module import Ptx  # noqa: E402
 ROOM = '.file 1 "/home/kernels.py"\n.shared .align 1024 .b8 room[4096]; .shared .align 8 .b64 gate;'
 MINE = "mov.u32 %r1, room; mov.u32 %r2, %tid.x; mad.lo.u32 %r3, %r2, 4, %r1; xor.b32 %r5, %r3, 128;\n"
 STORE = "mad.wide.u32 %rd9, %r20, 4, %rd20; st.global.b32 [%rd9], %r4;"
+FLAG = (  # warp 0 writes for warp 1
+    "setp.eq.u32 %p1, %r2, 0; mov.u32 %r4, 0; @%p1 st.shared.b32 [gate], 0; bar.sync 0;\n"
+    "setp.ge.u32 %p3, %r2, 32; @%p3 bra W; st.shared.b32 [%r3], %r2; bar.warp.sync -1;\n"
+)
 INIT = "setp.eq.u32 %p1, %r20, 0; @%p1 mbarrier.init.shared.b64 [gate], 1; bar.sync 0;\n"
 WAIT = "{name}: mbarrier.try_wait.parity.shared.b64 %p2, [gate], 0; @!%p2 bra {name};"
 BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -43,6 +47,47 @@ KERNELS = {
         "@%p1 mbarrier.arrive.shared.b64 %rd3, [gate]; bra END;\nOTHER:\n"
         + WAIT.format(name="A") + "\nld.shared.b32 %r4, [%r5];\nEND:\n",
         (WAIT.format(name="A"), "race", "write by warp", "read by warp"),
+    ),
+    "an mbarrier that is initialised before others use it": (
+        "setp.eq.u32 %p1, %r2, 0; mov.u32 %r4, 0; @%p1 mbarrier.init.shared.b64 [gate], 64;\nbar.sync 0;\n"
+        "mbarrier.arrive.shared.b64 %rd3, [gate];\n",
+        ("bar.sync 0;", "race", "mbarrier.init by warp 0", "use of the mbarrier by warp 1"),
+    ),
+    "an atomic access and a store": (
+        "st.shared.b32 [%r3], 0; bar.sync 0;\nred.shared.add.u32 [%r1], 1;\nbar.sync 0, 64;\n"
+        "setp.eq.u32 %p1, %r2, 40;\n@%p1 st.shared.b32 [%r1], %r2;\nmov.u32 %r4, 0;\n",
+        ("bar.sync 0, 64;", "race", "atomic access by warp 0", "write by warp 1"),
+    ),
+    "a flag with release and acquire": (
+        FLAG + "@%p1 atom.release.cta.shared.exch.b32 %r7, [gate], 1; bra END;\n"
+        "W: ld.acquire.cta.shared.u32 %r6, [gate]; setp.ne.u32 %p2, %r6, 1; @%p2 bra W;\nld.shared.b32 %r4, [%r5];\n"
+        "END:\n",
+        (".release", "race", "write by warp 0", "read by warp 1"),
+    ),
+    "a flag with fences": (
+        FLAG + "membar.cta;\n@%p1 st.volatile.shared.u32 [gate], 1; bra END;\n"
+        "W: ld.volatile.shared.u32 %r6, [gate]; setp.ne.u32 %p2, %r6, 1; @%p2 bra W;\nfence.acq_rel.cta;\n"
+        "ld.shared.b32 %r4, [%r5];\nEND:\n",
+        ("fence.acq_rel.cta;", "race", "write by warp 0", "read by warp 1"),
+    ),
+    "local memory that is written": (
+        ".local .align 4 .b32 own[4]; mov.u64 %rd3, own;\nst.local.b32 [%rd3+4], %r2;\nld.local.b32 %r4, [%rd3+4];\n",
+        ("st.local.b32 [%rd3+4], %r2;", "uninitialised", "read", "read"),
+    ),
+    "a shuffle of lanes that take part": (
+        "mov.u32 %r4, 0; mov.u32 %r6, %laneid; setp.lt.u32 %p1, %r6, 20;\n@!%p1 bra END;\n"
+        "shfl.sync.down.b32 %r4, %r2, 4, 31, 0x000fffff;\nsetp.ge.u32 %p2, %r6, 16;\n@%p2 mov.u32 %r4, 0;\nEND:\n",
+        ("@%p2 mov.u32 %r4, 0;", "shuffle", "shuffle", "shuffle"),
+    ),
+    "a shuffle of members": (
+        "mov.u32 %r4, 0; mov.u32 %r6, %laneid; setp.lt.u32 %p1, %r6, 20; mov.b32 %r7, 0x0000ffff;\n"
+        "mov.b32 %r7, 0x000fffff;\n@!%p1 bra END;\nshfl.sync.bfly.b32 %r4, %r2, 1, 31, %r7;\nEND:\n",
+        ("mov.b32 %r7, 0x000fffff;", "shuffle", "shuffle", "shuffle"),
+    ),
+    "a shuffle that members call": (
+        "mov.u32 %r4, 0; mov.u32 %r6, %laneid; setp.lt.u32 %p1, %r6, 20; mov.b32 %r7, 0x0000ffff;\n"
+        "mov.b32 %r7, 0x000fffff;\n@!%p1 bra END;\nshfl.sync.idx.b32 %r4, %r2, 0, 31, %r7;\nEND:\n",
+        ("mov.b32 %r7, 0x000fffff;", "shuffle", "shuffle", "shuffle"),
     ),
     "a copy that is waited for": (
         "cp.async.ca.shared.global [%r3], [%rd21], 4; cp.async.commit_group;\ncp.async.wait_group 0;\n"
@@ -121,6 +166,8 @@ def test_wgmma_needs_a_fence_behind_generic_writes_and_a_wait_before_the_next():
     assert found(body, 128).findings == ()
     (one,) = found(body.replace("fence.proxy.async;", ""), 128).findings
     assert one.kind == "missing proxy fence" and one.places[1].instruction.startswith("wgmma.mma_async")
+    (one,) = found(body.replace("wgmma.fence.sync.aligned;", ""), 128).findings
+    assert one.kind == "missing wgmma.fence" and one.places[0].instruction.startswith("wgmma.mma_async")
     (one,) = found(body.replace("wgmma.wait_group.sync.aligned 0;", ""), 128).findings
     assert one.kind == "race" and one.places[0].what.startswith("asynchronous read")
 

@@ -1,9 +1,9 @@
 """Execute kernels on the CPU from their PTX, and look for faults of the kernels themselves. Needs no GPU, but numpy.
 
-It finds accesses outside of the launch's buffers and misaligned ones, races in shared memory, barriers that not all
-lanes of a warp reach, results that depend on memory or registers that nothing has written, and generic writes that
-wgmma or bulk copies read without fence.proxy.async. Each has its lines in PTX and source. `verify --cpu` asks another
-question: does ptxas compute what the PTX says?
+It finds accesses outside of the launch's buffers and misaligned ones, races in shared and global memory, barriers that
+not all lanes of a warp reach, shuffles of lanes that take no part, results that depend on memory or registers that
+nothing has written, and generic writes that wgmma or bulk copies read without fence.proxy.async. Each has its lines in
+PTX and source. `verify --cpu` asks another question: does ptxas compute what the PTX says?
 
   tritonhook emulate kernel.ptx --args launch.json                 # all CTAs of one launch
   tritonhook emulate kernel.ptx --args launch.json --contents out  # also write its buffers afterwards

@@ -160,6 +160,8 @@ class SharedBarriers:
     def init(self, g: Group, space: str, addresses: Array, counts: Array) -> None:
         for place, lanes in _each(self.places(g, space, addresses), g.active):
             self.make(place, int(counts[lanes[0]]))
+            if (watch := self.machine.memory.watch) is not None:
+                watch.initialised(place, g.s.start + int(lanes[0]))
 
     def make(self, place: int, count: int) -> None:
         self.phases[place] = Phase(count, count)
@@ -188,6 +190,7 @@ class SharedBarriers:
                 raise Fault(f"{arriving} arrivals at an mbarrier that waits for {one.pending}", int(g.numbers[0]))
             one.pending -= arriving
             if (watch := self.machine.memory.watch) is not None:
+                watch.uses(place, lanes + g.s.start)
                 watch.arrive(("mbarrier", place), lanes + g.s.start, False)
             self._settle(place, one)
         return states
@@ -247,6 +250,9 @@ class SharedBarriers:
 
     def try_wait(self, g: Group, space: str, addresses: Array, states: Array, by_parity: bool) -> Array:
         """Like `is_complete`, but wait for it: false only where all threads of the machine would wait for ever."""
+        if (watch := self.machine.memory.watch) is not None:
+            for place, lanes in _each(self.places(g, space, addresses), g.active):
+                watch.uses(place, lanes + g.s.start)
         found = self.is_complete(g, space, addresses, states, by_parity)
         if g.timed_out or found[g.active].all():
             return found

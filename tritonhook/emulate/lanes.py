@@ -36,6 +36,14 @@ def shuffled(g: Group, kind: str, values: Array, by: Array, mask: Array) -> tupl
     return values[np.arange(g.size) - lane + np.where(good, other, lane)], good
 
 
+def absent(g: Group, kind: str, by: Array, mask: Array, members: Array) -> Array:
+    """Which active lanes are no members themselves, or read a lane that is none or that does not take part."""
+    others, _ = shuffled(g, kind, g.machine.lane[g.s], by, mask)
+    here = np.repeat(lanes_of(g.active), WARP) & members
+    lost: Array = (here >> g.machine.lane[g.s] & here >> others & 1 == 0) & g.active
+    return lost
+
+
 def masks_of(g: Group, members: Array | None = None) -> Array:
     """The mask of the active lanes that each lane asks. members: what each names; None: all."""
     active = np.repeat(lanes_of(g.active), WARP)

@@ -94,14 +94,15 @@ class Memory:
 
     shared_bytes: of each CTA; addresses from 0 to this. local_bytes: of each thread. constant: the bytes of CONSTANT.
     garbage: each byte of shared memory, until something is written. late: registers of tcgen05.ld hold NaN until they
-    are waited for. Allocate buffers first; `Machine` attaches itself,
-    and after that the size of global memory is fixed.
+    are waited for. local: as garbage, of local memory. absent: each byte that shuffles read of lanes that take no part.
+    Allocate buffers first; `Machine` attaches itself, and after that the size of global memory is fixed.
     """
 
     def __init__(
-        self, shared_bytes: int = 0, local_bytes: int = 0, constant: bytes = b"", garbage: int = 0, late: bool = False
+        self, shared_bytes: int = 0, local_bytes: int = 0, constant: bytes = b"", garbage: int = 0, late: bool = False,
+        local: int = 0, absent: int = 0,
     ) -> None:  # fmt: skip
-        self.garbage, self.late = garbage, late
+        self.garbage, self.late, self.local_garbage, self.absent = garbage, late, local, absent
         self.shared_bytes = -(-shared_bytes // 1024) * 1024
         self.local_bytes = -(-local_bytes // 16) * 16
         self.constant_bytes = len(constant)
@@ -111,7 +112,7 @@ class Memory:
         self._contents: list[bytes] = []
         self._begins: list[int] = []
         self._end = GUARD_BYTES
-        self.watch: Order | None = None  # sees each access of shared memory
+        self.watch: Order | None = None  # sees each access of shared and global memory
         self.tensor_maps: list[Any] = []  # what descriptors of TMA name; see tma.py
         self.global_ = self.shared = self.local = Store.of_size(0)
         self._stride = 0
@@ -134,6 +135,8 @@ class Memory:
         self.shared = Store.of_size(self.shared_bytes * len(machine.geometry.ctas))
         self.shared.data[:] = self.garbage
         self.local = Store.of_size(self.local_bytes * machine.threads)
+        if self.local_garbage:
+            self.local.data[:] = self.local_garbage
         self._shared_begin = machine.cta * self.shared_bytes
         self._cluster_begin = machine.cta // self._stride * self._stride * self.shared_bytes
         self._local_begin = np.arange(machine.threads) * self.local_bytes
@@ -181,6 +184,8 @@ class Memory:
         store.write(index, unit, values)
         if self.watch is not None and store is self.shared:
             self.watch.stored(group, index, unit, values)
+        elif self.watch is not None and store is self.global_:
+            self.watch.stored_outside(group, index, unit, values)
 
     def atomic(
         self, group: Group, space: str, addresses: Array, unit: int, combine: Callable[..., Array], *operands: Array,
@@ -244,6 +249,8 @@ class Memory:
             self._refuse(group, (wrong != 0) & group.active, index, text)
         if self.watch is not None and store is self.shared:
             self.watch.access(group, index, aligned, how)
+        elif self.watch is not None and store is self.global_:
+            self.watch.outside(group, index, aligned, how)
         return store, index
 
     def _in_store(self, group: Group, space: str, addresses: Array) -> tuple[Store, Array, int]:

@@ -45,8 +45,8 @@ class Ran:
 class Run:
     """How to execute a launch. ctas: those that are executed, by their linear numbers; whole clusters are. seed:
     chooses the order of atomics. most_steps: of a wave; more count as hung, and so does what takes longer than limit_s
-    from `began` on (time.monotonic). shared, registers: the bytes of both in PTX, until something is written.
-    other_nan: operations of PTX give NaNs of other bits: PTX leaves open which. late: see Memory."""
+    from `began` on (time.monotonic). shared, local, registers: the bytes of these in PTX, until something is written.
+    other_nan: operations of PTX give NaNs of other bits: PTX leaves open which. late, absent: see Memory."""
 
     launch: Launch
     ctas: Sequence[int]
@@ -56,6 +56,8 @@ class Run:
     shared: int = 0
     registers: int = 0
     other_nan: bool = False
+    local: int = 0
+    absent: int = 0
     late: bool = False
     began: float = field(default_factory=time.monotonic)
 
@@ -71,7 +73,9 @@ def load_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Loaded:
     ):
         if size > most:
             raise UsageError(f"{kernel.entry}: {size:,} bytes of {what}: at most {most:,} are possible")
-    memory = Memory(kernel.shared.size + launch.shared, kernel.local.size, garbage=run.shared, late=run.late)
+    memory = Memory(
+        kernel.shared.size + launch.shared, kernel.local.size, b"", run.shared, run.late, run.local, run.absent
+    )
     placed = place(run.launch, contents, memory)
     given = bytearray(kernel.parameters.size)
     _check_count(kernel.entry, len(kernel.parameters.variables), placed)

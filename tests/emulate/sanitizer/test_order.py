@@ -8,7 +8,8 @@ np = pytest.importorskip("numpy")
 
 from tritonhook.emulate.machine import Geometry, Group, Machine  # noqa: E402
 from tritonhook.emulate.memory import SHARED, Memory  # noqa: E402
-from tritonhook.emulate.sanitizer.order import Access, Conflict, Order  # noqa: E402
+from tritonhook.emulate.sanitizer.accesses import Access, Conflict  # noqa: E402
+from tritonhook.emulate.sanitizer.order import Order  # noqa: E402
 
 BYTES = 2048
 
@@ -121,14 +122,14 @@ def test_writes_that_change_nothing_are_no_race_but_atomics_and_others_are(w):
     other.access("atomic", 1, 0)
     other.access("atomic", 2, 1)
     assert other.found == [] and other.order.unwritten == {1}
-    other.access("read", 3, 1)
+    other.access("read", 3, 1)  # behind the atomic access of its own warp, but not behind that of the other one
     other.access("read", 4, 2)
-    assert other.found == [race(("write", 2, 1), ("read", 4, 2))]
+    assert other.found == [race(("atomic access", 1, 0), ("read", 3, 1)), race(("write", 2, 1), ("read", 4, 2))]
     other.access("atomic", 5, 3)
     reads = [race(("read", pc, warp), ("atomic access", 5, 3)) for pc, warp in ((3, 1), (4, 2))]
-    assert other.found[1:] == reads
+    assert other.found[2:] == reads
     other.access("write", 6, 0, value=77)
-    assert other.found[-1] == race(("write", 5, 3), ("write", 6, 0))
+    assert other.found[-1] == race(("atomic access", 5, 3), ("write", 6, 0))
 
 
 def test_warps_of_one_instruction_that_write_different_values(w):

@@ -74,6 +74,9 @@ def nothing(site: Site) -> Step:
     if "proxy" in how and how & {"async", "async::generic"} and "global" not in how:
         memory = site.machine.memory
         return lambda g: None if memory.watch is None else memory.watch.fence(g)
+    if name in ("membar", "fence") and "proxy" not in how:
+        memory = site.machine.memory
+        return lambda g: None if memory.watch is None else memory.watch.memory_fence(g)
     return (lambda g: g.give_way()) if name == "nanosleep" else (lambda g: None)
 
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from tritonhook.emulate.lanes import ALL
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.opcodes import nothing
 from tritonhook.emulate.ptx.kernel import list_of
 from tritonhook.emulate.ptx.site import Array, Site, opcode
 from tritonhook.emulate.tensor_core import products
@@ -78,7 +77,13 @@ def _scaled(site: Site) -> Step:
 
 # --- wgmma ---------------------------------------------------------------------------------------
 
-opcode("wgmma.fence")(nothing)  # each product is done at once; but who watches wants to know
+
+@opcode("wgmma.fence")
+def wgmma_fence(site: Site) -> Step:
+    """Each product is done at once; but who watches wants to know."""
+    site.known("sync", "aligned")
+    memory = site.machine.memory
+    return lambda g: None if memory.watch is None else memory.watch.registers_fenced(g)
 
 
 @opcode("wgmma.mma_async.sync.aligned")

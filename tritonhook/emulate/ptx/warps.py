@@ -9,6 +9,7 @@ import numpy as np
 from tritonhook.emulate.lanes import (
     ALL,
     Matrices,
+    absent,
     by_mask,
     elected,
     extreme,
@@ -36,12 +37,18 @@ def shuffle(site: Site) -> Step:
     name, valid = site.two(0)
     target, source, by, mask = site.target(name, "b32"), site.row(1, "b32"), site.row(2, "u32"), site.row(3, "u32")
     inside = None if valid == "_" else site.target(valid, "pred")
-    converge = converging(site, 4)
+    converge, members, memory = converging(site, 4), site.row(4, "u32"), site.machine.memory
     kind = only(site, how - {"b32"})
 
     def step(g: Group) -> None:
         converge(g)
         found, good = shuffled(g, kind, source[g.s], by[g.s], mask[g.s])
+        if memory.watch is not None or memory.absent:
+            lost = absent(g, kind, by[g.s], mask[g.s], members[g.s])
+            if memory.absent:
+                found = np.where(lost, np.uint32(memory.absent * 0x01010101), found)
+            elif memory.watch is not None and lost.any():
+                memory.watch.shuffled()
         g.put(target, found)
         if inside is not None:
             g.put(inside, good)

@@ -14,7 +14,7 @@ race.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,11 @@ import numpy as np
 
 from tritonhook.emulate.errors import Unfinished
 from tritonhook.emulate.machine import WARP
+from tritonhook.emulate.sanitizer.accesses import PART, READ_BYTES, READERS, Access, Conflict, Reads, TensorAccesses
 from tritonhook.emulate.sanitizer.clocks import FENCED, SEEN, Clocks, joined
+from tritonhook.emulate.sanitizer.flags import Flags
+from tritonhook.emulate.sanitizer.semantics import GPU, Semantics, semantics
+from tritonhook.emulate.sanitizer.world import World
 from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
@@ -34,89 +38,17 @@ if TYPE_CHECKING:
 Place = tuple[str, int]  # of a barrier
 NEVER = 1 << 60  # when an access of tensor memory is done that its warp has not waited for
 MOST = 32  # findings
-PART = 16  # lanes of tensor memory that are told apart
-PAGE = 256  # units whose reads by a warp are kept together
-_UNIT_BYTES, _READ_BYTES = 25, 8  # of a unit: its last write; its last read by one warp
-_READERS = 8  # warps of which room is kept for reads of all of a CTA's memory
-_LEAST_READ_BYTES = 192 << 20
+_UNIT_BYTES = 26  # of a unit: its last write
 _MOST_FLIGHTS = 1 << 16
 KINDS = {"wgmma": "read of wgmma", "bulk": "read of a bulk store", "tcgen05": "read of tcgen05.mma"}
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """pc: of the instruction. actor: the warp, or the copies of an mbarrier. what: "read", "write", ..."""
-
-    what: str
-    pc: int
-    actor: int
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """Two accesses of one byte of shared memory that nothing orders; of one kind: "race" or "proxy"; "tensor": of one
-    column of tensor memory. first: the earlier one, as it was executed. at: the shared address, or the column."""
-
-    kind: str
-    first: Access
-    second: Access
-    at: int
-
-
-class TensorAccesses:
-    """The last access of each column of tensor memory, for each 16 lanes: by which actor, when, and by which
-    instruction."""
-
-    def __init__(self, ctas: int) -> None:
-        from tritonhook.emulate.tensor_memory import COLUMNS, LANES
-
-        shape = ctas, LANES // PART, COLUMNS
-        self.actor, self.time, self.pc = np.full(shape, -1), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-
-    def note(self, where: Any, actor: int, time: int, pc: int) -> None:
-        self.actor[where], self.time[where], self.pc[where] = actor, time, pc
 
 
 def watched_bytes(shared: int, launch: Launch, unit: int) -> int:
     """What it takes to watch a CTA, about. shared: bytes of its shared memory."""
     warps = -(-launch.block[0] * launch.block[1] * launch.block[2] // WARP)
     actors = (WARP if warps == 1 else warps) * launch.cluster[0] * launch.cluster[1] * launch.cluster[2] + 16
-    of_unit = _UNIT_BYTES + _READ_BYTES * min(actors, _READERS)
+    of_unit = _UNIT_BYTES + READ_BYTES * min(actors, READERS)
     return shared // unit * of_unit + 16 * actors * actors + 1024 * warps
-
-
-class _Reads:
-    """The last read of each unit by each warp of its cluster: when, and by which instruction. Pages are made where
-    there is a read."""
-
-    def __init__(self, rows: int, size: int) -> None:
-        pages = rows * -(-size // PAGE)
-        most = max(size * _READERS * _READ_BYTES, _LEAST_READ_BYTES) // (PAGE * _READ_BYTES)
-        self._page = np.full((rows, -(-size // PAGE)), -1, np.int32)
-        self._times, self._pcs = (np.zeros((min(pages, most), PAGE), np.int32) for _ in "tp")
-        self._used = 0
-
-    def note(self, rows: Array, places: Array, times: Array, pc: int) -> None:
-        pages = self._page[rows, places // PAGE]
-        if (missing := pages < 0).any():
-            new = np.unique(np.stack([rows[missing], places[missing] // PAGE]), axis=1)
-            end = self._used + new.shape[1]
-            if end > len(self._times):
-                raise Unfinished(f"more reads of shared memory than {self._times.nbytes * 2:,} bytes can keep")
-            self._page[new[0], new[1]] = np.arange(self._used, end)
-            self._used = end
-            pages = self._page[rows, places // PAGE]
-        self._times[pages, places % PAGE], self._pcs[pages, places % PAGE] = times, pc
-
-    def times(self, row: int, places: Array) -> Array | None:
-        """When each place was read by the warp of a row, 0 for never; None if none was."""
-        pages = self._page[row, places // PAGE]
-        if (pages < 0).all():
-            return None
-        return np.where(pages < 0, 0, self._times[pages, places % PAGE])
-
-    def pc(self, row: int, place: int) -> int:
-        return int(self._pcs[self._page[row, place // PAGE], place % PAGE])
 
 
 @dataclass(slots=True, eq=False)
@@ -131,26 +63,38 @@ class _Flight:
 
 class Order:
     """Watches the shared memory of a machine. conflicts: what was found. unwritten: instructions that read what nothing
-    has written. unit: bytes that are told apart. grain: threads of what counts as a warp."""
+    has written. unit: bytes that are told apart. grain: threads of what counts as a warp. world: global memory."""
 
-    def __init__(self, machine: Machine, memory: Memory, unit: int) -> None:
+    def __init__(self, machine: Machine, memory: Memory, unit: int, world: World | None = None) -> None:
         self.machine, self.memory, self.unit = machine, memory, unit
         self.grain = 1 if machine.geometry.padded_threads == WARP else WARP
         self.warps, ctas = machine.threads // self.grain, len(machine.geometry.ctas)
         self.clocks = Clocks(self.warps, ctas, machine.geometry.cluster_size)
+        self.world = World(memory, unit) if world is None else world
+        self.wave = self.world.join(machine, self.grain)
+        self.flags = Flags(self.clocks, self.world.published, self.wave)
+        self.events: dict[int, Array] = {}  # see World
+        self._meanings: dict[int, Semantics | None] = {}  # of instructions
         self._copies: dict[Place, int] = {}
+        self._inits: dict[int, tuple[Access, int]] = {}  # of mbarriers: where, and when
         self.rows = machine.geometry.padded_threads // self.grain * machine.geometry.cluster_size
         size = len(memory.shared.data) // unit
         self.writer, self.write_pc = np.full(size, -1, np.int32), np.zeros(size, np.int32)
         self.written = np.zeros(size, np.int64)
         self.is_generic, self.flying = np.zeros(size, bool), np.zeros(size, np.int32)
-        self.read = _Reads(self.rows, size)
+        self.is_strong = np.zeros(size, bool)  # the last write
+        self.read, self.strong = Reads(self.rows, size), Reads(self.rows, size)  # strong: atomic accesses
         self.flight = np.zeros(size, np.int32)  # the number of the latest one that reads there, plus one
         self.flights: list[_Flight] = []
         self.committed = {kind: np.zeros(self.warps, np.int64) for kind in KINDS}
         self.open_flights: dict[str, list[_Flight]] = {kind: [] for kind in KINDS}
         self.conflicts: dict[tuple[str, int, int], Conflict] = {}
         self.unwritten: set[int] = set()
+        self._are_fenced, self.unfenced = (
+            np.zeros(self.warps, bool),
+            set[int](),
+        )  # unfenced: products without wgmma.fence
+        self.lost: set[int] = set()  # shuffles of lanes that are not there
         self._meeting: dict[Place, Array] = {}
         self._opened: dict[Place, Array] = {}
         self._waiting: dict[Place, list[Array]] = {}
@@ -185,6 +129,7 @@ class Order:
     def _give(self, place: Place, actors: Array, waits: bool) -> None:
         known = self.clocks.of(actors)
         self._meeting[place] = joined(self._meeting.get(place, known), known)
+        self.flags.give(place, actors)
         self.clocks.tick(actors)
         if waits:
             self._waiting.setdefault(place, []).append(actors)
@@ -195,7 +140,9 @@ class Order:
         if known is None:
             return
         self._opened[place] = joined(self._opened.get(place, known), known)
-        for actors in self._waiting.pop(place, []):
+        waiting = self._waiting.pop(place, [])
+        self.flags.open(place, waiting)
+        for actors in waiting:
             self.clocks.take(actors, known)
 
     def wait(self, place: Place, threads: Array, is_open: bool) -> None:
@@ -205,6 +152,24 @@ class Order:
             self._waiting.setdefault(place, []).append(actors)
         elif place in self._opened:
             self.clocks.take(actors, self._opened[place])
+            self.flags.wait(place, actors)
+
+    def initialised(self, place: int, thread: int) -> None:
+        """A thread has initialised an mbarrier."""
+        actor = thread // self.grain
+        self._inits[place] = Access("mbarrier.init", self.machine.pc, actor), int(self.clocks.now(actor))
+
+    def uses(self, place: int, threads: Array) -> None:
+        """Threads arrive at an mbarrier, or wait for it: whether its initialisation is ordered before that."""
+        first, time = self._inits.get(place, (None, 0))
+        actors = np.unique(threads // self.grain)
+        if first is None or not len(actors := actors[actors != first.actor]):
+            return
+        late = self.clocks.cluster(actors) != self.clocks.cluster(first.actor)
+        late |= self.clocks.known(SEEN, actors, np.full_like(actors, first.actor)) < time
+        if late.any():
+            second = Access("use of the mbarrier", self.machine.pc, int(actors[late][0]))
+            self._add(Conflict("race", first, second, place % self.memory.shared_bytes))
 
     def fence(self, g: Group) -> None:
         """fence.proxy.async: what these warps know is also ordered for the asynchronous proxy."""
@@ -212,12 +177,21 @@ class Order:
         self.clocks.fence(actors)
         self.clocks.tick(actors)
 
+    def shuffled(self) -> None:
+        """A lane has read one that is not there, or is no member itself."""
+        self.lost.add(self.machine.pc)
+
+    def memory_fence(self, g: Group) -> None:
+        """membar, fence: what these warps have accessed is before what they access next."""
+        self.flags.fence(np.unique(g.numbers // self.grain), self._meaning("a").scope)
+
     def together(self, g: Group) -> None:
         """bar.warp.sync: the lanes here know what each of them knew."""
         if self.grain == 1:
             for warp in np.unique(g.numbers // WARP):
                 lanes = g.numbers[g.numbers // WARP == warp]
                 self.clocks.take(lanes, self.clocks.of(lanes))
+                self.flags.together(lanes)
                 self.clocks.tick(lanes)
 
     # --- accesses ----------------------------------------------------------------------------
@@ -234,40 +208,56 @@ class Order:
         places = self._places(index[numbers - g.s.start], size)
         actors = np.repeat(numbers // self.grain, places.shape[1])
         places = places.reshape(-1)
-        # Atomics of a cluster are ordered among one another: one is a write, and no read that others have to wait for.
-        by_cluster = dict(self._by_cluster(np.unique(actors))) if how == "a" else {}
-        for place, some in by_cluster.items():
-            if place in self._opened:
-                self.clocks.take(some, self._opened[place])
+        one = self._meaning(how)
+        if how == "a":  # no read that others have to wait for
+            self.strong.note(actors % self.rows, places, self.clocks.now(actors), self.machine.pc)
         if how != "w":
-            self._reads(places, actors, how == "r")
+            self._reads(places, actors, one)
         if how != "r":
-            self._writes(places, actors, how)
-        for place, some in by_cluster.items():
-            self._give(place, some, False)
-            self.open(place)
+            self._writes(places, actors, how, one)
+        if one.scope:
+            begin = self.wave.first // self.wave.of_cta * self.memory.shared_bytes  # of the wave's CTAs among all
+            self.flags.access("shared", begin + index[numbers - g.s.start], numbers // self.grain, how, one)
 
-    def _by_cluster(self, actors: Array) -> Iterator[tuple[Place, Array]]:
-        """The atomics of each cluster, as a place, and its actors. actors: in order."""
-        clusters = self.clocks.cluster(actors)
-        for some in np.split(actors, np.flatnonzero(np.diff(clusters)) + 1):
-            yield ("atomics", int(self.clocks.cluster(some[0]))), some
+    def outside(self, g: Group, index: Array, size: int, how: str) -> None:
+        """Lanes access global memory. index: over the slice. how: as in Memory.locate."""
+        if how in "rwa" and (one := self._meaning(how)) is not None:
+            self.world.access(self, g, index, size, how, one)
 
-    def _reads(self, places: Array, actors: Array, is_kept: bool) -> None:
+    def stored_outside(self, g: Group, index: Array, unit: int, values: Any) -> None:
+        """Lanes have written global memory."""
+        if (one := self._meaning("w")) is not None:
+            self.world.stored(self, g, index, unit, values, one)
+
+    def _meaning(self, how: str) -> Any:
+        """What the instruction that runs now says about order; None if it accesses what nobody writes."""
+        pc, code = self.machine.pc, self.machine.code.instructions
+        if pc >= len(code):
+            return Semantics(GPU, is_atomic=True) if how == "a" else Semantics()
+        if pc not in self._meanings:
+            self._meanings[pc] = semantics(code[pc].text)
+        return self._meanings[pc]
+
+    def _reads(self, places: Array, actors: Array, one: Semantics) -> None:
         pc = self.machine.pc
-        self._check_writer(places, actors, Access("read", pc, 0))
+        mine = Access("read", pc, 0)
+        if not self._check_writer(places, actors, mine, bool(one.scope)) and not one.scope:
+            self._check_readers(places, actors, mine, self.strong)
         if (self.writer[places] < 0).any():
             self.unwritten.add(pc)
-        if is_kept:
+        if not one.scope:
             self.read.note(actors % self.rows, places, self.clocks.now(actors), pc)
 
-    def _check_writer(self, places: Array, actors: Array, mine: Access) -> None:
-        """Whether the last write of each place is ordered before this access."""
+    def _check_writer(self, places: Array, actors: Array, mine: Access, is_strong: bool = False) -> bool:
+        """Whether the last write of each place is not ordered before this access."""
         writers = self.writer[places]
         wrong = (writers >= 0) & (writers != actors) & (self.written[places] > self._seen(actors, writers))
-        if wrong.any():
+        if is_strong:
+            wrong &= ~self.is_strong[places]
+        if is_race := bool(wrong.any()):
             self._conflict("race", places, actors, wrong, self._write_at, mine)
         self._check_flying(places, actors, mine)
+        return is_race
 
     def _seen(self, actors: Array, others: Array) -> Array:
         seen: Array = self.clocks.known(SEEN, actors, others)
@@ -279,35 +269,41 @@ class Order:
         if flying.any():
             self._conflict("race", places, actors, flying, self._flying_at, mine)
 
-    def _writes(self, places: Array, actors: Array, how: str) -> None:
+    def _writes(self, places: Array, actors: Array, how: str, one: Semantics) -> None:
         pc = self.machine.pc
         mine = Access("atomic access" if how == "a" else "write", pc, 0)
-        self._check_readers(places, actors, mine)
+        self._check_readers(places, actors, mine, self.read)
+        if not one.scope:
+            self._check_readers(places, actors, mine, self.strong)
         self._check_flying(places, actors, mine)
         writers = self.writer[places]
         doubt = (writers >= 0) & (writers != actors) & (self.written[places] > self._seen(actors, writers))
+        if one.scope:
+            doubt &= ~self.is_strong[places]
         if doubt.any() and how == "w":  # it may leave all as it is
             where = places[doubt]
             first = int(np.flatnonzero(doubt)[0])
             conflict = self._made("race", where[0], int(actors[first]), self._write_at(int(where[0])), mine)
             self._doubts.append((conflict, where, self._bytes(where)))
         self._written(places, actors, pc, True)
+        self.is_strong[places] = bool(one.scope)
 
     def _written(self, places: Array, actors: Array, pc: int, is_generic: bool) -> None:
         self.writer[places], self.write_pc[places] = actors, pc
         self.written[places] = self.clocks.now(actors)
-        self.is_generic[places], self.flying[places] = is_generic, 0
+        self.is_generic[places], self.flying[places], self.is_strong[places] = is_generic, 0, False
 
-    def _check_readers(self, places: Array, actors: Array, mine: Access) -> None:
-        for row in range(self.rows):
-            times = self.read.times(row, places)
+    def _check_readers(self, places: Array, actors: Array, mine: Access, reads: Reads | None = None) -> None:
+        reads = self.read if reads is None else reads
+        for row in range(self.rows if reads.is_used else 0):
+            times = reads.times(row, places)
             if times is None:
                 continue
             readers = self._first_warp(places) + row
             wrong = (times > self._seen(actors, readers)) & (readers != actors)
             if wrong.any():
-                self._conflict("race", places, actors, wrong, lambda at, r=row: self._read_at(at, r), mine)
-        for number in np.unique(self.flight[places]):
+                self._conflict("race", places, actors, wrong, lambda at, r=row: self._read_at(reads, at, r), mine)
+        for number in np.unique(self.flight[places]) if reads is self.read else ():
             if number == 0:
                 continue
             flight = self.flights[number - 1]
@@ -321,6 +317,8 @@ class Order:
     def stored(self, g: Group, index: Array, unit: int, values: Array) -> None:
         """Lanes have written. Warps of one instruction that write other values to one place: a race."""
         self._settle_doubts()
+        if self._meaning("w").scope:
+            return
         held = self.memory.shared.read(index, unit, len(values))
         wrong = (held != np.asarray(list(values))).any(0)
         if wrong.any():
@@ -378,6 +376,8 @@ class Order:
         if (self.writer[places] < 0).any():
             self.unwritten.add(pc)
         warp = threads[0] // self.grain
+        if kind == "wgmma" and not self._are_fenced[warp]:
+            self.unfenced.add(pc)
         made = _Flight(pc, warp, int(self.committed[kind][warp]))
         if len(self.flights) == _MOST_FLIGHTS:  # most of them are read over by now
             used = np.unique(self.flight)
@@ -388,6 +388,10 @@ class Order:
         self.flights.append(made)
         self.open_flights[kind].append(made)
         self.flight[places] = len(self.flights)
+
+    def registers_fenced(self, g: Group) -> None:
+        """wgmma.fence: products may use the registers of these warps."""
+        self._are_fenced[np.unique(g.numbers // self.grain)] = True
 
     def commit(self, g: Group, kind: str) -> None:
         """The group of these reads ends."""
@@ -463,8 +467,9 @@ class Order:
     def _flying_at(self, place: int) -> Access:
         return Access("copy that has not landed", int(self.flying[place]) - 1, -1)
 
-    def _read_at(self, place: int, row: int) -> Access:
-        return Access("read", self.read.pc(row, place), int(self._first_warp(place)) + row)
+    def _read_at(self, reads: Reads, place: int, row: int) -> Access:
+        what = "read" if reads is self.read else "atomic access"
+        return Access(what, reads.pc(row, place), int(self._first_warp(place)) + row)
 
     def _first_warp(self, places: Any) -> Any:
         """The first warp of the cluster whose shared memory these are."""
@@ -477,6 +482,9 @@ class Order:
     def _made(self, kind: str, place: int, actor: int, first: Access, mine: Access) -> Conflict:
         second = Access(mine.what, mine.pc, actor)
         return Conflict(kind, first, second, int(place) * self.unit % self.memory.shared_bytes)
+
+    def add_conflict(self, kind: str, first: tuple[str, int, int], second: tuple[str, int, int], at: int) -> None:
+        self._add(Conflict(kind, Access(*first), Access(*second), at))
 
     def _add(self, found: Conflict) -> None:
         key = found.kind, found.first.pc, found.second.pc

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,13 +12,15 @@ from tritonhook.emulate.machine import Machine
 from tritonhook.emulate.ptx.kernel import SIZES, Kernel, read_kernel
 from tritonhook.emulate.run import Ran, Run, execute, load_ptx
 from tritonhook.emulate.sanitizer import findings
+from tritonhook.emulate.sanitizer.accesses import Access, Conflict
 from tritonhook.emulate.sanitizer.findings import Finding, Place, source_lines
-from tritonhook.emulate.sanitizer.order import MOST, Access, Conflict, Order, watched_bytes
+from tritonhook.emulate.sanitizer.order import MOST, Order, watched_bytes
+from tritonhook.emulate.sanitizer.world import World
 from tritonhook.ptx.dataflow import flow_of, may_end, read_unwritten
 from tritonhook.ptx.module import Ptx
 
 GARBAGE = 0x7F  # of each byte that nothing has written: a huge number, or a NaN
-_ELSEWHERE = {"global", "local", "const", "param", "param::entry"}
+_ELSEWHERE = {"local", "const", "param", "param::entry"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ def sanitize(ptx: Ptx, run: Run, contents: Sequence[bytes], entry: str | None = 
     """Execute a launch, and look for faults. contents: of its buffers before it. Raises NotUnderstood, UsageError."""
     kernel = read_kernel(ptx, entry)
     loaded = load_ptx(kernel, run, contents)
-    told = _Telling(ptx, kernel)
+    told = _Telling(ptx, kernel, World(loaded.memory, _unit(kernel, "global")))
     of_watching = watched_bytes(loaded.memory.shared_bytes, run.launch, told.unit)
     loaded = replace(loaded, cta_bytes=loaded.cta_bytes + of_watching)
     try:
@@ -63,12 +66,12 @@ def sanitize(ptx: Ptx, run: Run, contents: Sequence[bytes], entry: str | None = 
     return Sanitized(ran, (*told.conflicts(), *open_values))
 
 
-def _unit(kernel: Kernel) -> int:
-    """Bytes of the smallest access that may be of shared memory."""
-    sizes = [4]
+def _unit(kernel: Kernel, space: str = "shared") -> int:
+    """Bytes of the smallest access that may be of a space: "shared" or "global"."""
+    sizes, other = [4], "global" if space == "shared" else "shared"
     for item in kernel.function.items:
         first, *parts = item.opcode.split(".")
-        if first in ("ld", "st", "atom", "red") and not _ELSEWHERE.intersection(parts):
+        if first in ("ld", "st", "atom", "red") and not {part.split("::")[0] for part in parts} & {*_ELSEWHERE, other}:
             sizes.append(SIZES.get(parts[-1], 4))
     return min(sizes)
 
@@ -76,16 +79,18 @@ def _unit(kernel: Kernel) -> int:
 class _Telling:
     """Findings of the waves of one launch, in words. code: the line and the text of each instruction."""
 
-    def __init__(self, ptx: Ptx, kernel: Kernel) -> None:
-        self.kernel = kernel
+    def __init__(self, ptx: Ptx, kernel: Kernel, world: World) -> None:
+        self.kernel, self.world = kernel, world
         self.unit, self.source, self.lines = _unit(kernel), source_lines(ptx), ptx.text.splitlines()
         self.orders: list[Order] = []  # of waves that have not ended
         self.found: dict[tuple[str, int, int], Finding] = {}
         self.unwritten_at: set[int] = set()
+        self.lost_at: set[int] = set()
+        self.unfenced_at: set[int] = set()
         self.code: list[tuple[int, str]] = []
 
     def begin(self, machine: Machine) -> None:
-        machine.memory.watch = order = Order(machine, machine.memory, self.unit)
+        machine.memory.watch = order = Order(machine, machine.memory, self.unit, self.world)
         self.orders.append(order)
 
     def end(self, machine: Machine) -> None:
@@ -96,6 +101,8 @@ class _Telling:
     def _take(self, order: Order) -> None:
         self.code = self.code or [(one.line, one.text) for one in order.machine.code.instructions]
         self.unwritten_at |= order.unwritten
+        self.lost_at |= order.lost
+        self.unfenced_at |= order.unfenced
         for key, one in order.conflicts.items():
             if len(self.found) < MOST:
                 self.found.setdefault(key, self._conflict(order, one))
@@ -112,15 +119,12 @@ class _Telling:
         return (start := next(numbers, None)) is None or may_end(items, start)
 
     def _access(self, order: Order, one: Access) -> Place:
-        geometry, grain = order.machine.geometry, order.grain
-        ctas, padded = geometry.ctas, geometry.padded_threads
         if one.actor < 0:
             who = ""
         elif one.actor < order.warps:
-            cta, number = divmod(one.actor, padded // grain)
-            who = f" by {'lane' if grain == 1 else 'warp'} {number} of CTA {ctas[cta]}"
+            who = f" by {order.wave.who(order.wave.first + one.actor)}"
         else:
-            who = f" to CTA {ctas[order.owners[one.actor - order.warps]]}"
+            who = f" to CTA {order.wave.ctas[order.owners[one.actor - order.warps]]}"
         return self.place(one.what + who, one.pc)
 
     def conflicts(self) -> Iterator[Finding]:
@@ -128,8 +132,19 @@ class _Telling:
         for order in self.orders:
             self._take(order)
         yield from self.found.values()
+        for pc in sorted(self.unfenced_at):
+            text = "no wgmma.fence orders registers of the accumulator before the first product"
+            yield Finding(findings.FENCE, text, (self.place("product", pc),))
 
     def _conflict(self, order: Order, one: Conflict) -> Finding:
+        if one.kind in ("global", "constant"):
+            first, second = (
+                self.place(f"{a.what} by {self.world.who(a.actor)}", a.pc) for a in (one.first, one.second)
+            )
+            where, text = self.world.where(one.at), "nothing orders the two accesses of"
+            if one.kind == "constant":
+                text = "ld.global.nc, which may read what was there before the kernel, reads what the kernel wrote:"
+            return Finding(findings.RACE, f"{text} {where}", (first, second))
         both = self._access(order, one.first), self._access(order, one.second)
         if one.kind == "proxy":
             text = f"no fence.proxy.async lies between the two accesses of the shared address {one.at:#x}"
@@ -175,6 +190,13 @@ class _Telling:
             yield Finding(
                 findings.UNWRITTEN, "shared memory that nothing has written changes what the kernel stores", places
             )
+        if self.lost_at and _changes(kernel, replace(run, absent=GARBAGE), contents, ran):
+            text = "what lanes read of lanes that are no members, or are not there, changes what the kernel stores"
+            yield Finding(findings.SHUFFLE, text, tuple(self.place("shuffle", pc) for pc in sorted(self.lost_at)))
+        loads = [pc for pc, (_, text) in enumerate(self.code) if re.search(r"\bld(\.\w+)*\.local\b", text)]
+        if loads and _changes(kernel, replace(run, local=GARBAGE), contents, ran):
+            text = "local memory that nothing has written changes what the kernel stores"
+            yield Finding(findings.UNWRITTEN, text, tuple(self.place("read", pc) for pc in loads[:4]))
         names = {name for name, _ in read_unwritten(kernel.function)}
         if names and _changes(kernel, replace(run, registers=GARBAGE), contents, ran):
             lines = {kernel.line(item.position) for item in kernel.function.items if flow_of(item).reads & names}

@@ -1,0 +1,90 @@
+"""Accesses that are kept: the last reads of shared memory, the last accesses of tensor memory, and two in conflict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tritonhook.emulate.errors import Unfinished
+from tritonhook.emulate.words import Array
+
+PART = 16  # lanes of tensor memory that are told apart
+PAGE = 256  # units whose reads by a warp are kept together
+READ_BYTES = 8  # of a unit: its last read by one warp
+READERS = 8  # warps of which room is kept for reads of all of a CTA's memory
+_LEAST_READ_BYTES = 192 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """pc: of the instruction. actor: the warp, or the copies of an mbarrier. what: "read", "write", ..."""
+
+    what: str
+    pc: int
+    actor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two accesses of one byte of shared memory that nothing orders; of one kind: "race" or "proxy"; "tensor": of one
+    column of tensor memory; "global", "constant": of global memory. first: the earlier one, as it was executed. at: the
+    shared address, the column, or the index in global memory."""
+
+    kind: str
+    first: Access
+    second: Access
+    at: int
+
+
+class TensorAccesses:
+    """The last access of each column of tensor memory, for each 16 lanes: by which actor, when, and by which
+    instruction."""
+
+    def __init__(self, ctas: int) -> None:
+        from tritonhook.emulate.tensor_memory import COLUMNS, LANES
+
+        shape = ctas, LANES // PART, COLUMNS
+        self.actor, self.time, self.pc = np.full(shape, -1), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+
+    def note(self, where: Any, actor: int, time: int, pc: int) -> None:
+        self.actor[where], self.time[where], self.pc[where] = actor, time, pc
+
+
+class Reads:
+    """The last read of each unit by each warp of its cluster: when, and by which instruction. Pages are made where
+    there is a read."""
+
+    def __init__(self, rows: int, size: int) -> None:
+        pages = rows * -(-size // PAGE)
+        most = max(size * READERS * READ_BYTES, _LEAST_READ_BYTES) // (PAGE * READ_BYTES)
+        self._page = np.full((rows, -(-size // PAGE)), -1, np.int32)
+        self._times, self._pcs = (np.zeros((min(pages, most), PAGE), np.int32) for _ in "tp")
+        self._used = 0
+
+    def note(self, rows: Array, places: Array, times: Array, pc: int) -> None:
+        pages = self._page[rows, places // PAGE]
+        if (missing := pages < 0).any():
+            new = np.unique(np.stack([rows[missing], places[missing] // PAGE]), axis=1)
+            end = self._used + new.shape[1]
+            if end > len(self._times):
+                raise Unfinished(f"more reads of shared memory than {self._times.nbytes * 2:,} bytes can keep")
+            self._page[new[0], new[1]] = np.arange(self._used, end)
+            self._used = end
+            pages = self._page[rows, places // PAGE]
+        self._times[pages, places % PAGE], self._pcs[pages, places % PAGE] = times, pc
+
+    @property
+    def is_used(self) -> bool:
+        return self._used > 0
+
+    def times(self, row: int, places: Array) -> Array | None:
+        """When each place was read by the warp of a row, 0 for never; None if none was."""
+        pages = self._page[row, places // PAGE]
+        if (pages < 0).all():
+            return None
+        return np.where(pages < 0, 0, self._times[pages, places % PAGE])
+
+    def pc(self, row: int, place: int) -> int:
+        return int(self._pcs[self._page[row, place // PAGE], place % PAGE])

@@ -1,0 +1,45 @@
+"""What an instruction's opcode says about memory order: how strong its access is, whether it acquires or releases."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+WEAK, CTA, CLUSTER, GPU, SYSTEM = range(5)
+_SCOPES = {"cta": CTA, "cluster": CLUSTER, "gpu": GPU, "gl": GPU, "sys": SYSTEM}
+_STRONG = {"relaxed", "acquire", "release", "acq_rel", "volatile", "mmio", "cv", "wt"}
+_OPCODE = re.compile(r"(?:@!?[\w%$]+\s+)?([\w.:]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Semantics:
+    """scope: of a strong access or a fence; WEAK: of others. is_constant: `ld.global.nc`. is_atomic: it reads and
+    writes."""
+
+    scope: int = WEAK
+    acquires: bool = False
+    releases: bool = False
+    is_constant: bool = False
+    is_atomic: bool = False
+
+
+@cache
+def semantics(text: str) -> Semantics | None:
+    """Read the semantics of an instruction's text; None if it accesses no memory that others can write."""
+    match = _OPCODE.match(text.strip())
+    name, *parts = match[1].split(".") if match is not None else [""]
+    how = set(parts)
+    if how & {"param", "const", "local"} or any(one.startswith("param::") for one in parts):
+        return None
+    is_atomic, is_fence = name in ("atom", "red"), name in ("membar", "fence")
+    if not (is_atomic or is_fence or (name in ("ld", "st") and how & _STRONG)):
+        return Semantics(is_constant="nc" in how)
+    default = SYSTEM if how & {"volatile", "mmio", "cv", "wt"} else GPU
+    scope = next((_SCOPES[one] for one in parts if one in _SCOPES), default)
+    return Semantics(
+        scope,
+        is_fence or bool(how & {"acquire", "acq_rel"}),
+        is_fence or bool(how & {"release", "acq_rel"}),
+        is_atomic=is_atomic,
+    )

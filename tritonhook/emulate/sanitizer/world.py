@@ -1,0 +1,232 @@
+"""Accesses of global memory by all CTAs of a launch: which of them nothing orders.
+
+Each unit has its last write and the last reads of two actors, as numbers of events: an actor, its time, an instruction.
+Within a cluster the clocks of its warps order them; between clusters what actors have acquired (flags.py).
+Writes that leave a byte as it was, behind another write, are no race, and neither are two strong accesses whose scopes
+include both.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tritonhook.emulate.errors import Unfinished
+from tritonhook.emulate.sanitizer.clocks import SEEN
+from tritonhook.emulate.sanitizer.flags import Published
+from tritonhook.emulate.sanitizer.semantics import CTA, GPU, WEAK, Semantics
+from tritonhook.emulate.words import Array
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.machine import Group, Machine
+    from tritonhook.emulate.memory import Memory
+    from tritonhook.emulate.sanitizer.order import Order
+
+MOST_BYTES = 384 << 20  # of what is kept of accesses; global memory for which that is not enough is not watched
+_UNIT_BYTES = 12
+_MOST_EVENTS = 1 << 23
+_COLUMNS = "actor", "time", "pc", "scope"
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """The actors of a wave. first, first_cluster: their numbers among those of all waves. grain: threads of an actor.
+    of_cta, of_cluster: actors."""
+
+    first: int
+    first_cluster: int
+    ctas: tuple[int, ...]
+    grain: int
+    of_cta: int
+    of_cluster: int
+
+    def who(self, actor: int) -> str:
+        """The name of an actor, as people read it."""
+        cta, number = divmod(actor - self.first, self.of_cta)
+        return f"{'lane' if self.grain == 1 else 'warp'} {number} of CTA {self.ctas[cta]}"
+
+    def inside(self, actor: int) -> tuple[int, int]:
+        """The cluster of an actor, and its number in there."""
+        cluster, number = divmod(actor - self.first, self.of_cluster)
+        return self.first_cluster + cluster, number
+
+
+class World:
+    """Watches the global memory of a launch. unit: bytes that are told apart. published: releases of all waves."""
+
+    def __init__(self, memory: Memory, unit: int) -> None:
+        self.memory, self.unit, self.published = memory, unit, Published()
+        self._slots = np.zeros((0, 0), np.int32)  # the write, and two reads
+        self._events = {name: np.zeros(1 << 12, np.int32) for name in _COLUMNS}
+        self._used = 1  # event 0 is none
+        self._waves: list[Wave] = []
+        self._doubt: tuple[Callable[[], None], Array, Array] | None = None
+
+    def join(self, machine: Machine, grain: int) -> Wave:
+        """Add a wave."""
+        geometry, last = machine.geometry, self._waves[-1] if self._waves else None
+        first = last.first + len(last.ctas) * last.of_cta if last is not None else 0
+        clusters = last.first_cluster + len(last.ctas) * last.of_cta // last.of_cluster if last is not None else 0
+        of_cta = geometry.padded_threads // grain
+        made = Wave(first, clusters, geometry.ctas, grain, of_cta, of_cta * geometry.cluster_size)
+        self._waves.append(made)
+        return made
+
+    def wave_of(self, actor: int) -> Wave:
+        return self._waves[bisect_right(self._waves, actor, key=lambda wave: wave.first) - 1]
+
+    @property
+    def is_watched(self) -> bool:
+        size = len(self.memory.global_.data) // self.unit
+        if not self._slots.shape[1] and size * _UNIT_BYTES <= MOST_BYTES:
+            self._slots = np.zeros((3, size), np.int32)
+        return bool(self._slots.shape[1])
+
+    # --- accesses ----------------------------------------------------------------------------
+
+    def access(self, order: Order, g: Group, index: Array, size: int, how: str, one: Semantics) -> None:
+        """Lanes read or write. index: over the slice. how: as in Memory.locate."""
+        if not self.is_watched:
+            return
+        numbers = g.numbers
+        at = index[numbers - g.s.start]
+        lanes = numbers // order.grain
+        slots = self._slots.reshape(3, -1, max(1, size // self.unit))  # by access
+        rows = at // (self.unit * slots.shape[2])
+        events = self._made(order, lanes, one)[:, None]
+        self._check(order, lanes, rows, slots[0][rows], ("write", how), one)
+        if how == "r":
+            last = slots[1][rows]
+            if last.any():  # of others: they keep theirs
+                mine = (last == 0) | (self._events["actor"][last] == lanes[:, None] + order.wave.first)
+                slots[2][rows] = np.where(mine, slots[2][rows], events)
+                events = np.where(mine, events, last)
+            slots[1][rows] = events
+        else:
+            for reads in slots[1:]:
+                if (read := reads[rows]).any():
+                    self._check(order, lanes, rows, read, ("read", how), one)
+                    reads[rows] = 0
+            slots[0][rows] = events
+            if how == "a" and one.scope < GPU:  # others of the same step
+                self._check(order, lanes, rows, slots[0][rows], ("write", how), one)
+        if one.scope:
+            order.flags.access("global", at, lanes, how, one)
+
+    def _check(
+        self, order: Order, lanes: Array, rows: Array, events: Array, what: tuple[str, str], one: Semantics
+    ) -> None:
+        """Whether accesses are ordered behind events, a row of them for each. what: of the events, and of now."""
+        if not events.any():
+            return
+        count = events.shape[1]
+        actors, events = np.repeat(lanes, count), events.reshape(-1)
+        units = (rows[:, None] * count + np.arange(count)).reshape(-1)
+        first, kind = self._unordered(order, actors, events, one), "global"
+        if first is None:
+            if not one.is_constant or what[0] == "read":
+                return
+            first, kind = np.flatnonzero(events), "constant"
+        add = self._pair(order, actors[first[0]], events[first[0]], what, units[first[0]], kind)
+        if what == ("write", "w") and not one.scope:  # it may leave all as it is
+            self._doubt = add, units[first], self._bytes(units[first])
+        else:
+            add()
+
+    def _made(self, order: Order, actors: Array, one: Semantics) -> Array:
+        """The number of the event of each access: a new one if its actor's time has changed since."""
+        pc = order.machine.pc
+        known = order.events.get(pc)
+        if known is None:
+            known = order.events[pc] = np.zeros((2, order.warps), np.int32)
+        who = actors if len(actors) < 2 else actors[np.r_[True, actors[1:] != actors[:-1]]]
+        now = order.clocks.now(who)
+        old = known[1, who] != now
+        if old.any():
+            who = np.unique(who[old])
+            if self._used + len(who) > _MOST_EVENTS:
+                raise Unfinished(f"more than {_MOST_EVENTS:,} accesses of global memory that are told apart")
+            if self._used + len(who) > len(self._events["pc"]):
+                room = max(len(who), len(self._events["pc"]))
+                self._events = {name: np.r_[row, np.zeros(room, np.int32)] for name, row in self._events.items()}
+            made = np.arange(self._used, self._used + len(who))
+            known[0, who], known[1, who] = made, order.clocks.now(who)
+            for name, value in zip(_COLUMNS, (who + order.wave.first, known[1, who], pc, one.scope), strict=True):
+                self._events[name][made] = value
+            self._used += len(who)
+        found: Array = known[0, actors]
+        return found
+
+    def _unordered(self, order: Order, actors: Array, events: Array, one: Semantics) -> Array | None:
+        """The indices of accesses that are not ordered behind these events (0: none); None if there are none."""
+        others = self._events["actor"][events]
+        doubt = np.flatnonzero((events > 0) & (others != actors + order.wave.first))
+        if not len(doubt):
+            return None
+        mine, others, events = actors[doubt], others[doubt], events[doubt]
+        times, local = self._events["time"][events], others - order.wave.first
+        here = (local >= 0) & (local < order.warps)
+        local = np.where(here, local, 0)
+        near = here & (order.clocks.cluster(local) == order.clocks.cluster(mine))
+        known = np.zeros(len(mine), bool)
+        known[near] = order.clocks.known(SEEN, mine[near], local[near]) >= times[near]
+        if one.scope:
+            scopes = np.minimum(self._events["scope"][events], one.scope)
+            of_cta = order.wave.of_cta
+            same = near & (local // of_cta == mine // of_cta)
+            known |= (scopes >= GPU) | ((scopes > WEAK) & same) | ((scopes > CTA) & near)
+        left = np.flatnonzero(~known)
+        if len(left) and (order.flags.carried or self.published.is_full):
+            pairs, which = np.unique(np.stack([mine[left], events[left]]), axis=1, return_inverse=True)
+            ordered = np.array([self._is_acquired(order, *pair) for pair in pairs.T.tolist()])
+            left = left[~ordered[which.reshape(-1)]]
+        return doubt[left] if len(left) else None
+
+    def _is_acquired(self, order: Order, actor: int, event: int) -> bool:
+        other, time = int(self._events["actor"][event]), int(self._events["time"][event])
+        return order.flags.is_ordered(actor, *self.wave_of(other).inside(other), time)
+
+    # --- findings ----------------------------------------------------------------------------
+
+    def _pair(
+        self, order: Order, actor: int, event: int, what: tuple[str, str], unit: int, kind: str
+    ) -> Callable[[], None]:
+        """What adds a conflict."""
+        columns, (first, how) = self._events, what
+        first = "atomic access" if columns["scope"][event] and first == "write" else first
+        earlier = first, int(columns["pc"][event]), int(columns["actor"][event])
+        mine = {"r": "read", "w": "write", "a": "atomic access"}[how], order.machine.pc, int(actor) + order.wave.first
+        return lambda: order.add_conflict(kind, earlier, mine, int(unit) * self.unit)
+
+    def _bytes(self, units: Array) -> Array:
+        return self.memory.global_.data.reshape(-1, self.unit)[units].copy()
+
+    def stored(self, order: Order, g: Group, index: Array, unit: int, values: Any, how: Semantics) -> None:
+        """Lanes have written: whether that changed what others wrote, or what others write in the same step."""
+        if self._doubt is not None:
+            add, units, before = self._doubt
+            if (self._bytes(units) != before).any():
+                add()
+            self._doubt = None
+        if how.scope:
+            return
+        wrong = (self.memory.global_.read(index, unit, len(values)) != np.asarray(list(values))).any(0)
+        if wrong.any():
+            actors, lane = g.numbers // order.grain, int(np.flatnonzero(wrong)[0])
+            same = np.flatnonzero((index == index[lane]) & (actors != actors[lane]))
+            if len(same):
+                pc, first = order.machine.pc, order.wave.first
+                one, other = (("write", pc, first + int(actors[number])) for number in (lane, int(same[0])))
+                order.add_conflict("global", one, other, int(index[lane]))
+
+    def who(self, actor: int) -> str:
+        return self.wave_of(actor).who(actor)
+
+    def where(self, index: int) -> str:
+        """Where a byte of global memory lies, as people read it."""
+        one = self.memory.allocations[bisect_right([a.begin for a in self.memory.allocations], index) - 1]
+        return f"byte {index - one.begin:,} of {one.name}"
