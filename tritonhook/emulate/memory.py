@@ -75,6 +75,9 @@ class Store:
         return self._rows[unit, count]
 
 
+Observe = Callable[["Group", Store, Array, int, str], None]  # a group's access, as `Memory.locate` has found it
+
+
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """A buffer in global memory. name: for messages. begin: its index in the store. size: in bytes."""
@@ -111,6 +114,7 @@ class Memory:
         self._begins: list[int] = []
         self._end = GUARD_BYTES
         self.watch: Order | None = None  # sees each access of shared memory
+        self.observe: Observe | None = None  # sees each access of all memory
         self.tensor_maps: list[Any] = []  # what descriptors of TMA name; see tma.py
         self.global_ = self.shared = self.local = Store.of_size(0)
         self._stride = 0
@@ -243,6 +247,8 @@ class Memory:
             self._refuse(group, (wrong != 0) & group.active, index, text)
         if self.watch is not None and store is self.shared:
             self.watch.access(group, index, aligned, how)
+        if self.observe is not None:
+            self.observe(group, store, index, size, how)
         return store, index
 
     def _in_store(self, group: Group, space: str, addresses: Array) -> tuple[Store, Array, int]:

@@ -106,7 +106,7 @@ def run_cubin(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> 
     return run_code(read_sass_kernel(cubin, reading_toolchain().disassemble(cubin, [entry])[entry]), run, contents)
 
 
-def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> Ran:
+def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes], watcher: Watcher | None = None) -> Ran:
     """Execute machine code that was read before. Raises NotUnderstood, Fault, Hang, Unfinished."""
     launch = run.launch
     own_shared = kernel.shared - reserved_in_image(kernel.arch)
@@ -122,7 +122,7 @@ def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> Ran:
     def decoded(machine: Machine) -> tuple[Code, tuple[NotUnderstood, ...]]:
         return decode_sass(kernel, machine, kernel.constants(machine.geometry, parameters, address))
 
-    return execute(Loaded(memory, placed, decoded, _cta_bytes(launch, memory, registers, text)), run)
+    return execute(Loaded(memory, placed, decoded, _cta_bytes(launch, memory, registers, text)), run, watcher)
 
 
 def execute(loaded: Loaded, run: Run, watcher: Watcher | None = None) -> Ran:
