@@ -12,7 +12,6 @@ from tritonhook.emulate.words import Array
 
 LANES, BANKS, WORD = 32, 32, 4
 SECTOR, LINE = 32, 128  # bytes
-WAVEFRONT = 128  # bytes of shared memory that one wavefront reaches at most
 _NONE = np.iinfo(np.int64).max
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
-from tritonhook.emulate.counters.banks import WAVEFRONT
-from tritonhook.emulate.counters.observer import Tally
+if TYPE_CHECKING:
+    from tritonhook.emulate.counters.observer import Tally
+
 
 MEASURED, DOCUMENTED = "measured on an H100", "documented"
 INSTRUCTIONS, GLOBAL, SHARED, WGMMA = "instructions", "global memory", "shared memory", "operands of wgmma"
@@ -18,19 +20,20 @@ _BANKS = dict.fromkeys((INSTRUCTIONS, GLOBAL, SHARED), DOCUMENTED)
 RULES: Mapping[int, Mapping[str, str]] = {
     90: dict.fromkeys((INSTRUCTIONS, GLOBAL, SHARED, WGMMA), MEASURED),
     **dict.fromkeys((80, 86, 87, 89, 120, 121), _BANKS),
-    **dict.fromkeys((100, 103), {INSTRUCTIONS: DOCUMENTED}),
+    100: {INSTRUCTIONS: DOCUMENTED},
+    103: {INSTRUCTIONS: DOCUMENTED},
 }
-_LSU = {  # the space that an opcode accesses, and what ncu calls the access
-    "LDG": (GLOBAL, "ld"), "LDGSTS": (GLOBAL, "ld"), "STG": (GLOBAL, "st"), "ATOMG": (GLOBAL, "atom"), "REDG": (GLOBAL, "red"),
-    "RED": (GLOBAL, "red"), "LDS": (SHARED, "ld"), "LDSM": (SHARED, "ld"), "STS": (SHARED, "st"),
-    "STSM": (SHARED, "st"), "ATOMS": (SHARED, "atom"),
+_LSU = {  # opcodes by the space that they access, and by ncu's name of the access
+    (GLOBAL, "ld"): ("LDG", "LDGSTS"), (GLOBAL, "st"): ("STG",), (GLOBAL, "atom"): ("ATOMG",),
+    (GLOBAL, "red"): ("REDG", "RED"), (SHARED, "ld"): ("LDS", "LDSM"), (SHARED, "st"): ("STS", "STSM"),
 }  # fmt: skip
-_HOW = {GLOBAL: ("ld", "st", "atom", "red"), SHARED: ("ld", "st")}
 _NO_RULE = re.compile(r"(LD|ST|ATOM|UTMA\w+|UBLK\w+|SYNCS|ARRIVES|STAS|REDAS|REDS|LDTM|STTM|UTC\w+)$")
 _WARPGROUP = re.compile(r"[HQIB]GMMA\.64x(\d+)x(\d+)\b")
 _MMA = re.compile(r"([HIQBD]MMA)(?:\.SF)?\.(\d+x\d+x\d+|\d+)")
 _SHAPES = {"1688": (16, 8), "1684": (16, 4), "16816": (16, 16), "16832": (16, 32), "16864": (16, 64), "8816": (8, 16)}
-_ROW, _WARPS = 32, 4  # bytes of k numbers of a wgmma, for each type; warps of a warpgroup
+_ROW, _WAVEFRONT, _WARPS = 32, 128, 4  # bytes: k numbers of a wgmma, of any type; a wavefront. Warps of a warpgroup
+_IN_GLOBAL = "global_requests", "tags", "sectors", "sectors_ideal", "turns", "global_bytes"
+_IN_SHARED = "shared_requests", "wavefronts", "wavefronts_ideal"
 _FLOPS = {"FADD": 1, "FMUL": 1, "FFMA": 2, "DADD": 1, "DMUL": 1, "DFMA": 2, "HADD2": 2, "HMUL2": 2, "HFMA2": 4}
 
 
@@ -40,7 +43,7 @@ class Counters:
 
     instructions: of warps. threads, threads_on: of their lanes, and of those that a predicate does not turn off.
     requests: of warps. tags: lines of 128 bytes. sectors: of 32 bytes; ideal: if the bytes lay behind one another.
-    global_bytes: that lanes asked for. sector_turns: sectors, those of atomics anew for each lane of an address.
+    global_bytes: that lanes asked for. turns: sectors, those of atomics anew for each lane of an address.
     wavefronts: of shared memory. local_bytes: of the stack, spills among them. tensor_ops, flops: multiplications and
     additions of tensor cores, and of floating-point instructions."""
 
@@ -52,7 +55,7 @@ class Counters:
     tags: int | None = 0
     sectors: int | None = 0
     sectors_ideal: int | None = 0
-    sector_turns: int | None = 0
+    turns: int | None = 0
     global_bytes: int | None = 0
     shared_requests: int | None = 0
     wavefronts: int | None = 0
@@ -64,11 +67,15 @@ class Counters:
 
     @property
     def sectors_excess(self) -> int | None:
-        return None if self.sectors is None or self.sectors_ideal is None else self.sectors - self.sectors_ideal
+        return _less(self.sectors, self.sectors_ideal)
 
     @property
     def wavefronts_excess(self) -> int | None:
-        return None if self.wavefronts is None or self.wavefronts_ideal is None else self.wavefronts - self.wavefronts_ideal
+        return (
+            None
+            if self.wavefronts is None or self.wavefronts_ideal is None
+            else self.wavefronts - self.wavefronts_ideal
+        )
 
     @property
     def ways(self) -> int | None:
@@ -92,6 +99,10 @@ class Counters:
             "L1 Wavefronts Shared Excessive": self.wavefronts_excess,
             "L1 Conflicts Shared N-Way": self.ways,
         }
+
+
+def _less(all_: int | None, ideal: int | None) -> int | None:
+    return None if all_ is None or ideal is None else all_ - ideal
 
 
 def total(several: Iterable[Counters]) -> Counters:
@@ -119,8 +130,7 @@ class CountedInstruction:
 @dataclass(frozen=True, slots=True)
 class Counted:
     """Counters of one launch. ctas: that were executed, of so many (of_ctas). agree: whether each of these, or each
-    cluster, has the same counters; None where all were executed together. evidence: of each rule, by what it is about.
-    why: the reason where a total is not known."""
+    cluster, has the same counters; None where all were executed together."""
 
     kernel: str
     arch: int
@@ -131,6 +141,7 @@ class Counted:
 
     @property
     def evidence(self) -> Mapping[str, str]:
+        """Of each rule, by what it is about."""
         return RULES.get(self.arch, {})
 
     @property
@@ -170,52 +181,49 @@ class Counted:
                 one.counters.instructions for one in self.instructions if "MMA" in one.opcode.partition("x")[0]
             ),  # HFMA2.MMA is of this pipe, too
         }
-        for space, prefix in ((GLOBAL, "global"), (SHARED, "shared")):
-            for how in _HOW[space] if space in self.evidence else ():
-                bases = [base for base, access in _LSU.items() if access == (space, how)]
-                of = total(one.counters for one in self.instructions if one.base in bases)
-                if how in ("ld", "st"):
-                    own = (one.counters for one in self.instructions if one.base == bases[0])
-                    found[f"smsp__inst_executed_op_{prefix}_{how}.sum"] = total(own).instructions
-                if space == GLOBAL:
-                    found[f"l1tex__t_sectors_pipe_lsu_mem_global_op_{how}.sum"] = of.sector_turns or 0
-                if space == GLOBAL and how in ("ld", "st"):
-                    found[f"l1tex__t_requests_pipe_lsu_mem_global_op_{how}.sum"] = of.global_requests or 0
-                if space == SHARED:
-                    found[f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{how}.sum"] = of.wavefronts or 0
-                    found[f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{how}.sum"] = of.wavefronts_excess or 0
+        for (space, how), bases in _LSU.items():
+            if space not in self.evidence:
+                continue
+            of = total(one.counters for one in self.instructions if one.base in bases)
+            own = total(one.counters for one in self.instructions if one.base == bases[0])
+            if how in ("ld", "st"):
+                found[f"smsp__inst_executed_op_{space.split()[0]}_{how}.sum"] = own.instructions
+            if space == GLOBAL:
+                found[f"l1tex__t_sectors_pipe_lsu_mem_global_op_{how}.sum"] = of.turns or 0
+            if space == GLOBAL and how in ("ld", "st"):
+                found[f"l1tex__t_requests_pipe_lsu_mem_global_op_{how}.sum"] = of.global_requests or 0
+            if space == SHARED:
+                found[f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{how}.sum"] = of.wavefronts or 0
+                found[f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{how}.sum"] = of.wavefronts_excess or 0
         return found
 
 
 def counters(opcode: str, operands: str, tally: Tally, arch: int) -> Counters:
     """Give what was counted of an instruction; None where the architecture has no rule for it."""
     base, rules = opcode.partition(".")[0], RULES.get(arch, {})
-    tensor, of_warp, wavefronts = _tensor(opcode, operands)
+    is_tensor, operations, wavefronts = _tensor(opcode, operands)
     is_odd = tally.odd > 0 or (_NO_RULE.match(base) is not None and tally.warps > 0)
+    has_accesses = tally.global_requests or tally.shared_requests or is_odd or (wavefronts and tally.warps)
     has_wgmma = not wavefronts or WGMMA in rules
-    is_global, is_shared = not is_odd and GLOBAL in rules, not is_odd and SHARED in rules and has_wgmma
-
-    def known(is_known: bool, value: int) -> int | None:
-        """Accesses of what an architecture has no rule for are 0 where there was none."""
-        return value if is_known or not (tally.global_requests or tally.shared_requests or is_odd or wavefronts) else None
-
-    shared = (
-        (tally.warps, wavefronts * tally.warps, wavefronts * tally.warps)
-        if wavefronts
-        else (tally.shared_requests, tally.wavefronts, tally.wavefronts_ideal)
-    )
-    in_global = tally.global_requests, tally.tags, tally.sectors, tally.sectors_ideal, tally.turns, tally.global_bytes
+    in_global = {name: getattr(tally, name) for name in _IN_GLOBAL}
+    in_shared = {name: getattr(tally, name) for name in _IN_SHARED}
+    if wavefronts:
+        in_shared = dict(zip(_IN_SHARED, (tally.warps, *[wavefronts * tally.warps] * 2), strict=True))
+    if has_accesses and (is_odd or GLOBAL not in rules):
+        in_global = dict.fromkeys(_IN_GLOBAL)
+    if has_accesses and (is_odd or SHARED not in rules or not has_wgmma):
+        in_shared = dict.fromkeys(_IN_SHARED)
     return Counters(
         tally.warps,
         tally.threads,
         tally.on,
         tally.divergent,
-        *(known(is_global, value) for value in in_global),
-        *(known(is_shared, value) for value in shared),
-        tally.local_bytes,
-        tally.warps * tensor,
-        tally.warps * of_warp,
-        tally.on * _FLOPS.get(base, 0),
+        **in_global,
+        **in_shared,
+        local_bytes=tally.local_bytes,
+        tensor_instructions=tally.warps * is_tensor,
+        tensor_ops=tally.warps * operations,
+        flops=tally.on * _FLOPS.get(base, 0),
     )
 
 
@@ -225,7 +233,7 @@ def _tensor(opcode: str, operands: str) -> tuple[bool, int, int]:
     if (match := _WARPGROUP.match(opcode)) is not None:
         n, k = int(match[1]), int(match[2])
         rows = n + (64 if operands.split(",")[1].strip().startswith("gdesc") else 0)
-        return True, 2 * 16 * n * k, rows * _ROW // WAVEFRONT // _WARPS
+        return True, 2 * 16 * n * k, rows * _ROW // _WAVEFRONT // _WARPS
     if (match := _MMA.match(opcode)) is not None:
         if "x" in match[2]:
             m, n, k = map(int, match[2].split("x"))
