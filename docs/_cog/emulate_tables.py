@@ -86,3 +86,19 @@ def opcodes(form: str) -> str:
     if form == "sass":
         return "\n" + ", ".join(first for first, _ in rows) + "\n\n"
     return markdown(("opcode", "forms that are listed apart"), rows)
+
+
+def counters() -> str:
+    """Counters beside Nsight Compute's."""
+    found = result("counters_h100")["summary"]
+    least = min(found["equal_by_counter"].values())
+    rows = [
+        ("launches tried, judged, left out", f"{found['tried']}, {found['judged']}, {found['left_out']}"),
+        ("instructions, of these executed", f"{found['instructions']:,}, {found['instructions_executed']:,}"),
+        ("of these, equal in all counters", f"{found['instructions_equal']:,}"),
+        ("equal in the counter that differs most", f"{least:,}"),
+        ("totals of launches, of these equal", f"{found['totals']:,}, {found['totals_equal']:,}"),
+        ("time with counting / without, of all launches", f"{found['cost_whole']:.2f}"),
+        ("the same, of the launch where it costs most", f"{found['cost_most']:.2f}"),
+    ]
+    return markdown(("what", "how many"), rows)

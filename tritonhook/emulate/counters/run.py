@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.line_info import read_lines
+from tritonhook.cubin.sass import Sass
 from tritonhook.emulate.counters.metrics import Counted, CountedInstruction, counters
 from tritonhook.emulate.counters.observer import Counter, Tally
 from tritonhook.emulate.launch import clusters
@@ -16,10 +17,14 @@ from tritonhook.emulate.sass.kernel import SassKernel, read_sass_kernel
 from tritonhook.ptxas.toolchain import reading_toolchain
 
 
-def count(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> tuple[Counted, Ran]:
-    """Execute machine code, and count. Where `run` has some of the CTAs, each cluster of them runs by itself, on the
-    same contents, so that they can be compared. Raises NotUnderstood, Fault, Hang, Unfinished."""
-    kernel = read_sass_kernel(cubin, reading_toolchain().disassemble(cubin, [entry])[entry])
+def count(
+    cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes], sass: Sass | None = None
+) -> tuple[Counted, Ran]:
+    """Execute machine code, and count. sass: the code, where it was disassembled before.
+
+    Where `run` has some of the CTAs, each cluster of them runs by itself, on the same contents, so that they can be
+    compared. Raises NotUnderstood, Fault, Hang, Unfinished."""
+    kernel = read_sass_kernel(cubin, sass or reading_toolchain().disassemble(cubin, [entry])[entry])
     of_ctas = math.prod(run.launch.grid)
     if len(run.ctas) == of_ctas:
         tallies, ran = _counted(kernel, run, contents)
@@ -38,7 +43,7 @@ def count(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> tupl
         tally = _sum([part[index] for part in parts])
         of = counters(one.opcode, one.operands, tally, kernel.arch)
         found.append(CountedInstruction(index, one.opcode, text, file, line, of))
-    agree = None if ctas == of_ctas else all(part == parts[0] for part in parts)
+    agree = None if ctas == of_ctas else len(parts) > 1 and all(part == parts[0] for part in parts)
     return Counted(entry, kernel.arch, ctas, of_ctas, tuple(found), agree), ran
 
 
