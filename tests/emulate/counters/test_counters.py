@@ -50,10 +50,10 @@ def test_wavefronts_are_the_most_words_of_a_bank(addresses, size, cost, ideal):
     assert _wavefronts(addresses, size) == (cost, ideal)
 
 
-def test_parts_of_a_wide_load_join_where_addresses_repeat_and_those_of_a_store_do_not():
-    pairs = LANES // 2 * 8
-    assert _wavefronts(pairs, 8, may_join=True) == (1, 1)
-    assert _wavefronts(pairs, 8, may_join=False) == (2, 2)
+@pytest.mark.parametrize("repeated", [LANES // 2 * 8, (LANES // 4 * 2 + LANES % 2) * 8])
+def test_parts_of_a_wide_load_join_where_addresses_repeat_and_those_of_a_store_do_not(repeated):
+    assert _wavefronts(repeated, 8, may_join=True) == (1, 1)
+    assert _wavefronts(repeated, 8, may_join=False) == (2, 2)
 
 
 def test_lanes_of_one_address_ask_for_its_sector_in_turns():
