@@ -99,7 +99,8 @@ docs: .venv-docs/.installed
 
 # The tests that need torch, beside Triton.
 TORCH_TESTS = tests/emulate/test_dry_launches.py tests/capture/test_inductor.py \
-	tests/capture/dry_run/test_torch.py tests/capture/dry_run/test_without_storage.py \
+	tests/capture/dry_run/test_torch.py tests/capture/dry_run/test_torch_precision.py \
+	tests/capture/dry_run/test_without_storage.py \
 	tests/gluon_kernels/test_api.py tests/gluon_kernels/test_cli.py \
 	tests/gluon_kernels/verify tests/gluon_kernels/test_hot_path.py tests/gluon_kernels/test_torch_op.py \
 	tests/timing/test_output_check.py tests/timing/test_worker.py \

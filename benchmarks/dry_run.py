@@ -10,7 +10,7 @@ tensors without memory; the hashes of their PTX are looked for among these. A ro
 configuration where a dry launch has the same kernel, grid, block and arguments; how many stages it had is not known.
 `refused`: the library itself ends these programs, for this Triton on this GPU. `compile_seconds`: of Triton and ptxas,
 as captured. `processes_waiting`: of the whole machine, when the row was done; above the number of cores, times are too
-long.
+long. Seconds of the summary are of all rows; `not_emulated` and `program_seconds` leave the emulated one out.
 """
 
 from __future__ import annotations
@@ -174,20 +174,30 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def summary(rows: list[dict[str, Any]], gpu: list[dict[str, Any]]) -> dict[str, Any]:
     small = [row for row in rows if row["library"] in LIBRARIES]
-    timed = [row for row in small if LIBRARIES[row["library"]] != (VALUES,)]
-    kernels, spent = (sum(row[name] for row in timed) for name in ("kernels", "compile_seconds"))
+    compiled = [row for row in small if LIBRARIES[row["library"]] != (VALUES,)]
+    kernels = sum(row["kernels"] for row in small)
     same = [row for row in gpu if row["same_configuration"]]
+    refused = sum(len(row["refused"]) for row in small)
+
+    def by_compile(name: str, rows: list[dict[str, Any]]) -> float | None:
+        spent = sum(row["compile_seconds"] for row in rows)
+        return sum(row[name] for row in rows) / spent if spent else None
+
     return {
-        "libraries": len(timed),
+        "tried": sum(row["programs"] for row in small),
+        "judged": sum(row["programs"] for row in small) - refused,
+        "left_out": {"refused by their library": refused},
+        "libraries": len(compiled),
         "programs": sum(row["programs"] for row in small),
         "failed_programs": sum(len(row["failed"]) for row in small),
-        "refused_programs": sum(len(row["refused"]) for row in small),
+        "refused_programs": refused,
         "kernels": kernels,
         "launches": sum(row["launches"] for row in small),
         "kernels_of_gpu": len(gpu),
         "kernels_of_gpu_same_configuration": len(same),
         "ptx_equal_to_gpu_ratio": sum(row["equal"] for row in same) / len(same) if same else None,
-        "seconds_per_kernel": sum(row["seconds"] for row in timed) / kernels if kernels else None,
-        "seconds_by_compile_seconds": sum(row["seconds"] for row in timed) / spent if spent else None,
-        "program_seconds_by_compile_seconds": sum(row["program_seconds"] for row in timed) / spent if spent else None,
+        "seconds_per_kernel": sum(row["seconds"] for row in small) / kernels if kernels else None,
+        "seconds_by_compile_seconds": by_compile("seconds", small),
+        "seconds_by_compile_seconds_not_emulated": by_compile("seconds", compiled),
+        "program_seconds_by_compile_seconds": by_compile("program_seconds", compiled),
     }

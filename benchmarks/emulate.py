@@ -206,10 +206,10 @@ def emulated_ptx(bug: Any) -> bool | str:
 
 def emulated_code(bug: Any, tool: Any) -> str:
     """right, wrong, refused or not understood."""
-    from tritonhook.emulate.run import run_cubin
     from tritonhook.errors import TritonHookError
     from tritonhook.ptx.module import Ptx
     from tritonhook.ptxas.toolchain import Assembled, assemble
+    from tritonhook.verify.cpu import run_cubin
 
     for version in (VERSION, "8.4"):
         try:

@@ -26,6 +26,7 @@ else:
 
 RESULT = None
 GOALS = Path(__file__).with_name("goals.toml")
+RETIRED = "retired"
 LOOPS = REPOSITORY / "tests" / "golden" / "sm120" / "fp8_loops.json"
 _RULES = {"at most": operator.le, "at least": operator.ge}
 
@@ -52,7 +53,7 @@ def goals(path: Path = GOALS) -> list[Goal]:
     """Raises ValueError where a goal is neither "at most" nor "at least" a number."""
     found = []
     for result, figures in tomllib.loads(path.read_text()).items():
-        for figure, text in [(name, text) for name, told in figures.items() for text in _listed(told)]:
+        for figure, text in figures.items() if result != RETIRED else ():
             rule, _, bound = text.rpartition(" ")
             if rule not in _RULES:
                 raise ValueError(
@@ -62,8 +63,9 @@ def goals(path: Path = GOALS) -> list[Goal]:
     return found
 
 
-def _listed(told: str | list[str]) -> list[str]:
-    return [told] if isinstance(told, str) else told
+def retired(path: Path = GOALS) -> dict[str, str]:
+    """List the goals that were given up: the bound of each, and why."""
+    return tomllib.loads(path.read_text()).get(RETIRED, {})
 
 
 def figure(goal: Goal) -> float | None:
@@ -107,3 +109,5 @@ def run(arguments: argparse.Namespace) -> None:
         value = figure(goal)
         shown = "-" if value is None else f"{value:.4g}"
         print(f"{said[goal.met(value)]:<9}  {goal.result + '.' + goal.figure:<46}  {shown:>8}  {goal.text}")
+    for name, why in retired().items():
+        print(f"retired    {name:<60}  {why}")

@@ -45,6 +45,10 @@ class EmulationError(TritonHookError):
     """A launch that the emulator could not execute."""
 
 
+class KernelFault(EmulationError):
+    """A fault of a kernel, such as an access out of bounds or a hang, which ended its launch on the CPU."""
+
+
 class CaptureError(TritonHookError):
     """A capture folder or a hook cannot be used."""
 

@@ -4,6 +4,7 @@
     pytest --kernel-lock=other.lock --kernel-update
     pytest --kernel-arch=sm_90a    # without a GPU
     pytest --kernel-arch=sm_90a --kernel-verify
+    pytest --kernel-arch=sm_90a --kernel-emulate    # with real values
 
     def test_add(captured_kernels):
         add(x, y)
@@ -47,10 +48,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="with --kernel-arch: also fail if a ptxas here does not compute what the PTX says (emulated)",
     )
+    group.addoption(
+        "--kernel-emulate",
+        action="store_true",
+        help="with --kernel-arch: execute each launch on the CPU, so that tests have real values and are judged",
+    )
+    group.addoption(
+        "--kernel-sanitize",
+        action="store_true",
+        help="with --kernel-emulate: a race, a read of what nothing has written, ... fails the test (slower)",
+    )
+    group.addoption(
+        "--kernel-limit",
+        type=float,
+        metavar="SECONDS",
+        help="with --kernel-emulate: skip a test whose launches take longer (default: 60)",
+    )
+    group.addoption(
+        "--kernel-shrink",
+        type=float,
+        metavar="MIB",
+        help="with --kernel-emulate: run a test dry from the first launch on that has more than this of tensors",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    arch, only_listed = config.getoption("kernel_arch"), config.getoption("collectonly")
+    arch = config.getoption("kernel_arch") or config.getoption("kernel_emulate")
+    only_listed = config.getoption("collectonly")
     if arch and not only_listed:
         from tritonhook.testing import dry_tests
 
@@ -67,6 +91,8 @@ def pytest_configure(config: pytest.Config) -> None:
         lock_run.register_verify(config)
     if config.getoption("kernel_lock") is not None and not only_listed:
         return
+    if not arch and (needs := [name for name in ("sanitize", "limit", "shrink") if config.getoption(f"kernel_{name}")]):
+        raise pytest.UsageError(f"--kernel-{needs[0]}: only with --kernel-arch and --kernel-emulate")
     for option in ("update", "fail_on", *(() if arch else ("captures",))):
         if config.getoption(f"kernel_{option}"):
             raise pytest.UsageError(f"--kernel-{option.replace('_', '-')}: only with --kernel-lock")

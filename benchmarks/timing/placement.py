@@ -6,7 +6,8 @@
 On a GPU. Each process loads 16 copies of one cubin with paddings of drawn sizes between them (timing/places.py), and
 times them in drawn order, kernel by kernel. Two processes draw alike, so that their copies lie at the same places, and
 one draws otherwise. Summary: `spread_median_percent` and `spread_max_percent`, of the 16 medians of a kernel in one
-process (a standard deviation, without the part that blocks differ by); `fastest_to_slowest_max_percent`;
+process (a standard deviation, without the part that blocks differ by); `fastest_to_slowest_max_percent` and
+`kernels_above_the_band`, of all processes;
 `correlation_same_order`: of the places' times between the two processes that draw alike, median over kernels. 1: the
 effect of a place is the same in every process that loads alike; `correlation_other_order`: with the other one.
 """
@@ -157,17 +158,26 @@ def document(processes: Sequence[Sequence[dict[str, Any]]]) -> dict[str, Any]:
             {
                 **{name: first[key][name] for name in ("source", "kernel", "us")},
                 "spread_percent": 100 * spread(copies[0]),
-                "fastest_to_slowest_percent": 100 * (math.exp(max(a) - min(a)) - 1),
+                "fastest_to_slowest_percent": max(100 * (math.exp(max(one) - min(one)) - 1) for one in (a, b, c)),
                 "correlation_same_order": correlation(a, b),
                 "correlation_other_order": correlation(a, c),
                 "copies": copies,
             }
         )
     rows.sort(key=lambda row: -row["spread_percent"])
+    gpu: dict[str, Any] = {}
+    if "torch" in sys.modules or (processes and processes[0] and processes[0][0]["source"] != "simulated"):
+        import torch
+
+        gpu = {"gpu": torch.cuda.get_device_name()}
+    return {"summary": summary(rows), "environment": environment("torch", "triton") | gpu, "samples": rows}
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     figures = {name: [row[name] for row in rows] for name in rows[0] if name != "copies"} if rows else {}
-    summary: dict[str, Any] = {"kernels": len(rows), "places": COPIES, "processes": len(processes)}
+    found: dict[str, Any] = {"kernels": len(rows), "places": COPIES, "processes": len(rows[0]["copies"]) if rows else 0}
     if rows:
-        summary |= {
+        found |= {
             "spread_median_percent": statistics.median(figures["spread_percent"]),
             "spread_max_percent": max(figures["spread_percent"]),
             "fastest_to_slowest_max_percent": max(figures["fastest_to_slowest_percent"]),
@@ -175,12 +185,7 @@ def document(processes: Sequence[Sequence[dict[str, Any]]]) -> dict[str, Any]:
             "correlation_same_order": statistics.median(figures["correlation_same_order"]),
             "correlation_other_order": statistics.median(figures["correlation_other_order"]),
         }
-    gpu: dict[str, Any] = {}
-    if "torch" in sys.modules or (processes and processes[0] and processes[0][0]["source"] != "simulated"):
-        import torch
-
-        gpu = {"gpu": torch.cuda.get_device_name()}
-    return {"summary": summary, "environment": environment("torch", "triton") | gpu, "samples": rows}
+    return found
 
 
 def correlation(a: Sequence[float], b: Sequence[float]) -> float:

@@ -74,8 +74,10 @@ def executed(driver: Any, cubin: Any, target: str, seed: int, group: str) -> dic
 def judged(tool: Any, target: str, seed: int, group: str, stored: dict[str, bytes]) -> list[dict[str, Any]]:
     """Compare what the emulator stores, in both forms, with what the GPU stored. One row for each kernel and form.
 
-    "bug of ptxas": the PTX stores something else, and has the pattern of a known bug of this ptxas.
+    "bug of ptxas": the PTX stores something else, and has the pattern of a known bug of this ptxas. "open": it comes
+    from the bits of NaNs, which PTX leaves open.
     """
+    from tritonhook.emulate.numbers import open_by_nans
     from tritonhook.errors import TritonHookError
     from tritonhook.ptxas.toolchain import reading_toolchain
 
@@ -83,27 +85,32 @@ def judged(tool: Any, target: str, seed: int, group: str, stored: dict[str, byte
     module, cubin = assembled(tool, target, seed, group)
     code = reading_toolchain().disassemble(cubin, list(entries))
 
-    def emulated(form: str, name: str) -> tuple[bytes, ...]:
+    def emulated(form: str, name: str, **how: bool) -> bytes:
         own = replace(launch, kernel=name)
-        if form == FORMS[0]:
-            return stored_by_ptx(module, own, contents)
-        return stored_by_code(cubin, code[name], own, contents)
+        is_ptx = form == FORMS[0]
+        out, _, scratch = (
+            stored_by_ptx(module, own, contents, **how) if is_ptx else stored_by_code(cubin, code[name], own, contents)
+        )
+        return out + scratch
 
     rows = []
     for name in entries:
         for form in FORMS:
             row = {"group": group, "seed": seed, "kernel": name, "form": form, "why": ""}
             try:
-                out, _, scratch = emulated(form, name)
+                found = emulated(form, name)
             except TritonHookError as error:
                 rows.append(row | {"verdict": "not understood", "why": str(error)})
                 continue
-            if out + scratch == stored[name]:
+            if found == stored[name]:
                 rows.append(row | {"verdict": "equal"})
                 continue
-            known = known_bugs(head(target) + entries[name], tool.version)
-            is_known = form == FORMS[0] and bool(known)
-            rows.append(row | {"verdict": "bug of ptxas" if is_known else "wrong", "why": ", ".join(known)})
+            verdict, known = "wrong", known_bugs(head(target) + entries[name], tool.version)
+            if form == FORMS[0]:
+                verdict = "bug of ptxas" if known else verdict
+                if open_by_nans(found, stored[name], emulated(form, name, other_nan=True)):
+                    verdict = "open"
+            rows.append(row | {"verdict": verdict, "why": ", ".join(known)})
     return rows
 
 
@@ -114,7 +121,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "kernels": kernels,
         **{f"{form.replace(' ', '_')}_{verdict.replace(' ', '_')}": counts[form][verdict]
-           for form in FORMS for verdict in ("equal", "wrong", "bug of ptxas", "not understood")},
+           for form in FORMS for verdict in ("equal", "open", "wrong", "bug of ptxas", "not understood")},
         "groups": {
             group: {form: dict(Counter(r["verdict"] for r in rows if (r["group"], r["form"]) == (group, form)))
                     for form in FORMS}

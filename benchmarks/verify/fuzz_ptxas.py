@@ -63,23 +63,29 @@ def judged(seed: int, tool: Any, target: str, group: str) -> Iterator[tuple[Any,
 
 
 def both(module: Any, cubin: Any, code: Any, trial: Any) -> tuple[str, str]:
-    """Compare what a trial stores from its PTX and from its machine code: same, different or not understood; why."""
+    """Compare what a trial stores from its PTX and from its machine code: same, open, different or not
+    understood; why."""
+    from tritonhook.emulate.numbers import open_by_nans
     from tritonhook.errors import TritonHookError
 
     try:
         wanted = stored_by_ptx(module, trial.launch, trial.contents)
         found = stored_by_code(cubin, code, trial.launch, trial.contents)
+        if found == wanted:
+            return "same", ""
+        other = stored_by_ptx(module, trial.launch, trial.contents, other_nan=True)
     except TritonHookError as error:
         return "not understood", str(error)
-    return "same" if found == wanted else "different", ""
+    is_open = all(open_by_nans(*three) for three in zip(wanted, found, other, strict=True))
+    return ("open", "it comes from the bits of NaNs") if is_open else ("different", "")
 
 
-def stored_by_ptx(module: Any, launch: Any, contents: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Emulate a launch from PTX. Raises TritonHookError."""
+def stored_by_ptx(module: Any, launch: Any, contents: tuple[bytes, ...], **how: bool) -> tuple[bytes, ...]:
+    """Emulate a launch from PTX. how: of Run. Raises TritonHookError."""
     from tritonhook.emulate.ptx.kernel import read_kernel
     from tritonhook.emulate.run import run_ptx
 
-    return run_ptx(read_kernel(module, launch.kernel), _run(launch), contents).contents
+    return run_ptx(read_kernel(module, launch.kernel), replace(_run(launch), **how), contents).contents
 
 
 def stored_by_code(cubin: Any, code: Any, launch: Any, contents: tuple[bytes, ...]) -> tuple[bytes, ...]:
@@ -163,7 +169,7 @@ def run(arguments: argparse.Namespace) -> int:
             known = known_bugs(trial.ptx, tool.version)
             verdict = f"different: {', '.join(known)}" if known and verdict == "different" else verdict
             counts[verdict] += 1
-            if verdict == "same":
+            if verdict in ("same", "open"):
                 continue
             folder = arguments.found / f"{arguments.target}-{group}-{seed}-{at}"
             keep(folder, trial)

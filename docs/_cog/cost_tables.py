@@ -114,6 +114,7 @@ def recording() -> str:
     rows = []
     for call, what in calls.items():
         for kind, told in memory.items():
-            plain = statistics.median(document["samples"][f"{call}_{kind}"]["plain_us"])
-            rows.append((what, told, f"{plain:.0f} us", f"{document['summary'][f'{call}_{kind}_added_us']:.0f} us"))
-    return markdown(("call", "memory", "a call", "recording adds"), rows)
+            plain, recorded = (document["samples"][f"{call}_{kind}"][f"{name}_us"] for name in ("plain", "recorded"))
+            added = ", ".join(f"{one:.0f}" for one in sorted(b - a for a, b in zip(plain, recorded, strict=True)))
+            rows.append((what, told, f"{statistics.median(plain):.0f} us", f"{added} us"))
+    return markdown(("call", "memory", "a call, median", "recording adds, in each session"), rows)

@@ -34,10 +34,16 @@ def libraries_sum() -> str:
     failed, refused = (sum(len(row[name]) for row in rows) for name in ("failed", "refused"))
     stopped = sum(bool(row["stopped"]) for row in rows)
     ended = f", and {stopped} collections were stopped before their end" if stopped else ""
+    times = (
+        told[f"{name}seconds_by_compile_seconds{part}"]
+        for name, part in (("", ""), ("", "_not_emulated"), ("program_", ""))
+    )
     return (
         f"\n{programs} programs of {told['libraries']} collections gave {kernels:,} kernels; {failed} programs failed, "
         f"and {refused} were refused by their library for this Triton{ended}.\n"
         f"Of {told['kernels_of_gpu']} kernels whose PTX is known from an H200, "
         f"{told['kernels_of_gpu_same_configuration']} were compiled in the same configuration, and {equal} have the "
-        "same PTX.\n\n"
-    )
+        "same PTX.\nA run takes {:.2f} times as long as Triton and ptxas compile; {:.2f} times without the emulated "
+        "programs, {:.2f} times from the\nfirst program on: the rest is the start of Python, torch and the library, "
+        "once a process.\n\n"
+    ).format(*times)

@@ -10,7 +10,7 @@ from results import markdown, result
 
 def figures() -> str:
     """What was understood and found."""
-    found = result("emulate")["summary"]
+    found, forms = result("emulate")["summary"], result("equivalent_forms")["summary"]
     understood = found["kernels"] - found["verdicts"].get("not understood", 0)
     rows = [
         (
@@ -33,8 +33,8 @@ def figures() -> str:
         ]
     rows += [
         (
-            "wrongly assembled forms of these miscompilations found",
-            f"{found['forms_wrong_found']:,} of {found['forms_wrong']:,}",
+            "these in other words: come out wrong by emulation",
+            f"{forms['wrong']:,} of {forms['forms']:,} forms; the patterns find {forms['found']:,} of them",
         ),
         (
             "launches of kernels that were SAME on an H200, all builds verified, -O0 among them",
@@ -56,15 +56,19 @@ def _barriers(found: dict[str, Any]) -> str:
 
 def made_up() -> str:
     """Write verdicts on made-up kernels that a GPU executed, by group and form."""
-    found = result("fuzz_gpu")["summary"]["groups"]
+    found = result("fuzz_gpu")["summary"]
     rows = []
-    for group, forms in found.items():
+    for group, forms in found["groups"].items():
         ptx, code = forms["ptx"], forms["machine code"]
         kernels = sum(ptx.values())
-        figures = [ptx.get(name, 0) for name in ("equal", "wrong", "bug of ptxas", "not understood")]
+        figures: list[Any] = [ptx.get(name, 0) for name in ("equal", "open", "wrong", "bug of ptxas", "not understood")]
+        if "ptx_open" not in found:  # of before it was counted
+            figures[1] = "not counted"
         figures += [code.get(name, 0) for name in ("equal", "wrong", "not understood")]
-        rows.append((group, f"{kernels:,}", *(f"{figure:,}" for figure in figures)))
-    header = ("group", "kernels", "PTX: equal", "differs", "bug of ptxas", "not understood")
+        rows.append(
+            (group, f"{kernels:,}", *(f"{figure:,}" if isinstance(figure, int) else figure for figure in figures))
+        )
+    header = ("group", "kernels", "PTX: equal", "open", "differs", "bug of ptxas", "not understood")
     return markdown((*header, "machine code: equal", "differs", "not understood"), rows)
 
 
@@ -72,8 +76,11 @@ def published() -> str:
     """What is known of published programs."""
     found = result("emulate")["summary"]
     wrong = ", ".join(found["published_wrong_in_newest"])
-    counts = f"Of {found['published']} programs of FuzzX, {found['published_judged']} are understood in both forms."
-    return f"{counts} The newest ptxas is wrong with: {wrong}.\n\n"
+    counts = f"Of {found['published']} programs of FuzzX, {found['published_judged']} are understood in both forms"
+    return (
+        f"{counts}. Only the three newest ptxas were tried: that is no count of what is found.\n"
+        f"The newest is wrong with: {wrong}.\n\n"
+    )
 
 
 def opcodes(form: str) -> str:

@@ -16,7 +16,7 @@ _TITLES = ("spill stores", "stack", "registers", "shared", "instructions", "in l
 def found() -> str:
     """Seeded changes by kind: how many, found, and blamed right."""
     groups: dict[str, list[Sequence[Any]]] = {}
-    for row in result("lock")["samples"].get("seeded", ()):
+    for row in _seeded():
         groups.setdefault(row[0], []).append(row)
     rows = [
         (kind, str(len(rows)), str(sum(bool(row[3]) for row in rows)), str(sum(bool(row[4]) for row in rows)))
@@ -25,15 +25,28 @@ def found() -> str:
     return markdown(("change", "changes", "found", "blamed right"), rows)
 
 
+def _seeded() -> list[Sequence[Any]]:
+    """Changes of the code, and of what is loaded beside it."""
+    samples = result("lock")["samples"]
+    return [*samples.get("seeded", ()), *samples.get("images", ())]
+
+
 def counts() -> str:
     """The figures of the summary."""
-    summary = result("lock")["summary"]
+    document = result("lock")
+    summary, rounds = document["summary"], document["samples"]["unchanged"]
+    kernels, kinds = rounds[0]["kernels"], len({row[0] for row in _seeded()})
+    beside = summary["unchanged_checks"] - sum(one["kernels"] for one in rounds)
     figures = (
-        ("seeded changes", "seeded", ","),
+        (f"seeded changes, of {kinds} kinds", "seeded", ","),
         ("kernels that were changed", "seeded_kernels", ","),
         ("changes found", "seeded_found_ratio", ".1%"),
         ("changes blamed right", "blame_right_ratio", ".1%"),
-        ("re-checks of kernels that did not change", "unchanged_checks", ","),
+        (
+            f"re-checks without a change: {kernels} kernels {len(rounds)} times, {beside} beside changed ones",
+            "unchanged_checks",
+            ",",
+        ),
         ("of these, for sm_100a, where ptxas gives several codes", "unchanged_checks_may_draw", ","),
         ("false alarms", "false_alarms", ","),
     )

@@ -162,7 +162,6 @@ def _error(row: Document, name: str) -> str:
 
 SERVING_GOALS = {
     "decode_bandwidth_ratio_geomean": "decode: bytes of K and V per second, over those of a copy",
-    "decode_vs_best_peer_min": "decode: time of the best peer over ours, worst row",
     "decode_host_us": "decode: us of the host for a call, alone on the machine",
     "fp8_kv_tokens_ratio_geomean": "FP8 caches: times the tokens per second of BF16, mean",
     "fp8_kv_tokens_ratio_min": "FP8 caches: the same, worst row",

@@ -62,7 +62,8 @@ def placement_sum() -> str:
         f"{summary['spread_median_percent']:.2f}% in the median (a standard deviation, without what blocks differ by), "
         f"by {summary['spread_max_percent']:.2f}% at most.\nThe slowest of 16 medians is up to "
         f"{summary['fastest_to_slowest_max_percent']:.1f}% over the fastest, above the band of 0.5% for "
-        f"{summary['kernels_above_the_band']} kernels.\nIn another process with the same places the times of the "
+        f"{summary['kernels_above_the_band']} of {summary['kernels']} kernels in at least one of "
+        f"{summary['processes']} processes.\nIn another process with the same places the times of the "
         f"places correlate by {summary['correlation_same_order']:.2f} in the median:\npart of the effect persists. "
         f"With other places it is {summary['correlation_other_order']:.2f}.\n\n"
     )

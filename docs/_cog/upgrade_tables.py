@@ -163,7 +163,13 @@ def counted() -> str:
     by_arch = Counter(row["arch"] for row in rows)
     parts = [f"{number:,} for {arch}" for arch, number in by_arch.most_common()]
     libraries = sorted({row["library"] for row in rows})
-    return f"{len(rows):,} kernels of {', '.join(libraries)} ({', '.join(parts)}), {len(versions)} versions of ptxas.\n"
+    told = result("upgrades")["summary"]
+    ((why, failed),) = told["left_out"].items()
+    return (
+        f"{len(rows):,} kernels of {', '.join(libraries)} ({', '.join(parts)}), {len(versions)} versions of ptxas.\n"
+        f"With those of newer Tritons: {told['tried']:,} pairs of kernel and ptxas, {told['judged']:,} judged, "
+        f"{failed:,} left out, as {why}.\n"
+    )
 
 
 def verified() -> str:

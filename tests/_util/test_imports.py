@@ -84,3 +84,10 @@ def test_a_function_of_the_current_folder_is_called(tmp_path: Path, monkeypatch:
         with pytest.raises(UsageError, match=why):
             call_function(f"{name}:{wrong}")
     del sys.modules[name]
+
+
+def test_waiting_ends_also_while_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python takes sys.meta_path away before it ends generators that wait for an import."""
+    waiting = AfterImport("none", lambda: None)
+    monkeypatch.setattr(sys, "meta_path", None)
+    waiting.end()

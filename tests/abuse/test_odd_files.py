@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import threading
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from tritonhook._util.files import read_regular, write_given, write_whole
 from tritonhook.cli import main
 
 PTX = str(GOLDEN / "triton.sm_90.ptx")
-CUBIN = str(GOLDEN / "sm_90a.exp.plain.cubin")
+CUBIN = shlex.quote(str(GOLDEN / "sm_90a.exp.plain.cubin"))
 READERS = [
     "show {}",
     "diff {} " + CUBIN,
@@ -74,7 +75,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("line", READERS, ids=lambda line: line.split(" {}")[0].replace(CUBIN, "CUBIN"))
 def test_no_verb_reads_what_is_no_file(line: str, odd: str) -> None:
     ODD[odd](Path("odd"))
-    code, shown = outcome(*line.format("odd").split())
+    code, shown = outcome(*shlex.split(line.format("odd")))
     assert code == 2 and "odd" in shown
 
 
@@ -105,7 +106,7 @@ def test_a_stage_without_end_is_named(odd: str) -> None:
 
 WRITERS = [
     "lock c -o {} --force",
-    "rename " + PTX + " --prefix x_ -o {} --force",
+    f"rename {shlex.quote(PTX)} --prefix x_ -o {{}} --force",
     "show c --html {} --force",
     "show c --save {} --force",
     "tune c -o {}",
@@ -120,7 +121,7 @@ def test_nothing_is_replaced_that_is_no_file(line: str, odd: str) -> None:
     folder(Path("c"))
     ODD[odd](Path("odd"))
     before = os.lstat("odd")
-    code, shown = outcome(*line.format("odd").split())
+    code, shown = outcome(*shlex.split(line.format("odd")))
     after = os.lstat("odd")
     assert (before.st_ino, before.st_mode, before.st_rdev) == (after.st_ino, after.st_mode, after.st_rdev)
     assert code in (0, 1) if odd == "device" and "lock" not in line and "tune" not in line else code == 2, shown
@@ -132,7 +133,7 @@ def test_a_link_is_followed_and_stays(line: str) -> None:
     folder(Path("c"))
     Path("elsewhere").mkdir()
     Path("odd").symlink_to("elsewhere/file")
-    assert outcome(*line.format("odd").split())[0] in (0, 1)
+    assert outcome(*shlex.split(line.format("odd")))[0] in (0, 1)
     assert Path("odd").is_symlink() and Path("elsewhere/file").stat().st_size > 100
 
 

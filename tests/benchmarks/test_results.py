@@ -68,6 +68,12 @@ def test_every_goal_is_about_a_figure_of_a_result() -> None:
         assert goal.figure in json.loads((BENCHMARKS / "results" / f"{goal.result}.json").read_text())["summary"]
 
 
+def test_a_goal_is_in_force_or_retired_with_its_bound_and_a_reason() -> None:
+    assert not {f"{goal.result}.{goal.figure}" for goal in goals.goals()} & goals.retired().keys()
+    for why in goals.retired().values():
+        assert re.match(r"at (most|least) [\d.]+: \w", why)
+
+
 @pytest.mark.parametrize(
     ("text", "value", "met"), [("at most 2", 2.0, True), ("at most 2", 2.1, False), ("at least 2", 1.9, False)]
 )

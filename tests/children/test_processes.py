@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -335,10 +336,11 @@ def test_a_full_disk_costs_the_capture_only(go, tmp_path):
         "for block in (32, 64, 128, 256, 512, 1024):\n"
         "    print(compile_kernel(block=block).name)\n"
     )
+    here, python = shlex.quote(str(tmp_path)), shlex.quote(sys.executable)
     inner = (
-        f"mount -t tmpfs -o size=128k tmpfs {tmp_path}/out && {sys.executable} -m tritonhook run --out {tmp_path}/out"
+        f"cd {here} && mount -t tmpfs -o size=128k tmpfs out && {python} -m tritonhook run --out out many.py; code=$?; "
+        "cp -r out kept; df out; exit $code"
     )
-    inner += f" {script}; code=$?; cp -r {tmp_path}/out {tmp_path}/kept; df {tmp_path}/out; exit $code"
     done = ended([*own, "sh", "-c", inner], tmp_path, os.environ | {"PYTHONPATH": str(ROOT)})
     assert done.stdout.splitlines()[:6] == ["add_kernel"] * 6
     assert done.stderr.count("No space left on device") <= 2, done.stderr

@@ -122,6 +122,23 @@ def test_a_lock_alone_is_assembled(use: Use, tmp_path: Path) -> None:
     assert [line.split()[:3] for line in words(tmp_path)] == [["check", "--fail-on", "spills,stack"]]
 
 
+@pytest.mark.parametrize(("emulate", "more"), [("true", ""), ("sanitize", " --kernel-sanitize")])
+def test_tests_run_with_real_values_and_need_no_lock(use: Use, tmp_path: Path, emulate: str, more: str) -> None:
+    (tmp_path / "bin" / "pytest").write_text(f"#!/bin/sh\necho \"$@\" >> '{tmp_path / 'words'}'\n")
+    (tmp_path / "bin" / "pytest").chmod(0o755)
+    done = use(command="pytest tests -x", arch="sm_90a,sm_120a", emulate=emulate)
+    assert not done.failed and "the kernels are not compared" in done.output, done.output
+    usual = "--kernel-captures tritonhook-captures --kernel-emulate"
+    assert words(tmp_path) == [f"tests -x --kernel-arch {arch} {usual}{more}" for arch in ("sm_90a", "sm_120a")]
+
+
+def test_a_script_is_emulated(use: Use, tmp_path: Path) -> None:
+    (tmp_path / "project" / "kernels.py").write_text("print('began')\n")
+    done = use(command="kernels.py", arch="sm_90a", emulate="true")
+    assert not done.failed and "began" in done.output
+    assert [line.split()[-2:] for line in words(tmp_path)] == [["--emulate", "kernels.py"]]
+
+
 def test_a_command_that_fails_ends_the_job(use: Use, tmp_path: Path) -> None:
     lock(use, tmp_path)
     (tmp_path / "project" / "kernels.py").write_text("raise SystemExit(3)\n")

@@ -17,7 +17,7 @@ from stored_kernels import MODULE, made
 
 from tritonhook.capture.launches.schema import from_json
 from tritonhook.capture.model import Stage
-from tritonhook.capture.store import CaptureWriter
+from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.cli import main
 
 PTX = """.version 8.0
@@ -173,6 +173,27 @@ def test_kernels_of_a_folder_have_files_of_their_own_and_one_that_fails_loses_no
     assert len({one.read_bytes() for one in files}) == len(files) == 2
 
 
+def test_each_kernel_of_a_folder_is_counted_if_it_was_tried(folder, capsys, tmp_path) -> None:
+    """One fails to compile, of one no launch was recorded."""
+    writer = CaptureWriter(folder)
+    writer.add_crash("broken", "", {"log": "line 3; error : nonsense"})
+    writer.add_files(*made(tmp_path, "idle", MODULE, "9" * 64))
+    writer.close()
+    assert main(["emulate", str(folder)]) == 2
+    assert "2 of 5 kernels finished: no fault in these found\n" in capsys.readouterr().out
+    for entry, code in (("work", 0), ("large", 2), ("broken", 2), ("idle", 2)):
+        assert main(["emulate", str(folder), "--entry", entry]) == code
+    capsys.readouterr()
+    assert main(["verify", "--cpu", str(folder), "--inputs", "normal"]) == 2
+    assert "2 of 5 kernels verified: 2 SAME, 3 SKIPPED" in capsys.readouterr().out
+    assert main(["verify", "--cpu", str(folder), "--inputs", "normal", "--entry", "work"]) == 0
+    assert "2 kernels: 2 SAME" in capsys.readouterr().out
+    assert main(["tune", "--assemble-only", str(folder), "--levers", "O1", "--trust"]) == 2
+    assert " of 3 of 5 kernels to race" in capsys.readouterr().out
+    assert main(["tune", "--assemble-only", str(folder), "--levers", "O1", "--trust", "--entry", "work"]) == 0
+    assert " of 2 kernels to race" in capsys.readouterr().out
+
+
 def test_options_are_checked(kernel, capsys) -> None:
     assert "--ctas and --limit must be positive" in failing(capsys, *kernel, "--ctas", "0")
     assert "no recorded launch" in failing(capsys, "emulate", "kernel.ptx")
@@ -200,3 +221,11 @@ def test_what_cannot_be_counted_is_a_reason(kernel, capsys) -> None:
     Path("kernel.ptx").write_text(PTX.replace("bar.sync 0;", "mov.u32 %r6, %clock; st.shared.b32 [%r3], %r6;"))
     assert main([*kernel, "--count"]) == 2
     assert "NOT UNDERSTOOD" in capsys.readouterr().out
+
+
+def test_a_launch_is_taken_from_a_captured_kernel_by_its_id(folder, capsys) -> None:
+    captures = CaptureFolder.open(folder)
+    record = next(record for record in captures.records if captures.launches(record))
+    assert main(["emulate", "kernel.ptx", "--args", f"{folder}/{captures.ids[record]}", "--json"]) == 0
+    capsys.readouterr()
+    assert "no such" in failing(capsys, "emulate", "kernel.ptx", "--args", f"{folder}/0000")

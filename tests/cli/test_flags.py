@@ -43,10 +43,10 @@ def test_every_verb_with_a_result_has_the_same_output_flags(verb: str) -> None:
 
 
 QUICK = [
-    f"diff {CUBIN} {CUBIN}",
-    f"mem predict {CUBIN} --gpu H100",
-    f"show {GOLDEN / 'documents' / 'ab.json'}",
-    f"rename {GOLDEN / 'triton.sm_90.ptx'} --prefix x_",
+    shlex.join(["diff", str(CUBIN), str(CUBIN)]),
+    shlex.join(["mem", "predict", str(CUBIN), "--gpu", "H100"]),
+    shlex.join(["show", str(GOLDEN / "documents" / "ab.json")]),
+    shlex.join(["rename", str(GOLDEN / "triton.sm_90.ptx"), "--prefix", "x_"]),
     "ptxas list",
     "status",
     "run --out captures script.py",
@@ -54,7 +54,7 @@ QUICK = [
 ]
 
 
-@pytest.mark.parametrize("line", QUICK, ids=lambda line: " ".join(line.split()[:2]))
+@pytest.mark.parametrize("line", QUICK, ids=lambda line: " ".join(shlex.split(line)[:2]))
 def test_the_flags_of_a_result(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tritonhook.capture.launches.record import Buffer, Launch, Pointer, to_document
 from tritonhook.capture.policy.model import Pin, read_pins
 from tritonhook.cli import main
 
@@ -130,6 +132,40 @@ def test_an_interrupted_verb_clears_its_folders_and_processes_away(here: Path, p
     process.send_signal(number)
     process.communicate(timeout=LIMIT_S)
     assert process.returncode == 128 + number and list(Path("temporary").iterdir()) == []
+
+
+VERBS = {
+    "lock": ("lock", "k.py", "--arch", "sm_90a", "-o", "new.lock"),
+    "check": ("check", "t.lock", "--ptxas", "./slow"),
+    "verify": ("verify", "--cpu", "plain.ptx", "--args", "launch.json", "--ptxas", "./slow"),
+    "diff": ("diff", "plain.ptx", "--rename", "--ptxas", "./slow"),
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("name", VERBS)
+def test_a_signal_to_the_verb_alone_ends_the_tools_of_its_threads(
+    here: Path, plain: Path, name: str, number: int
+) -> None:
+    """The tools would take an hour: nothing of the process group is left, and no folder."""
+    Path("slow").write_text(SLOW_PTXAS.replace("300", "3600"))
+    Path("slow").chmod(0o755)
+    slow = {}
+    if name in ("lock", "check"):
+        pytest.importorskip("triton", reason="needs Triton")
+        slow = {"TRITONHOOK_NVDISASM": str(here / "slow")} if name == "lock" else {}
+        assert name == "lock" or main(["lock", "k.py", "--arch", "sm_90a", "-o", "t.lock"]) == 0
+    elif name == "verify":
+        pointers = tuple(Pointer(name, number, dtype="float32") for number, name in enumerate("ab"))
+        launch = Launch("work", (1, 1, 1), (32, 1, 1), pointers, (Buffer(64, "float32"), Buffer(64, "float32")))
+        Path("launch.json").write_text(json.dumps(to_document(launch)))
+    process = verb(*VERBS[name], **slow)
+    reached(process)
+    process.send_signal(number)
+    process.communicate(timeout=100)  # a ptxas of `verify` has 120 s
+    assert process.returncode == 128 + number and list(Path("temporary").iterdir()) == []
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
 
 
 @pytest.mark.parametrize(("status", "of_check"), [(5, 2), (1, 2), (137, 137)])

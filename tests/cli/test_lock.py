@@ -302,4 +302,8 @@ def test_a_check_may_verify_too(locked: Path, capsys, monkeypatch: pytest.Monkey
     assert "verify --cpu: 2 kernels: 2 SAME" in capsys.readouterr().out
     assert main(["check", "tritonhook.lock", "old", "--verify"]) == 1
     assert "verify --cpu: 1 DIFFERENT; gemm_kernel DIFFERENT" in capsys.readouterr().out
+    monkeypatch.undo()  # no launch of these kernels was recorded: nothing was verified
+    monkeypatch.chdir(locked.parent)
+    assert main(["check", "tritonhook.lock", "old", "--verify"]) == 2
+    assert "2 kernels, all with the same code" in (said := capsys.readouterr().out) and "verify --cpu: " in said
     assert "--verify: give captures" in failing(capsys, "check", "tritonhook.lock", "--verify")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -20,7 +21,7 @@ VERSION = "12.8.93"
 def evil(tmp_path: Path) -> Path:
     """A program that says it is a ptxas, and leaves `ran` behind whenever it runs."""
     path = tmp_path / "evil"
-    path.write_text(f'#!/bin/sh\ntouch {tmp_path}/ran\nexec {find_ptxas(VERSION).path} "$@"\n')
+    path.write_text(f'#!/bin/sh\ntouch {tmp_path}/ran\nexec {shlex.quote(str(find_ptxas(VERSION).path))} "$@"\n')
     path.chmod(0o755)
     return path
 

@@ -82,7 +82,17 @@ ON_H100 = (
 def test_blocks_are_those_that_nsight_compute_counts(
     registers: int, threads: int, static: int, dynamic: int, blocks: int
 ) -> None:
-    found = occupancy("sm_90a", registers, threads, static + dynamic)
+    found = occupancy("sm_90a", registers, threads, static + dynamic, dynamic)
+    assert found is not None and found.blocks == blocks
+
+
+# Each block takes 1 KiB for the system, also where the image does not count it: 228 KiB hold 3 of 75 + 1 KiB (CUDA
+# programming guide, compute capability 9.0).
+@pytest.mark.parametrize(
+    ("static", "dynamic", "blocks"), [(0, 76_800, 3), (1_024, 76_800, 3), (0, 76_928, 2), (1_024, 76_928, 2)]
+)
+def test_the_system_takes_its_bytes_beside_those_of_the_launch(static: int, dynamic: int, blocks: int) -> None:
+    found = occupancy("sm_90a", 16, 128, static + dynamic, dynamic)
     assert found is not None and found.blocks == blocks
 
 

@@ -25,6 +25,12 @@ def test_ci_runs_the_readmes_test_command() -> None:
     assert ".ci/run" in (ROOT / ".github" / "workflows" / "ci.yml").read_text()
 
 
+def test_what_a_compile_and_a_launch_cost_is_what_was_measured() -> None:
+    told = json.loads((ROOT / "benchmarks" / "results" / "overhead.json").read_text())["summary"]
+    assert f"{told['compile_miss_added_ratio']:.1%} of a compile" in TEXT
+    assert f"{told['launch_recorded_added_us']:.0f} us where launches are recorded" in TEXT
+
+
 def test_it_stays_short() -> None:
     assert len(TEXT.splitlines()) <= 130
     assert len(TEXT.split()) <= 900

@@ -18,11 +18,12 @@ from blackwell_kernels import Scaled  # noqa: E402
 from emulated import launch_of, module_of  # noqa: E402
 
 from tritonhook.cubin.image import Cubin  # noqa: E402
-from tritonhook.emulate.run import Run, run_cubin, run_ptx  # noqa: E402
+from tritonhook.emulate.run import Run, run_ptx  # noqa: E402
 from tritonhook.emulate.sanitizer.run import sanitize  # noqa: E402
 from tritonhook.errors import NotUnderstood  # noqa: E402
 from tritonhook.ptx.module import Ptx  # noqa: E402
 from tritonhook.ptxas.toolchain import Assembled, assemble  # noqa: E402
+from tritonhook.verify.cpu import run_cubin  # noqa: E402
 
 CASES = {
     "mxf8f6f4": (("e4m3", "e5m2"), 32),

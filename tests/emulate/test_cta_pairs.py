@@ -11,10 +11,11 @@ from emulated import launch_of, module_of  # noqa: E402
 from tritonhook.cubin.image import Cubin  # noqa: E402
 from tritonhook.emulate.errors import Hang  # noqa: E402
 from tritonhook.emulate.numbers import decode, encode  # noqa: E402
-from tritonhook.emulate.run import Run, run_cubin, run_ptx  # noqa: E402
+from tritonhook.emulate.run import Run, run_ptx  # noqa: E402
 from tritonhook.emulate.sanitizer.run import sanitize  # noqa: E402
 from tritonhook.ptx.module import Ptx  # noqa: E402
 from tritonhook.ptxas.toolchain import Assembled, assemble  # noqa: E402
+from tritonhook.verify.cpu import run_cubin  # noqa: E402
 
 ROOM = ".shared .align 1024 .b8 room[4608]; .shared .align 8 .b64 gate; .shared .align 4 .b32 begin;"
 # D (2 ROWS, 16) = A B of f16: each CTA has ROWS of A and 8 columns of B, in tiles of 8 rows of 16 bytes. Its first

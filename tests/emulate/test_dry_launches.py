@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from dry_runs import run_dry
 from repository import SUPPORT
@@ -12,7 +14,8 @@ pytest.importorskip("triton", minversion="3.6")
 
 from tritonhook.capture.store import CaptureFolder  # noqa: E402
 from tritonhook.cubin.image import Cubin  # noqa: E402
-from tritonhook.emulate.run import Run, run_cubin, run_ptx  # noqa: E402
+from tritonhook.emulate.run import Run, run_ptx  # noqa: E402
+from tritonhook.verify.cpu import run_cubin  # noqa: E402
 
 KERNELS = """
 import torch, triton, triton.language as tl
@@ -188,6 +191,88 @@ def test_a_recorded_launch_with_descriptors_of_the_host_is_executed(tmp_path, tr
     found = np.frombuffer(stored[2], np.float16).reshape(100, 64)
     assert np.abs(found - a.astype(np.float32) @ b.astype(np.float32).T).max() < 0.02
     assert run_cubin(Cubin.from_bytes(capture.cubin), "product", run, contents).contents == stored
+
+
+FAULTY = """
+import sys, torch, triton, triton.language as tl
+
+@triton.jit
+def gather(idx, x, y, stride, n, B: tl.constexpr):
+    at = tl.load(idx) * stride + tl.arange(0, B)
+    tl.store(y + tl.arange(0, B), tl.load(x + at, at < n))
+
+@triton.jit
+def await_(flag, wanted):
+    while tl.atomic_add(flag, 0, sem="acquire") < wanted:
+        pass
+
+x, y = (torch.zeros(64, dtype=torch.int32, device="cuda") for _ in "xy")
+launch = {launch}
+launch()
+"""
+
+
+@pytest.mark.parametrize(
+    ("launch", "words"),
+    [
+        # 3 * 2**30 wraps to -2**30
+        ("lambda: gather[(1,)](x + 3, x, y, 1 << 30, 1000, B=64)",
+         ("gather: out of bounds at script.py:7: read of 4 bytes outside of argument x", "bytes before its start",
+          "at script.py:6 a 32-bit product wrapped: 3 * 1,073,741,824 became -1,073,741,824")),
+        ("lambda: gather[(1,)](x, x, y[:32].clone(), 1, 1000, B=64)",
+         ("gather: out of bounds at script.py:7: write of 4 bytes outside of argument y (128 bytes)",)),
+        ("lambda: await_[(1,)](x, 1)", ("await_: hang at script.py:11",)),
+    ],
+)  # fmt: skip
+def test_a_fault_of_the_kernel_is_told_as_such_below_the_line_that_launched_it(tmp_path, triton_cache, launch, words):
+    done = run_dry(tmp_path, FAULTY.replace("{launch}", launch), "--emulate", status=1)
+    shown = done.stderr.partition("1 kernel of 1 process")[0]
+    assert set(re.findall(r'File "([^"]*)"', shown)) == {str(tmp_path / "script.py")}
+    (note,) = CaptureFolder.open(tmp_path / "out").notes
+    assert all(word in shown and word in note for word in words) and "cannot be emulated" not in done.stderr
+
+
+TUNED = """
+import torch, triton, triton.language as tl
+calls = []
+
+@triton.autotune([triton.Config({"B": b}, num_warps=1) for b in (64, 128)], key=["n"], **OPTIONS)
+@triton.jit
+def kernel(x, y, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    BODY
+
+x, y = torch.ones(200, device="cuda"), torch.full((200,), 5.0, device="cuda")
+kernel[lambda given: (triton.cdiv(200, given["B"]),)](x, y, 200)
+print(sorted(set(x.tolist())), sorted(set(y.tolist())))
+"""
+IN_PLACE, OUT, SUM = (
+    "tl.store(x + at, tl.load(x + at, at < n) * 2, at < n)",
+    "tl.store(y + at, tl.load(x + at, at < n) * 2, at < n)",
+    "tl.atomic_add(y + at, tl.load(x + at, at < n), at < n)",
+)
+
+
+@pytest.mark.parametrize("autotune", ["first", "all"])
+@pytest.mark.parametrize(
+    ("body", "options", "printed", "spoiled"),
+    [
+        (IN_PLACE, "{}", "[2.0] [5.0]", "argument x"),
+        (IN_PLACE, "{'restore_value': ['x']}", "[2.0] [5.0]", None),
+        (OUT, "{}", "[1.0] [2.0]", None),
+        (SUM, "{}", "[1.0] [6.0]", "argument y"),
+        (SUM, "{'reset_to_zero': ['y']}", "[1.0] [1.0]", None),
+        (f"{IN_PLACE}; {SUM}", "{'restore_value': ['x']}", "[2.0] [7.0]", "argument y"),
+    ],
+)
+def test_trials_of_an_autotuner_leave_nothing_and_what_they_would_spoil_is_named(
+    tmp_path, triton_cache, autotune, body, options, printed, spoiled
+):
+    script = TUNED.replace("OPTIONS", options).replace("BODY", body)
+    done = run_dry(tmp_path, script, "--emulate", "--autotune", autotune)
+    assert done.stdout.strip() == printed
+    notes = [note for note in CaptureFolder.open(tmp_path / "out").notes if "trial" in note]
+    assert len(notes) == (spoiled is not None) and all(f"changes {spoiled} again" in note for note in notes)
 
 
 def test_what_is_not_understood_ends_the_program(tmp_path, triton_cache):

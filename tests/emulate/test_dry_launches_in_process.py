@@ -11,8 +11,9 @@ np = pytest.importorskip("numpy")
 from emulated import module_of  # noqa: E402
 from fake_tensors import Storage, Tensor  # noqa: E402
 
+from tritonhook.capture.dry_run.gpu import Emulation  # noqa: E402
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer  # noqa: E402
-from tritonhook.emulate import dry_launches as module  # noqa: E402
+from tritonhook.children import dry_launches as module  # noqa: E402
 from tritonhook.errors import EmulationError, NotUnderstood  # noqa: E402
 
 ADD = "mad.wide.u32 %rd9, %r20, 4, %rd20; ld.global.b32 %r1, [%rd9]; add.u32 %r1, %r1, 5; st.global.b32 [%rd9], %r1;"
@@ -29,7 +30,7 @@ class Kernel:
 
 
 def test_tensors_hold_what_the_kernel_stores() -> None:
-    array, emulator, asked = np.arange(10, dtype=np.uint32), module.Emulator(), list[int]()
+    array, emulator, asked = np.arange(10, dtype=np.uint32), module.Emulator(Emulation()), list[int]()
     kernel = Kernel(array, 8)
 
     def text() -> str:
@@ -61,7 +62,7 @@ def test_a_launch_that_cannot_be_executed(error: Exception, said: str, cause: ty
         raise error
 
     with pytest.raises(EmulationError) as caught:
-        module.Emulator().execute("k", "key", lambda: module_of("", 0).text, described)
+        module.Emulator(Emulation()).execute("k", "key", lambda: module_of("", 0).text, described)
     assert str(caught.value) == said and type(caught.value.__cause__) is (cause or type(None))
     assert caught.value.__suppress_context__
 

@@ -140,12 +140,12 @@ def test_a_wide_address_of_shared_memory_is_its_lower_half(at):
         (CONSTANT, 98, 4, "outside of const"),
         (SHARED, 2, 4, "misaligned read of 4 bytes"),
         (CLUSTER, 8, 16, "misaligned read of 16 bytes"),
-        (GLOBAL, GLOBAL_BASE, 4, "16,384 bytes before first"),
+        (GLOBAL, GLOBAL_BASE, 4, "16,384 bytes before the start of first"),
         (GLOBAL, GLOBAL_BASE + GUARD_BYTES + 1024, 4, r"0 bytes beyond the end of first \(1,024 bytes\)"),
         (GLOBAL, GLOBAL_BASE + GUARD_BYTES + 1021, 4, "from 3 bytes before the end of first"),
         (GLOBAL, GLOBAL_BASE + 2 * GUARD_BYTES + 1024 + 101, 1, "1 bytes beyond the end of buffer 1"),
-        (GLOBAL, GLOBAL_BASE + 2 * GUARD_BYTES + 1023, 1, "1 bytes before buffer 1"),
-        (GLOBAL, GLOBAL_BASE - 8, 8, "before first"),
+        (GLOBAL, GLOBAL_BASE + 2 * GUARD_BYTES + 1023, 1, "1 bytes before the start of buffer 1"),
+        (GLOBAL, GLOBAL_BASE - 8, 8, "before the start of first"),
     ],
 )
 def test_what_lies_outside_is_a_fault_of_the_first_thread_there(at, space, address, size, words):
@@ -235,9 +235,10 @@ def test_buffers_lie_apart_and_keep_their_names():
     assert [one.name for one in made] == [f"buffer {n}" for n in range(4)] and [one.size for one in made] == sizes
     begins = [GUARD_BYTES, 2 * GUARD_BYTES + 512, 3 * GUARD_BYTES + 1024, 4 * GUARD_BYTES + 2048]
     assert [one.begin for one in made] == begins and made[1].address == GLOBAL_BASE + begins[1]
-    assert memory.near(0) == ", 16,384 bytes before buffer 0" and Memory().near(5) == ""
-    assert memory.near(begins[1] - 10) == ", 10 bytes before buffer 1"
-    assert memory.near(begins[0] + 30) == ", 29 bytes beyond the end of buffer 0 (1 bytes)"
+    assert memory.outside("read", 0).endswith(", 16,384 bytes before the start of buffer 0 (1 bytes)")
+    assert Memory().outside("read", 5) == f"read outside of all buffers, at address {GLOBAL_BASE + 5:#x}"
+    assert memory.outside("read", begins[1] - 10).endswith(", 10 bytes before the start of buffer 1 (512 bytes)")
+    assert memory.outside("read", begins[0] + 30).endswith(", 29 bytes beyond the end of buffer 0 (1 bytes)")
 
 
 def test_sizes_are_rounded_and_memory_begins_as_it_is_told():
@@ -273,7 +274,7 @@ def test_sizes_are_rounded_and_memory_begins_as_it_is_told():
         ),
         (
             GENERIC, GLOBAL_BASE + GUARD_BYTES - 1, 4, 1, "w",
-            "write of 4 bytes outside of all buffers, 1 bytes before first",
+            "write of 4 bytes outside of all buffers, 1 bytes before the start of first (1,024 bytes)",
         ),
         (GLOBAL, GLOBAL_BASE + GUARD_BYTES + 1022, 2, 1, "r", ""),
         (GLOBAL, GLOBAL_BASE + GUARD_BYTES + 2, 4, 1, "r", "misaligned read of 4 bytes of global memory at 0x4002"),

@@ -213,7 +213,7 @@ def test_places_in_the_source():
     assert [place(line) for line in (1, 6, 8)] == ["", "b.py:5", "a.py:6"]
 
 
-BEYOND = "write of 4 bytes outside of all buffers, 0 bytes beyond the end of argument x0 (512 bytes)"
+BEYOND = "write of 4 bytes outside of argument x0 (512 bytes), 0 bytes beyond its end"
 NOTHING_ORDERS = "race: nothing orders the two accesses of the shared address"
 PARTED = "barrier in divergence: lanes of one warp wait for others that do not come here"
 

@@ -101,6 +101,10 @@ STORE: list[Line] = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4
         ([("", "MOV.64", "R6,-0x9")], -1),
         ([("", "MOV", "R8,-0x81"), ("", "I2I.S8.S32.SAT", "R7,R8")], -0x80),
         ([("", "MOV", "R8,-0x81"), ("", "I2I.U16.S32.SAT", "R7,R8")], 0),
+        ([("", "MOV", "R8,-0x81"), ("", "I2IP.S8.S32.SAT", "R7,R8,R2,R3")], 0x78005),
+        ([("", "MOV", "R8,-0x81"), ("", "I2IP.U8.S32.SAT", "R7,R8,R2,R3")], 0x70005),
+        ([("", "I2IP.U4.S32.SAT", "R7,R2,R9,R3.24")], 0x75F),
+        ([("", "I2IP.S16.S32.SAT", "R7,R2,R9,RZ")], 0x57FFF),
         ([("", "MOV", "R8,-0x1"), ("", "VABSDIFF", "R7,R8,R2,R3")], 13),
         ([("", "MOV", "R8,-0x1"), ("", "VABSDIFF.U32", "R7,R8,R2,R3")], 0xFFFFFFFA + 7 - (1 << 32)),
         ([("", "MOV", "R8,0x1ff0203"), ("", "IDP.4A.S8.U8", "R7,R8,R8,R2")], 1 - 255 + 4 + 9 + 5),
@@ -125,6 +129,8 @@ STORE: list[Line] = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4
         ([("", "F2FP.SATFINITE.E4M3.F32.PACK_AB_MERGE_C", "R7,R10,RZ,R3")], 0x73800),
         ([("", "F2FP.BF16.F32.PACK_AB", "R7,R10,RZ")], 0x3F800000),
         ([("", "I2FP.F32.S32", "R7,-R2")], unpack("<I", pack("<f", -5))[0]),
+        ([("", "I2F.U64.RP", "R7,0x100")], 0x53800000),  # executed: 2^40, of which the immediate is the upper word
+        ([("", "I2F.U64.RP", "R7,R2.64")], 0x50E00001),  # 5 + 7 * 2^32, rounded up
         ([("", "F2I.FTZ.U32.TRUNC.NTZ", "R7,R10")], 1),
         ([("", "HADD2.F32", "R7,-RZ,R10.H1_H1")], 0x3FF00000),
         ([("", "FSETP.GEU.AND", "P0,PT,R10,RZ,PT"), ("", "P2R", "R7,RZ,0x1")], 1),
@@ -427,9 +433,10 @@ def test_an_access_outside_of_the_buffer_is_a_fault():
 
 def test_constants_of_the_module(tools):
     from tritonhook.capture.launches.record import Buffer, Launch, Pointer
-    from tritonhook.emulate.run import Run, run_cubin, run_ptx
+    from tritonhook.emulate.run import Run, run_ptx
     from tritonhook.ptx.module import Ptx
     from tritonhook.ptxas.toolchain import Assembled, assemble
+    from tritonhook.verify.cpu import run_cubin
 
     ptx = Ptx(
         """.version 8.0
@@ -466,9 +473,10 @@ def test_ptx_and_machine_code_differ_where_ptxas_is_wrong(bug, tools):
     """`k(out, in)` under the ptxas at hand: PTX has what it says, and the machine code has it if its range says so."""
     from benchmarks.lab.miscompiles import NEWER, PTX_VERSIONS
     from tritonhook.capture.launches.record import Buffer, Launch, Pointer
-    from tritonhook.emulate.run import Run, run_cubin, run_ptx
+    from tritonhook.emulate.run import Run, run_ptx
     from tritonhook.ptx.module import Ptx
     from tritonhook.ptxas.toolchain import Assembled, assemble
+    from tritonhook.verify.cpu import run_cubin
 
     size, example = len(bug.example.expected), bug.example
     for lines, expected in ((example.lines, example.expected), (example.near, example.near_expected)):

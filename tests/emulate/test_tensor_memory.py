@@ -16,11 +16,12 @@ from emulated import launch_of, module_of, run_body  # noqa: E402
 from tritonhook.cubin.image import Cubin  # noqa: E402
 from tritonhook.emulate.errors import Fault  # noqa: E402
 from tritonhook.emulate.numbers import decode, encode  # noqa: E402
-from tritonhook.emulate.run import Run, run_cubin, run_ptx  # noqa: E402
+from tritonhook.emulate.run import Run, run_ptx  # noqa: E402
 from tritonhook.emulate.sanitizer.run import sanitize  # noqa: E402
 from tritonhook.errors import NotUnderstood  # noqa: E402
 from tritonhook.ptx.module import Ptx  # noqa: E402
 from tritonhook.ptxas.toolchain import Assembled, assemble  # noqa: E402
+from tritonhook.verify.cpu import run_cubin  # noqa: E402
 
 ROOM = ".shared .align 1024 .b8 room[4096]; .shared .align 8 .b64 gate; .shared .align 4 .b32 begin;"
 ALLOCATE = """setp.lt.u32 %p1, %r20, 32; mov.u32 %r27, begin;

@@ -9,8 +9,9 @@ np = pytest.importorskip("numpy")
 from emulated import launch_of, module_of  # noqa: E402
 
 from tritonhook.emulate.errors import Hang  # noqa: E402
-from tritonhook.emulate.run import Run, run_cubin, run_ptx  # noqa: E402
+from tritonhook.emulate.run import Run, run_ptx  # noqa: E402
 from tritonhook.ptxas.toolchain import Assembled, assemble  # noqa: E402
+from tritonhook.verify.cpu import run_cubin  # noqa: E402
 
 CTAS, THREADS = 2, 160
 ROOM = ".shared .align 128 .b8 room[4096]; .shared .align 8 .b64 gate;"

@@ -308,7 +308,7 @@ def test_a_second_run_assembles_and_disassembles_nothing(
     arch: str, kernel: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given one architecture whose images tell the scheduler, and one where nvdisasm is asked."""
-    words = f"lab probe {kernel} --ptxas 12.8.93 --names cutlass_*,gemm_* --arch {arch} --json".split()
+    words = ["lab", "probe", str(kernel), "--ptxas", "12.8.93", "--names", "cutlass_*,gemm_*", "--arch", arch, "--json"]
     assert main(words) == 1
     first = capsys.readouterr().out
     ran: list[str] = []

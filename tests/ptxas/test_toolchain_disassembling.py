@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -79,7 +80,7 @@ def test_many_kernels_are_disassembled_by_few_runs_as_each_image_alone(
 ) -> None:
     images = [Cubin.from_bytes(path.read_bytes()) for path in sorted(GOLDEN.glob("*.cubin"))[::step]]
     kernels = [(cubin, kernel) for cubin in images for kernel in cubin.kernels]
-    runs = make_tool(f'echo run >> "$0.log"; exec {tools.nvdisasm.path} "$@"', name="nvdisasm")
+    runs = make_tool(f'echo run >> "$0.log"; exec {shlex.quote(str(tools.nvdisasm.path))} "$@"', name="nvdisasm")
     found = Toolchain(tools.ptxas, runs).disassemble_many(kernels, workers=2)
     assert len(runs.path.with_name("nvdisasm.log").read_text().splitlines()) < len(kernels) / 2
     alone = [sass for cubin in images for sass in tools.disassemble(cubin).values()]

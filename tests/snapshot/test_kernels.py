@@ -23,7 +23,7 @@ def kernels(compiled: Compile) -> Kernels:
 
 def test_a_kernel_is_found_by_id_name_and_configuration(kernels: Kernels) -> None:
     add = kernels["add_kernel[BLOCK=256]"]
-    assert kernels[add.id] is add and add in list(kernels)
+    assert kernels[add.id] is kernels[add.id[:4]] is add and add in list(kernels)
     assert (add.name, add.arch, add.configuration["BLOCK"]) == ("add_kernel", "sm_90a", "256")
     assert (
         add.registers and add.instructions and add.spills == 0 and add.occupancy and add.ptx in add.artifacts.values()

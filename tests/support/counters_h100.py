@@ -53,7 +53,7 @@ def codes(path=FILE):
 def counted(one, ctas=None, path=FILE):
     launch, contents = launch_of(one)
     image, sass = codes(path)[one["name"]]
-    return count(image, one["entry"], Run(launch, ctas or range(math.prod(launch.grid))), contents, sass)[0]
+    return count(image, sass, Run(launch, ctas or range(math.prod(launch.grid))), contents)[0]
 
 
 def work_of(one, path=FILE):

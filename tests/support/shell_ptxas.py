@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from tritonhook.ptxas.tool import Tool
@@ -12,7 +13,7 @@ def shell_ptxas(folder: Path, real: Tool, body: str, name: str = "ptxas") -> Too
     first entry) and "$@"; if it does not exit, the real ptxas runs."""
     path = folder / name
     path.write_text(
-        f"#!/bin/sh\nreal={real.path}\n"
+        f"#!/bin/sh\nreal={shlex.quote(str(real.path))}\n"
         '[ "$1" = --version ] && exec "$real" "$@"\n'
         'for word in "$@"; do case "$word" in *.ptx|/proc/*) in="${in:-$word}";; esac; done\n'
         + ("name=$(grep -o 'entry [A-Za-z_0-9]*' \"$in\" | head -1 | cut -d' ' -f2)\n" if "$name" in body else "")

@@ -213,3 +213,19 @@ def test_a_lock_whose_ptx_is_missing_is_not_updated_by_a_part(locked: Project) -
     assert "cannot read the PTX of gemm_kernel" in done.said
     assert "version control" in done.said
     assert locked.lock() == before
+
+
+def test_kernels_that_another_run_locks_meanwhile_stay(locked: Project) -> None:
+    """The other run ends while this one's tests run: it writes a lock of all tests."""
+    for name in ("tritonhook.lock", "tritonhook.lock.d"):
+        (locked.folder / name).rename(locked.folder / f"other-{name}")
+    locked.write(
+        "tests/test_kernels.py",
+        KERNELS + "def test_another_run_ends():\n"
+        "    for name in ('tritonhook.lock', 'tritonhook.lock.d'):\n"
+        "        os.rename(f'other-{name}', name)\n",
+    )
+    done = locked.run("tests/test_kernels.py", LOCK, "--kernel-update", PTXAS_SAYS="-O1")
+    assert (done.code, "wrote tritonhook.lock: 3 kernels" in done.said) == (0, True), done.said
+    assert names(locked) == ["add_kernel", "gemm_kernel", "multiply_kernel"]
+    assert 'tests = ["tests", "tests/test_kernels.py"]' in locked.lock() and "-O1" in locked.lock()

@@ -59,6 +59,26 @@ def test_builds_are_compared_with_the_first(tmp_path):
     assert [one.is_clean for one in ran] == [True, True, False] and ran[0].stored == 1
 
 
+NAN = "or.b32 %r3, %r3, 0x7f800001; "
+
+
+@pytest.mark.parametrize(
+    ("reference", "other", "verdict"),
+    [
+        ("neg.f32 %r3, %r3;", "xor.b32 %r3, %r3, 0x80000000;", Verdict.ROUNDING),
+        ("neg.f32 %r3, %r3; popc.b32 %r3, %r3;", "popc.b32 %r3, %r3;", Verdict.ROUNDING),
+        ("min.f32 %r3, %r3, %r3; shr.u32 %r3, %r3, 8;", "shr.u32 %r3, %r3, 8;", Verdict.ROUNDING),
+        ("neg.f32 %r3, %r3;", "mov.b32 %r3, 0x3f800000;", Verdict.DIFFERENT),  # a number
+        ("xor.b32 %r3, %r3, 0x80000000;", "neg.f32 %r3, %r3;", Verdict.DIFFERENT),  # no operation on floats
+        ("neg.f32 %r3, %r3; mov.b32 %r3, 1;", "mov.b32 %r3, 2;", Verdict.DIFFERENT),
+    ],
+)
+def test_nobody_is_accused_of_bits_of_nans(tmp_path, reference, other, verdict):
+    """The buffers hold integers: nothing says that they are NaNs."""
+    judgement, _ = judged(order_of(tmp_path, NAN + reference, NAN + other))
+    assert judgement.verdict is verdict
+
+
 def test_what_is_not_understood_is_a_verdict_with_its_reason(tmp_path):
     judgement, ran = judged(order_of(tmp_path, "", "frob.b32 %r3, %r3;"))
     assert judgement.verdict is Verdict.NOT_UNDERSTOOD and "frob.b32" in judgement.worst.text
@@ -68,7 +88,7 @@ def test_what_is_not_understood_is_a_verdict_with_its_reason(tmp_path):
 def test_a_write_outside_of_a_buffer_is_a_crash_of_this_build(tmp_path):
     judgement, _ = judged(order_of(tmp_path, "", "st.global.b32 [%rd4+4], %r3;"))
     assert (judgement.verdict, judgement.worst.build) == (Verdict.CRASH, "1")
-    assert "beyond the end of argument b" in judgement.worst.text
+    assert "outside of argument b (128 bytes), 0 bytes beyond its end" in judgement.worst.text
 
 
 @pytest.mark.parametrize(

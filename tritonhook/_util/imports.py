@@ -46,7 +46,7 @@ class AfterImport:
 
     def end(self) -> None:
         """Wait no longer."""
-        if self in sys.meta_path:
+        if self in (sys.meta_path or ()):  # None while Python ends
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
@@ -63,7 +63,7 @@ class AfterImport:
 
             def exec_module(module: Any) -> None:
                 execute(module)
-                if self in sys.meta_path:
+                if self in (sys.meta_path or ()):  # None when Python ends
                     self.end()
                     self.callback()
 

@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -41,6 +41,16 @@ def folder_locked(folder: str | os.PathLike[str]) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """Lock a file between reading and writing it. NFS does not lock folders: there, what another process adds
+    meanwhile is lost."""
+    with ExitStack() as held:
+        with suppress(OSError):
+            held.enter_context(folder_locked(Path(os.path.realpath(path)).parent))
+        yield
 
 
 _locks: weakref.WeakSet[ForkLock] = weakref.WeakSet()

@@ -79,7 +79,8 @@ class Capture(Notebook):
     decides the code besides the source: `fp_fusion`, `line_info`, `num_warps`, `maxnreg` ... metadata: all of Triton's
     metadata of the kernel, as JSON values. cache_hit: True if it came from Triton's disk cache; None if not known.
     rewritten_from: the kernel's own name, if tritonhook renamed it. note: why something is missing or did not change.
-    compile_us: microseconds of each stage of the compiler, if this process has just compiled it.
+    compile_us: microseconds of each stage of the compiler, if this process has just compiled it. sources: the text of
+    each source file that its PTX names, as it was compiled; files whose text is not known are missing.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("kernel", "arch", "hash", "artifacts", "cache_hit")
@@ -95,6 +96,7 @@ class Capture(Notebook):
     rewritten_from: str | None = None
     note: str | None = None
     compile_us: Mapping[str, int] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def binary_only(self) -> bool:

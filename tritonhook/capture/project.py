@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,12 @@ from tritonhook._util.versions import is_version
 from tritonhook.capture.settings import REWRITES
 from tritonhook.errors import UsageError, did_you_mean
 
-_KEYS = ("out", "only", "ptxas", "rewrites", "policy", "lock", "max_registers", "allow_spills")
+_TESTS: Mapping[str, tuple[type, ...]] = {
+    "kernel_arch": (str,),
+    **dict.fromkeys(("kernel_emulate", "kernel_sanitize"), (bool,)),
+    **dict.fromkeys(("kernel_limit", "kernel_shrink"), (int, float)),
+}
+_KEYS = ("out", "only", "ptxas", "rewrites", "policy", "lock", "max_registers", "allow_spills", *_TESTS)
 _TEXTS = ("out", "only", "ptxas", "policy", "lock")
 USUAL_LOCK = "tritonhook.lock"
 _MOST_BYTES = 1 << 20  # limit for a pyproject.toml
@@ -27,7 +32,8 @@ _MOST_BYTES = 1 << 20  # limit for a pyproject.toml
 @dataclass(frozen=True, slots=True)
 class Project:
     """The table's values. path: of the file; None if no file has the table. out, policy and lock are absolute paths.
-    max_registers, allow_spills: budgets of kernels, for snapshot.facts."""
+    max_registers, allow_spills: budgets of kernels, for snapshot.facts. tests: options of pytest, by their names in
+    pytest's configuration."""
 
     path: Path | None = None
     out: str | None = None
@@ -38,6 +44,7 @@ class Project:
     lock: str | None = None
     max_registers: int | Mapping[str, int] | None = None
     allow_spills: list[str] | None = None
+    tests: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def values(self) -> dict[str, str]:
@@ -111,6 +118,10 @@ def _project(path: Path, table: Mapping[str, Any]) -> Project:
     if not isinstance(rewrites, list) or not all(name in REWRITES for name in rewrites):
         raise UsageError(f"{where}: rewrites = {rewrites!r}: give a list of {', '.join(REWRITES)}")
     _check_budgets(where, table)
+    tests = {key: table[key] for key in _TESTS if key in table}
+    for key, value in tests.items():
+        if type(value) not in _TESTS[key]:
+            raise UsageError(f"{where}: {key} = {value!r}: give what --{key.replace('_', '-')} of pytest takes")
     if texts["ptxas"] is not None and not is_version(texts["ptxas"]):  # a path would run a program of the project
         raise UsageError(f"{where}: ptxas = {texts['ptxas']!r}: give a version; a path only by --ptxas PATH")
     if texts["policy"] is not None and (texts["ptxas"] is not None or rewrites):
@@ -119,7 +130,7 @@ def _project(path: Path, table: Mapping[str, Any]) -> Project:
         if (value := texts[key]) is not None:
             texts[key] = str(path.parent / value)
     budgets = {key: table.get(key) for key in ("max_registers", "allow_spills")}
-    return Project(path, **texts, rewrites=tuple(rewrites), **budgets)
+    return Project(path, **texts, rewrites=tuple(rewrites), **budgets, tests=tests)
 
 
 def _check_budgets(where: str, table: Mapping[str, Any]) -> None:

@@ -185,7 +185,8 @@ class Kernel:
 def selected(
     captures: CaptureFolder, entry: str | None = None, key: str | None = None, dry: bool = False
 ) -> Iterator[Selected | Skipped]:
-    """Yield the kernels that run, in the order of their first sighting; unreadable ones as Skipped, with the reason.
+    """Yield the kernels that run, in the order of their first sighting; as Skipped, with the reason, those that are
+    unreadable or failed to compile.
 
     entry: only kernels of this name or selector. key: only launches whose key begins with this. dry: include launches
     of dry runs, which did not run on a GPU.
@@ -205,6 +206,9 @@ def selected(
         if capture.dry_run and launches and not dry:
             launches, unrecorded = [], f"{kernel}: {DRY_LAUNCH}"
         yield Selected(record, capture, tuple(map(Launched.of, launches)), unrecorded)
+    for record, (kernel, why) in captures.failed.items():
+        if fits(entry, kernel, {}):
+            yield Skipped(kernel, record, why)
 
 
 def launches_of(captures: CaptureFolder) -> list[Launched]:

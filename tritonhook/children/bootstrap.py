@@ -45,6 +45,7 @@ def begin(then_users: bool = True) -> None:
     if RUN in os.environ and not _begun:
         _begun = True
         if DRY_RUN in os.environ:
+            atexit.register(_end_dry_runs)  # while the modules that it changed are whole
             _when_imported("torch", functools.partial(_begin_dry_run, "begin_torch"))
         _when_imported("triton", _capture)
         _when_imported("cutlass", lambda: _capture("cute"))
@@ -65,11 +66,16 @@ def end() -> None:
     for session in sessions:
         atexit.unregister(session.uninstall)
         session.uninstall()
-    while dry_runs:
-        dry_runs.pop().close()
+    atexit.unregister(_end_dry_runs)
+    _end_dry_runs()
     _waiting.clear()
     sessions.clear()
     _begun = False
+
+
+def _end_dry_runs() -> None:
+    while dry_runs:
+        dry_runs.pop().close()
 
 
 def _when_imported(name: str, callback: Callable[[], None]) -> None:
@@ -85,9 +91,11 @@ def _capture(front_end: str = "triton") -> None:
     if DRY_RUN in os.environ:
         _begin_dry_run(f"begin_{front_end}")
         if EMULATE in os.environ:
-            from tritonhook.emulate import dry_launches
+            from tritonhook.capture.dry_run.gpu import Emulation
+            from tritonhook.children import dry_launches
 
-            dry_runs.append(getattr(dry_launches, f"begin_{front_end}")())
+            emulation = Emulation.from_environment(os.environ)
+            dry_runs.append(getattr(dry_launches, f"begin_{front_end}")(emulation))
     try:
         from tritonhook.capture.front_ends import begin_run
         from tritonhook.capture.run_config import RunConfig

@@ -16,7 +16,7 @@ from tritonhook.capture.selection import KernelSelector, fits, settings_of, titl
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.capture.store.ids import FEWEST, is_id, is_short_of_id
-from tritonhook.cli._parser import argument, flag
+from tritonhook.cli._parser import argument, flag, option
 from tritonhook.cli._streams import working
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, CubinError, PtxError, UsageError, listed
@@ -34,6 +34,12 @@ _MOST_BYTES = 1 << 32  # for a file with code: torch's shared libraries have 2 G
 def place(**settings: Any) -> Any:
     """Declare a positional argument for one or several kernels, each a path or an id."""
     return argument(_places, **settings)
+
+
+def launch_record() -> Any:
+    """Declare the option --args, a recorded launch."""
+    text = "launch as recorded in this JSON file or capture, or the captured kernel of this id"
+    return option(convert=_place, metavar="RECORD", help=text)
 
 
 def _places(given: Any) -> Any:

@@ -22,6 +22,8 @@ from tritonhook.errors import UsageError, listed
 from tritonhook.snapshot.captured import Kernels, lockable
 from tritonhook.snapshot.facts import KernelFacts, built_kernels
 
+Failed = Sequence[tuple[str, str]]  # kernels that could not be compiled, each with the error
+
 
 def autotune_option() -> Any:
     return option(
@@ -32,11 +34,13 @@ def autotune_option() -> Any:
 
 
 class Found(NamedTuple):
-    """Kernels ready for a lock, each with its PTX. captured: those of a capture folder, with their captures."""
+    """Kernels ready for a lock, each with its PTX. captured: those of a capture folder, with their captures. failed:
+    those that were not compiled, with the error."""
 
     lockable: list[tuple[KernelFacts, str | None]]
     captured: Kernels
     notes: list[str]
+    failed: Failed
 
 
 @contextmanager
@@ -93,10 +97,12 @@ def lockable_at(
     pairs: list[tuple[KernelFacts, str | None]] = []
     kernels: Kernels = []
     notes: list[str] = []
+    failed: Failed = ()
     for place in captures:
         folder = captures_at(place)
         if check_archs is not None:
             check_archs(place, {capture.arch for capture in folder.captures().values() if isinstance(capture, Capture)})
+        failed = tuple(folder.failed.values())
         (kernels,), notes = kernels_at(folder, names=(place,))
         pairs = lockable(kernels, known)
     if built:
@@ -104,7 +110,7 @@ def lockable_at(
             read = built_kernels(built)
         pairs += [(facts, None) for facts in read.kernels]
         notes += read.notes
-    return Found(pairs, kernels, notes)
+    return Found(pairs, kernels, notes, failed)
 
 
 def spills_note(kernels: Iterable[KernelFacts]) -> list[str]:

@@ -183,9 +183,9 @@ def argument(convert: Callable[[Any], Any] | None = None, **settings: Any) -> An
     return field(metadata={_DECLARED: _Declared(None, settings, "", convert)})
 
 
-def option(*names: str, one_of: str = "", **settings: Any) -> Any:
-    """Declare an option: `names`, else --field-name. settings: of `add_argument`."""
-    return field(metadata={_DECLARED: _Declared(names, settings, one_of)})
+def option(*names: str, one_of: str = "", convert: Callable[[Any], Any] | None = None, **settings: Any) -> Any:
+    """Declare an option: `names`, else --field-name. convert: as for an argument. settings: of `add_argument`."""
+    return field(metadata={_DECLARED: _Declared(names, settings, one_of, convert)})
 
 
 def flag(*names: str, one_of: str = "", help: str) -> Any:

@@ -31,7 +31,7 @@ _AHEAD_S = 0.5  # between looks at what was captured
 
 
 def script_command(words: Sequence[str], module: bool) -> list[str]:
-    """The command for SCRIPT [ARGUMENTS], for MODULE [ARGUMENTS] if `module`, or for -- PROGRAM [ARGUMENTS].
+    """Return the command for SCRIPT [ARGUMENTS], for MODULE [ARGUMENTS] if `module`, or for -- PROGRAM [ARGUMENTS].
 
     Raises UsageError if there is no such script or program.
     """

@@ -19,7 +19,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +30,7 @@ from tritonhook._util.files import write_given
 from tritonhook._util.text import say, visible
 from tritonhook.cli._parser import Group, flag, option
 from tritonhook.errors import Terminated, TritonHookError, UsageError
+from tritonhook.ptxas.threads import tool_threads
 
 if TYPE_CHECKING:
     from tritonhook.capture.model import Capture
@@ -61,7 +61,7 @@ def write_site(
     except OSError as error:
         raise UsageError(f"{folder}: cannot write: {error.strerror}") from None
     links = {}
-    with ThreadPoolExecutor(usable_processors()) as pool:
+    with tool_threads(usable_processors()) as pool:
         texts = pool.map(partial(_kernel_page, source=source), pages)
         for (key, _), text in zip(pages, texts, strict=True):
             done(1)

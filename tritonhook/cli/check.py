@@ -1,7 +1,7 @@
 """Compare a lock with kernels as they are now: with fresh captures, or with its own PTX under another ptxas.
 
 Exit codes: 0 all kernels are as in the lock, 1 a kernel changed, is new or gone (with --fail-on: a rule is broken), 2
-trouble.
+trouble, such as a kernel that could not be compiled.
 
 tritonhook check tritonhook-captures
 tritonhook check --ptxas 13.5.37 --fail-on spills,registers+10%
@@ -27,7 +27,16 @@ from tritonhook.capture.selection import settings_of, titles
 from tritonhook.capture.settings import DEFAULT_OUT
 from tritonhook.cli._github import GitHub, lines_of, run_of_workflow, without_commands
 from tritonhook.cli._inputs import is_folder
-from tritonhook.cli._lockable import Found, as_named, autotune_option, dry_places, is_built, lockable_at, spills_note
+from tritonhook.cli._lockable import (
+    Failed,
+    Found,
+    as_named,
+    autotune_option,
+    dry_places,
+    is_built,
+    lockable_at,
+    spills_note,
+)
 from tritonhook.cli._parser import Group, argument, flag, option, part, positive
 from tritonhook.cli._programs import is_script
 from tritonhook.cli._streams import KernelPage, Results, capture_page, check_new, give, working
@@ -67,7 +76,7 @@ class ShownChanges(Group):
     only: str | None = option(choices=("worse", "better"), help="show only kernels that got worse, or better")
 
     def of(self, result: KernelChanges) -> KernelChanges:
-        """Raises UsageError for a filter that is no regular expression."""
+        """Raise UsageError for a filter that is no regular expression."""
         if self.top is None and self.filter is None and self.only is None:
             return result
         try:
@@ -148,7 +157,7 @@ def _check_ptx(options: Options, path: Path, locked: Sequence[KernelFacts], work
 
 
 def _timed(options: Options, tasks: Sequence[Task], now: Sequence[KernelFacts], notes: list[str]) -> list[Change]:
-    """The changes; if a rule asks for it, with the time that ptxas took in the place of the whole compile's."""
+    """Return the changes. If a rule asks for ptxas's time, that time replaces the time of the whole compile."""
     if not any(rule.what == COMPILE_TIME for rule in options.fail_on):
         return [Change(task.locked, facts) for task, facts in zip(tasks, now, strict=True)]
     with working(f"timing ptxas for {count(len(tasks), 'kernel')}"):
@@ -187,20 +196,31 @@ def _check_places(
     if not options.update:
         lines = [] if workflow is None else lines_of(kernels.captured, changes, workflow.is_own)
         told = None if workflow is None else partial(workflow.tell, lines=lines)
-        wrong = [_verified(place, own, notes) for place, own in named.items()] if options.verify else []
+        verified = [_verified(place, own, notes) for place, own in named.items()] if options.verify else []
         shown, rules_ = options.shown, options.fail_on
         code = give_changes(
-            options.results, rules_, str(path), given, changes, notes, tell=told, shown=shown, pages=pages
+            options.results,
+            rules_,
+            str(path),
+            given,
+            changes,
+            notes,
+            tell=told,
+            shown=shown,
+            pages=pages,
+            failed=kernels.failed,
         )
-        return 1 if any(wrong) else code
+        codes = {code, *verified}
+        return 1 if 1 in codes else max(codes)
     write_lock(path, settled(path, lock.kernels, now), lock.tests, lock.budgets)
     notes.append(f"{path} now holds what is in {given}")
-    give_changes(options.results, options.fail_on, str(path), given, changes, notes, gate=False)
-    return 0
+    failed = kernels.failed
+    give_changes(options.results, options.fail_on, str(path), given, changes, notes, gate=False, failed=failed)
+    return 2 if failed else 0
 
 
 def _pages(locked: Sequence[KernelFacts], now: Found) -> list[KernelPage]:
-    """A page for each captured kernel. Of what was locked there is no code."""
+    """Return a page for each captured kernel. Locked kernels have no code to show."""
     from tritonhook.report.results.snapshot import page_key
 
     kernels = renumbered(locked, [kernel for kernel, _ in now.lockable])  # captured ones, then those of built files
@@ -212,17 +232,26 @@ def _pages(locked: Sequence[KernelFacts], now: Found) -> list[KernelPage]:
     ]
 
 
-def _verified(place: str, own: str, notes: list[str]) -> bool:
-    """Whether a build of a captured kernel is wrong. notes: gets what was found. own: how the user names the place."""
-    with working(f"verifying {own}"):
-        is_wrong, said = verify_captures(place)
-    lines = [line.strip() for line in said.replace(place, own).splitlines() if line.strip()]
-    notes.append(f"verify --cpu: {'; '.join(lines if is_wrong else lines[:1])}")
-    return is_wrong
+def _verified(place: str, own: str, notes: list[str]) -> int:
+    """Verify the kernels of a place. Returns 1 if a build is wrong, 2 if a kernel could not be verified. notes: gets
+    what was found. own: how the user names the place."""
+    try:
+        with working(f"verifying {own}"):
+            is_wrong, said = verify_captures(place)
+    except UsageError as error:
+        notes.append(f"verify --cpu: {_one_line(str(error).replace(place, own))}")
+        return 2
+    said = said.replace(place, own)
+    notes.append(f"verify --cpu: {_one_line(said if is_wrong else said.partition(chr(10))[0])}")
+    return int(is_wrong)
+
+
+def _one_line(text: str) -> str:
+    return "; ".join(line.strip() for line in text.splitlines() if line.strip())
 
 
 def _with_lock(options: Options) -> Options:
-    """The options, where the first place given is no lock: it is to be checked against the usual one."""
+    """Return the options, with the usual lock in front where the first argument is no lock."""
     first = options.lock
     if first is None or not (is_folder(first) or is_built(first) or Path(first).is_dir() or is_script(first)):
         return options
@@ -230,7 +259,7 @@ def _with_lock(options: Options) -> Options:
 
 
 def _with_budgets(options: Options, own: Budgets) -> tuple[Rule, ...]:
-    """The rules with the budgets of the project and, behind these, of the lock."""
+    """Return the rules, with the budgets of the project; where it has none, of the lock."""
     if options.strict and not options.fail_on:
         raise UsageError("--strict: only with --fail-on; without it every difference fails")
     project = read_project(Path.cwd())
@@ -255,7 +284,7 @@ def _note_on_captures(options: Options) -> list[str]:
 
 
 def _check_archs(captures: str, locked: Sequence[KernelFacts], new: set[str]) -> None:
-    """Raises UsageError if the captures are for other architectures than the lock: all kernels would be gone. That is
+    """Raise UsageError if the captures are for other architectures than the lock: all kernels would be gone. That is
     known before their code is read."""
     old = {kernel.identity.arch for kernel in locked}
     if new and not old & new:
@@ -275,7 +304,7 @@ def _why_not_again(kernel: KernelFacts, ptxas: str | None) -> str | None:
 
 
 def _tasks(options: Options, path: Path, locked: Sequence[KernelFacts]) -> list[Task]:
-    """The lock's own PTX, to be assembled again."""
+    """Return the lock's own PTX, to be assembled again."""
     tools: dict[str | None, Tool] = {}
     given = None if options.ptxas_options is None else tuple(options.ptxas_options.split())
     tasks = []
@@ -300,7 +329,7 @@ def _assembled_by(options: Options) -> str:
 
 
 def told_apart(changes: Sequence[Change], text: Text) -> tuple[list[Change], list[str]]:
-    """The changes, of which kernels with another PTX and another ptxas are assembled the other way round; and notes."""
+    """Return the changes and notes. Kernels with another PTX and another ptxas are also assembled crosswise."""
     two = min(sum(change.has_two_steps for change in changes), MOST)
     with working(f"telling PTX and ptxas apart for {count(two, 'kernel')}"):
         return crossed(changes, text)
@@ -317,10 +346,12 @@ def give_changes(
     tell: Callable[[KernelChanges], None] | None = None,
     shown: ShownChanges | None = None,
     pages: Sequence[KernelPage] = (),
+    failed: Failed = (),
 ) -> int:
     """Print the changes as asked for. Returns the exit code: 1 if a rule of --fail-on (wanted) is broken, or nothing
-    was compared; without rules, if a kernel has other code, is new or gone. gate: whether the verb ends with it. tell:
-    who else is told of the result, as GitHub. shown: which kernels are printed. pages: of the kernels."""
+    was compared; without rules, if a kernel has other code, is new or gone; else 2 if one failed to compile. gate:
+    whether the verb ends with it. tell: who else is told of the result, as GitHub. shown: which kernels are printed.
+    pages: of the kernels. failed: kernels that the new side could not compile, with the error."""
     from tritonhook.report.results.snapshot import KernelChanges, page_key
 
     notes = [*notes, *spills_note(facts for change in changes for facts in (change.old, change.new) if facts)]
@@ -329,11 +360,12 @@ def give_changes(
     if blind := nothing_compared(changes):
         fails = ", so --fail-on fails" if wanted and gate else ""
         notes.append(f"no kernel is on both sides: nothing was compared{fails}")
-    result = KernelChanges.of(old, new, changes, broken, notes)
+    result = KernelChanges.of(old, new, changes, broken, notes, failed)
     printed = result if shown is None else shown.of(result)
     listed_keys = {page_key(kernel) for kernel in printed.kernels if kernel.status is not ChangeStatus.SAME}
     with without_commands(tell is not None):
         give(results, printed, pages=[page for page in pages if page[0] in listed_keys])
     if tell is not None:
         tell(result)
-    return int(blind or bool(broken)) if wanted else int(any(change.is_different for change in changes))
+    is_bad = blind or bool(broken) if wanted else any(change.is_different for change in changes)
+    return 1 if is_bad else 2 if failed else 0

@@ -38,6 +38,7 @@ from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import (
     Input,
     KernelFile,
+    captures_at,
     check_entry,
     chosen_arguments,
     chosen_ptxas,
@@ -228,8 +229,8 @@ def _compared(
     result = diff_cubins(a.cubin, b.cubin, reading_toolchain(), a.name, b.name)
     result = result.with_launches(*(given.dynamic_shared for given in inputs))
     notes += _notes_on_draws(result.identical_code, a.cubin)
-    ptxas, ptx = (a.ptxas, b.ptxas), (a.ptx, b.ptx)
-    return result, lambda full: Diff.of(result, ptxas, ptx, own, notes, full)
+    ptxas, ptx, captures = (a.ptxas, b.ptxas), (a.ptx, b.ptx), [given.capture for given in inputs]
+    return result, lambda full: Diff.of(result, ptxas, ptx, own, notes, full, captures)
 
 
 def _code_diff(options: Options, inputs: Sequence[Input], result: CubinDiff) -> str:
@@ -238,7 +239,8 @@ def _code_diff(options: Options, inputs: Sequence[Input], result: CubinDiff) -> 
     from tritonhook.report.results.diff import CodePair
 
     if options.code:
-        pair = CodePair.of(result)
+        ptx = [None if given.ptx is None else given.ptx.text for given in inputs]
+        pair = CodePair.of(result, ptx, [given.capture for given in inputs])
         return render_code_diff(pair.a, pair.b, sys.stdout)
     stage = Stage.PTX if options.ptx else Stage.TTGIR if options.ttgir else Stage.TTIR
     texts = []
@@ -271,7 +273,9 @@ def give_folders(results: Results, fail_on: Sequence[Rule], a: str, b: str, show
     captures = {facts.ptx_sha256: capture for kernels in sides for capture, facts in kernels}
     changes, further = told_apart(compare_facts(old, new), lambda it: captures[it.ptx_sha256].text(Stage.PTX))
     pages = _pages((a, b), sides, (old, renumbered(old, new)), changes)
-    return give_changes(results, fail_on, a, b, changes, [*notes, *further], shown=shown, pages=pages)
+    failed = tuple(captures_at(b).failed.values())
+    noted = [*notes, *further]
+    return give_changes(results, fail_on, a, b, changes, noted, shown=shown, pages=pages, failed=failed)
 
 
 _AS_COMPILED = ToolOptions(entry=None, ptxas=None, trust=False, ptxas_options=None)

@@ -34,9 +34,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonhook.capture.selection import Selected, launch_of, selected
+from tritonhook.capture.selection import Selected, Skipped, launch_of, selected
 from tritonhook.capture.store import read_launch
-from tritonhook.cli._inputs import Input, captures_at, load_input, place
+from tritonhook.cli._inputs import Input, captures_at, launch_record, load_input, place
 from tritonhook.cli._parser import Group, flag, option, part
 from tritonhook.cli._streams import Results, check_new, give, working, write_new
 from tritonhook.cubin.resources import launch_shared, occupancy
@@ -60,7 +60,7 @@ _FAILURES = (TritonHookError, OSError, MemoryError, RecursionError)
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
     target: str = place(metavar="KERNEL", help="PTX file, capture folder, captured kernel or its id")
-    args: str | None = option(metavar="RECORD", help="launch as recorded in this JSON file or capture")
+    args: str | None = launch_record()
     launch: str | None = option(metavar="KEY", help="which recorded launch (default: a kernel's most frequent one)")
     entry: str | None = option(metavar="NAME", help="only the kernel of this name")
     input: str = option(
@@ -121,16 +121,25 @@ def _targets(options: Options) -> Iterator[_Target]:
         yield _Target(options.target, "", lambda: _case(options, options.target, options.entry, record), False)
         return
     captures = captures_at(path)
-    chosen = [
-        one
-        for one in selected(captures, options.entry, options.launch, dry=True)
-        if isinstance(one, Selected) and one.launches
-    ]
-    names = Counter(one.capture.kernel for one in chosen)
+    chosen = list(selected(captures, options.entry, options.launch, dry=True))
+    if not any(isinstance(one, Selected) and one.launches for one in chosen):
+        return
+    names = Counter(one.capture.kernel for one in chosen if isinstance(one, Selected))
     for one in chosen:
-        kernel, folder = one.capture.kernel, str(captures.path / "kernels" / one.record)
-        load = partial(_case, options, folder, None, one.launches[0].path, kernel)
+        kernel = one.kernel if isinstance(one, Skipped) else one.capture.kernel
+        if isinstance(one, Skipped):
+            load = partial(_refuse, one.reason)
+        elif one.launches:
+            load = partial(
+                _case, options, str(captures.path / "kernels" / one.record), None, one.launches[0].path, kernel
+            )
+        else:
+            load = partial(_refuse, one.unrecorded or "no launch of it was recorded")
         yield _Target(kernel, one.record if names[kernel] > 1 else "", load, True)
+
+
+def _refuse(why: str) -> tuple[Input, Case]:
+    raise UsageError(why)
 
 
 def _case(

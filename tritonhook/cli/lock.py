@@ -3,7 +3,8 @@
 For each kernel the lock has its identity, its resources, and hashes of its machine code. The PTX is kept beside
 the lock, so that `tritonhook check` can assemble it with another ptxas, without Triton or a GPU. Built libraries have
 machine code only: registers, stack, shared memory, access to local memory and bytes of code of every kernel and target.
-If a script fails or is interrupted, no lock is written: the exit code is the script's, or 128 + N for signal N.
+If a script fails or is interrupted, no lock is written: the exit code is the script's, or 128 + N for signal N. It is 2
+if a kernel could not be compiled: the lock has the others.
 
   tritonhook lock                                        # the folder that `tritonhook run` writes to
   tritonhook lock build/libfoo.so dist/*.whl extension.cubin
@@ -63,7 +64,7 @@ def run(options: Options) -> int:
 
 
 def _lock(named: Mapping[str, str], out: Path) -> int:
-    locked, _, notes = lockable_at(list(named))
+    locked, _, notes, failed = lockable_at(list(named))
     notes = [as_named(note, named) for note in notes]
     budgets = None
     with suppress(SnapshotError):  # no lock to replace: there are none to keep
@@ -71,11 +72,13 @@ def _lock(named: Mapping[str, str], out: Path) -> int:
     write_lock(out, locked, budgets=budgets)
     kept = sum(ptx is not None for _, ptx in locked)
     with_ptx = f"; {out}.d has the PTX of {kept:,}" if kept else ""
-    print(f"wrote {out}: {count(len(locked), 'kernel')}{with_ptx}")
+    tried = count(len(locked) + len(failed), "kernel")
+    print(f"wrote {out}: {f'{len(locked):,} of ' if failed else ''}{tried}{with_ptx}")
     kernels = [facts for facts, _ in locked]
-    for note in (*notes, *spills_note(kernels), *budget_notes(kernels)):
+    without = [f"not locked: {kernel}: {why}" for kernel, why in failed]
+    for note in (*without, *notes, *spills_note(kernels), *budget_notes(kernels)):
         print(f"- {note}")
-    return 0
+    return 2 if failed else 0
 
 
 def budget_notes(kernels: Iterable[KernelFacts]) -> list[str]:

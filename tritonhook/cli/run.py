@@ -26,12 +26,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonhook._util.locks import changing
 from tritonhook._util.text import say
-from tritonhook._util.variables import EMULATE
-from tritonhook.capture.dry_run.gpu import ALL, FIRST, NONE, PINNED, PTXAS_SECONDS, REAL, DryRun
+from tritonhook.capture.dry_run.gpu import ALL, FIRST, NONE, PINNED, PTXAS_SECONDS, REAL, DryRun, Emulation
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.model import Capture
-from tritonhook.capture.policy.model import Pin, changing, read_entries, read_pins, write_policy
+from tritonhook.capture.policy.model import Pin, read_entries, read_pins, write_policy
 from tritonhook.capture.policy.winners import winners
 from tritonhook.capture.project import Project, read_project
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
@@ -58,9 +58,16 @@ _NOT_REACHED = (
     "`-I`, or with PYTHONPATH cleared, are reached after `tritonhook run --install-startup`"
 )
 
+_NO_GPU = "this machine has no GPU: `tritonhook run --arch sm_90a script.py` compiles the kernels and launches none"
+
+
+def _gpu_files() -> list[Path]:
+    """List the device files of NVIDIA GPUs, also those of WSL."""
+    return [*Path("/dev").glob("nvidia[0-9]*"), *Path("/dev").glob("dxg")]
+
 
 def _startup_option(what: str) -> Any:
-    """A field for an option that may name a Python; without one it means this Python."""
+    """Declare a field for an option that may name a Python; without one it means this Python."""
     text = f"{what}, in the environment of this or another Python"
     return option(one_of="startup", nargs="?", const=sys.executable, metavar="PYTHON", help=text)
 
@@ -164,7 +171,7 @@ def _runs(out: Path) -> int:
 
 
 def _sources(options: Options, out: Path) -> list[Path]:
-    """The script, and what the runs into this folder have loaded."""
+    """List the script and what the runs into this folder have loaded."""
     script = [Path(word) for word in options.command[:1] if word.endswith(".py")]
     loaded = CaptureFolder.open(out).sources if (out / "index").is_dir() else ()
     return list(dict.fromkeys([*(path.absolute() for path in script), *map(Path, loaded)]))
@@ -189,7 +196,7 @@ def _run_once(options: Options) -> Ended:
     started = time.time_ns()
     home = WrapperHome.for_run(settings.out)
     environment = path_environment(capture_environment(settings, os.environ, command), home)
-    environment |= {EMULATE: "1"} if options.emulate else {}
+    environment |= Emulation().to_environment() if options.emulate else {}
     with reading_ahead(settings.out) if dry_run else nullcontext():
         ended = run_to_end(command, environment, options.results.is_printed)
     try:
@@ -205,9 +212,12 @@ def _run_once(options: Options) -> Ended:
         notes += _passed_by(command, folder)
         notes += _behind_script(options)
         if options.emulate:
-            notes.append("emulated: each launch was executed on the CPU")
+            until = f", until the program ended with status {ended.code}" if ended.code else ""
+            notes.append(f"emulated: each launch was executed on the CPU{until}")
         if options.pin is not None:
             notes.append(keep_pins(Path(options.pin), folder))
+        if ended.code and dry_run is None and not _gpu_files():
+            notes.append(_NO_GPU)
         if not (ended.code or folder.records or folder.crashes or notes):
             notes.append(_NOT_REACHED)
         captures = Captures.of(folder).with_notes(notes)
@@ -218,8 +228,9 @@ def _run_once(options: Options) -> Ended:
 
 
 def _dry_run(options: Options) -> DryRun | None:
-    """What a dry run compiles for; None without --arch. Raises UsageError, or ToolError if no ptxas of this Python's
-    Triton knows the architecture."""
+    """Return the target of a dry run, or None without --arch.
+
+    Raises UsageError, or ToolError if no ptxas of this Python's Triton knows the architecture."""
     if options.arch is None and options.gpu is None:
         for name in ("autotune", "memory", "ptxas_limit", "launch_anyway", "emulate"):
             if getattr(options, name):
@@ -245,7 +256,7 @@ def _dry_run(options: Options) -> DryRun | None:
 
 
 def _with_project(options: Options, project: Project) -> Options:
-    """The options, with what the command line left out from the project's settings. `out` comes by the environment, to
+    """Return the options, filled up from the project's settings. `out` comes by the environment, to
     other verbs too. A policy does not go with options that say how kernels are changed."""
     changed = options.ptxas or options.ptxas_options or options.rewrite or given_options(options.rename)
     options = replace(options, only=project.only if options.only is None else options.only)
@@ -259,7 +270,7 @@ def _with_project(options: Options, project: Project) -> Options:
 
 
 def _unmatched(rename: Rename | None, folder: CaptureFolder) -> Iterator[str]:
-    """A note for each OLD of --to that no kernel had."""
+    """Write a note for each OLD of --to that no kernel had."""
     if rename is None or not rename.mapping:
         return
     captures = [folder.try_capture(record) for record in folder.records]
@@ -270,7 +281,7 @@ def _unmatched(rename: Rename | None, folder: CaptureFolder) -> Iterator[str]:
 
 
 def _behind_script(options: Options) -> Iterator[str]:
-    """A note on options of ours behind the script, unless its text has them: then they are its own."""
+    """Write a note on options of ours behind the script. Options that its text has are its own."""
     script, *words = options.command
     text = Path(script).read_text(errors="replace") if Path(script).is_file() else ""
     ours = option_names(Options)
@@ -280,7 +291,7 @@ def _behind_script(options: Options) -> Iterator[str]:
 
 
 def _passed_by(command: Sequence[str], folder: CaptureFolder) -> Iterator[str]:
-    """A note, if the user called a compiler by its full path, past the wrapper on PATH."""
+    """Write a note if the user called a compiler by its full path, past the wrapper on PATH."""
     program = command[0]
     if not folder.records and "/" in program and Path(program).name in ("nvcc", "ptxas", "tileiras"):
         yield f"{program}: its full path bypasses the wrapper; put its folder on PATH and write {Path(program).name}"
@@ -336,7 +347,7 @@ def await_change(paths: Iterable[Path], before: Times, sleep: Callable[[float], 
 
 
 def pins_of(folder: CaptureFolder, gpu: str) -> list[Pin]:
-    """A pin for each autotuned function and key. gpu: the name of the GPU that measured;
+    """Return a pin for each autotuned function and key. gpu: the name of the GPU that measured;
     "" where not known."""
     today = date.today().isoformat()
     return [Pin(won.function, won.arch, won.key, won.config, None, gpu, today, won.source) for won in winners(folder)]

@@ -7,7 +7,7 @@ is confirmed in fresh processes. For an autotuned kernel the configurations that
 to beat the best of them, and a win pins configuration and lever. Wins go to a policy: `tritonhook run --policy` or
 tritonhook.enable(policy=...) applies it. Ctrl-C keeps the wins that are confirmed. tune needs torch and a GPU;
 --assemble-only and --check need neither. --check exits with 1 if an entry is stale, or does not apply on
-this machine, or if another configuration than the pinned one won an autotuning.
+this machine, or if another configuration than the pinned one won an autotuning. 2: a kernel could not be tuned.
 
   tritonhook tune train.py -o tritonhook.toml -- --steps 3
   tritonhook tune my_kernels:launch --levers name,pragma+ptxas=13.5.37,O1
@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
+from tritonhook._util.locks import changing
 from tritonhook._util.text import say, visible
 from tritonhook._util.versions import version_key
 from tritonhook.capture.policy.levers import AND, CONTROLS_VERSION, Lever, controls_levers, lever, levers
@@ -35,7 +36,6 @@ from tritonhook.capture.policy.model import (
     USUAL_NAME,
     Entry,
     Pin,
-    changing,
     read_entries,
     read_pins,
     unnumbered,
@@ -161,7 +161,8 @@ def run(options: Options) -> int:
         _keep(policy, before, ran)
     finally:  # show the result even if the policy cannot be written
         code = _give(options, ran, [*failed, *others, *skipped])
-    return code
+    went_wrong = failed or skipped or any(not row.tried.is_judged for row in ran.rows)
+    return code or (2 if went_wrong else 0)
 
 
 def _check_policy(options: Options) -> int:
@@ -253,7 +254,7 @@ def _assemble_only(options: Options, captures: CaptureFolder, before: Sequence[E
     chosen, failed = _assembled(options, captures, kernels, before)
     for kernel, choice in chosen:
         keep_choices(captures.path, kernel, choice)
-    return _give(options, assembled(chosen), [*failed, *skipped])
+    return _give(options, assembled(chosen), [*failed, *skipped]) or (2 if failed or skipped else 0)
 
 
 def _assembled(

@@ -6,7 +6,6 @@ Instructions are read only of kernels whose bytes differ: of a thousand kernels 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tritonhook.compare.diff import (
@@ -20,6 +19,7 @@ from tritonhook.compare.diff import (
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.loaded import image_of, loaded_parts
 from tritonhook.cubin.resources import Resources
+from tritonhook.ptxas.threads import tool_threads
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import TRIGGER, strip_word
 
@@ -117,7 +117,7 @@ def diff_modules(a: Cubin, b: Cubin, toolchain: Toolchain) -> ModuleDiff:
 
 
 def _changed(a: Cubin, b: Cubin, pairs: Mapping[str, str], toolchain: Toolchain) -> dict[str, KernelDelta]:
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    with tool_threads(2) as pool:
         a_code, b_code = pool.map(toolchain.disassemble, (a, b), ([*pairs], [*pairs.values()]))
     deltas = {}
     for x, y in pairs.items():

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -16,6 +15,7 @@ from tritonhook.compare.diff import CubinDiff, diff
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import INSTRUCTION_BYTES
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.threads import tool_threads
 from tritonhook.ptxas.toolchain import (
     DEFAULT_ARGUMENTS,
     MAX_RUNS,
@@ -169,7 +169,7 @@ def draw(draws: Sequence[Draws], toolchain: Toolchain, arguments: Sequence[str])
             break
         if drawn[0].runs > STEADY_RUNS and all(len(item.codes) == 1 for item in drawn):
             break
-        with ThreadPoolExecutor(max_workers=len(drawn)) as pool:
+        with tool_threads(len(drawn)) as pool:
             again = list(pool.map(lambda item: _build_again(item.builds[0], toolchain, arguments), drawn))
         drawn = [item.plus(build) for item, build in zip(drawn, again, strict=True)]
     return drawn
@@ -208,7 +208,7 @@ def build_names(
 ) -> list[RenamedBuild]:
     """Assemble one module with `entry` under each of the names, in parallel."""
     texts = [ptx if name == entry else ptx.rename_entries({entry: name}) for name in names]
-    with ThreadPoolExecutor(max_workers=len(names)) as pool:
+    with tool_threads(len(names)) as pool:
         results = list(pool.map(lambda text: toolchain.assemble(text, arguments), texts))
     return [RenamedBuild(*parts) for parts in zip(names, texts, results, strict=True)]
 
@@ -224,6 +224,6 @@ def diff_cubins(
 ) -> CubinDiff:
     """Disassemble and compare one kernel of each image. Raises CubinError, ToolError."""
     a_name, b_name = a.only_kernel(a_kernel), b.only_kernel(b_kernel)
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    with tool_threads(2) as pool:
         a_code, b_code = pool.map(toolchain.disassemble, (a, b), ([a_name], [b_name]))
     return diff(a, b, a_code[a_name], b_code[b_name])

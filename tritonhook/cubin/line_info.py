@@ -17,6 +17,7 @@ from tritonhook.cubin.elf import Elf, read_elf
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import INSTRUCTION_BYTES
 from tritonhook.errors import CubinError
+from tritonhook.ptx.locations import source_places
 
 _SOURCE, _PTX = ".debug_line", ".nv_debug_line_sass"
 
@@ -37,19 +38,25 @@ class Lines(Brief):
         return any(self.source) or any(self.ptx)
 
 
-def read_lines(cubin: Cubin, kernel: str) -> Lines:
-    """Read the lines of a kernel's instructions. A damaged table counts as none: the code can be read without it."""
+def read_lines(cubin: Cubin, kernel: str, ptx: str | None = None) -> Lines:
+    """Read the lines of a kernel's instructions. A damaged table counts as none: the code can be read without it.
+
+    ptx: the text that the cubin was made from; with it, code of a library is charged to the line that called it.
+    """
     count = len(cubin.text(kernel)) // INSTRUCTION_BYTES
+    lines: list[int | None] = [None] * count
+    for index, (_, line) in _table(cubin, kernel, _PTX, count):
+        lines[index] = line
+    charged = source_places(ptx or "")
     files: list[str] = []
     source: list[tuple[int, int] | None] = [None] * count
-    for index, (path, line) in _table(cubin, kernel, _SOURCE, count):
+    for index, place in _table(cubin, kernel, _SOURCE, count):
+        own = lines[index]
+        path, number = (charged(own) if own is not None else None) or place
         if path not in files:
             files.append(path)
-        source[index] = (files.index(path), line)
-    ptx: list[int | None] = [None] * count
-    for index, (_, line) in _table(cubin, kernel, _PTX, count):
-        ptx[index] = line
-    return Lines(tuple(files), tuple(source), tuple(ptx))
+        source[index] = (files.index(path), number)
+    return Lines(tuple(files), tuple(source), tuple(lines))
 
 
 def _table(cubin: Cubin, kernel: str, section: str, count: int) -> list[tuple[int, tuple[str, int]]]:

@@ -193,16 +193,20 @@ class Occupancy:
         return f"{self.warps} of {self.most_warps} warps in {blocks}, limited by {' and '.join(self.limits)}"
 
 
-def occupancy(arch: str, registers: int | None, threads: int | None, shared: int | None) -> Occupancy | None:
+def occupancy(
+    arch: str, registers: int | None, threads: int | None, shared: int | None, dynamic: int = 0
+) -> Occupancy | None:
     """Compute the occupancy; None if the architecture or a figure is unknown. arch: such as "sm_90a". registers: per
-    thread. threads, shared: per block; shared memory in bytes, with what the launch adds."""
+    thread. threads, shared: per block; shared memory in bytes, with what the launch adds. dynamic: bytes that the
+    launch adds. An image without shared memory does not count the system's, which a block takes all the same."""
     number = _NUMBER.fullmatch(arch)
     limits = _LIMITS.get(int(number[1])) if number else None
     if number is None or limits is None or not registers or not threads or shared is None:
         return None
     warps = -(-threads // WARP)
     of_warp = -(-registers * WARP // _UNIT) * _UNIT
-    taken = max(shared, _RESERVED) if reserved_in_image(int(number[1])) else shared + _RESERVED
+    static = shared - dynamic
+    taken = dynamic + (max(static, _RESERVED) if reserved_in_image(int(number[1])) else static + _RESERVED)
     of_block = -(-taken // _SHARED_UNIT) * _SHARED_UNIT
     fits = {
         "registers": _QUARTERS * (_REGISTERS // _QUARTERS // of_warp) // warps,

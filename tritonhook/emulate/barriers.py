@@ -27,14 +27,14 @@ class Barriers:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         ctas = len(machine.geometry.ctas)
-        self._arrived = np.zeros(ctas * NUMBERS, np.int64)
+        self._arrived = machine.keep(np.zeros(ctas * NUMBERS, np.int64))
         self._generation = np.zeros(ctas * NUMBERS, np.int64)
         self._whole: set[int] = set()  # barriers that wait for all threads of their CTA
         self._sums: dict[int, tuple[int, int]] = {}  # of a reduction: how many were true, and how many voted
         self._targets: dict[int, list[tuple[Array, Array, str]]] = {}
         clusters = ctas // machine.geometry.cluster_size
         self._cluster = machine.cta // machine.geometry.cluster_size
-        self._cluster_arrived = np.zeros(clusters, np.int64)
+        self._cluster_arrived = machine.keep(np.zeros(clusters, np.int64))
         self._cluster_generation = np.zeros(clusters, np.int64)
         self._cluster_seen = np.zeros(machine.threads, np.int64)
 
@@ -146,27 +146,27 @@ class SharedBarriers:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._all: dict[int, Phase] = {}
+        self.phases: dict[int, Phase] = {}
 
     def places(self, g: Group, space: str, addresses: Array) -> Array:
         """Where they lie: indices of shared memory, over the slice."""
         return self.machine.memory.locate(g, space, addresses, 8, "b")[1]
 
     def at(self, place: int) -> Phase:
-        if place not in self._all:
+        if place not in self.phases:
             raise Fault("an mbarrier that was not initialised", int(self.machine.first_thread))
-        return self._all[place]
+        return self.phases[place]
 
     def init(self, g: Group, space: str, addresses: Array, counts: Array) -> None:
         for place, lanes in _each(self.places(g, space, addresses), g.active):
             self.make(place, int(counts[lanes[0]]))
 
     def make(self, place: int, count: int) -> None:
-        self._all[place] = Phase(count, count)
+        self.phases[place] = Phase(count, count)
 
     def invalidate(self, g: Group, space: str, addresses: Array) -> None:
         for place, _ in _each(self.places(g, space, addresses), g.active):
-            self._all.pop(place, None)
+            self.phases.pop(place, None)
 
     def arrive(
         self, g: Group, space: str, addresses: Array, counts: Array | int = 1, expect: Array | None = None,

@@ -24,13 +24,11 @@ class Placed:
 
 def place(launch: Launch, contents: Sequence[bytes], memory: Memory) -> Placed:
     """Put a launch's buffers into memory. contents: of each buffer before the launch."""
-    buffers = []
+    buffers, names = [], names_of(launch)
     for number, (buffer, data) in enumerate(zip(launch.buffers, contents, strict=True)):
         if len(data) != buffer.size:
             raise UsageError(f"buffer {number}: {len(data)} bytes, but the launch says {buffer.size}")
-        named = (p for p in launch.parameters if not isinstance(p, Scratch) and number in buffers_of(p))
-        name = next((p.name for p in named), "")
-        buffers.append(memory.allocate(data, f"argument {name}" if name else f"buffer {number}"))
+        buffers.append(memory.allocate(data, names[number]))
     arguments = []
     for one in launch.parameters:
         if isinstance(one, Scalar):
@@ -47,6 +45,16 @@ def place(launch: Launch, contents: Sequence[bytes], memory: Memory) -> Placed:
             address = memory.allocate(one.size, "scratch memory").address if one.size else 0
             arguments.append(address.to_bytes(8, "little"))
     return Placed(tuple(buffers), tuple(arguments))
+
+
+def names_of(launch: Launch) -> list[str]:
+    """Name each buffer, by the first argument that points into it."""
+    names = [f"buffer {number}" for number in range(len(launch.buffers))]
+    for one in reversed(launch.parameters):
+        if not isinstance(one, Scratch) and one.name:
+            for number in buffers_of(one):
+                names[number] = f"argument {one.name}"
+    return names
 
 
 def clusters(launch: Launch, ctas: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -32,7 +32,10 @@ import numpy as np
 
 from tritonhook.emulate.barriers import Barriers, SharedBarriers
 from tritonhook.emulate.copies import AsyncCopies
-from tritonhook.emulate.errors import Fault, Hang, Late
+from tritonhook.emulate.errors import Fault, Hang, Late, Origin, Outside
+from tritonhook.emulate.geometry import WARP as WARP
+from tritonhook.emulate.geometry import Geometry as Geometry
+from tritonhook.emulate.geometry import coordinates, specials
 from tritonhook.emulate.memory import Memory
 from tritonhook.emulate.words import Array
 from tritonhook.errors import NotUnderstood
@@ -40,7 +43,6 @@ from tritonhook.errors import NotUnderstood
 if TYPE_CHECKING:
     from tritonhook.emulate.tensor_memory import TensorMemory
 
-WARP = 32
 MOST_STEPS = 20_000_000
 _PATIENCE = 20_000  # steps that it counts as when all threads wait, and those go on that can
 Step = Callable[["Group"], None]
@@ -61,35 +63,13 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A decoded kernel. targets: the indices of instructions that others jump to. entry: where threads begin."""
+    """A decoded kernel. targets: the indices of instructions that others jump to. entry: where threads begin. origin:
+    of an address, from the instruction, the thread and the address; machine code has none."""
 
     instructions: Sequence[Instruction]
     targets: frozenset[int]
     entry: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Geometry:
-    """What is executed. grid, block, cluster: as launched. ctas: the linear numbers of the CTAs that are executed, CTAs
-    of one cluster behind one another in order of their rank."""
-
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    ctas: tuple[int, ...]
-    cluster: tuple[int, int, int] = (1, 1, 1)
-
-    @property
-    def cluster_size(self) -> int:
-        return self.cluster[0] * self.cluster[1] * self.cluster[2]
-
-    @property
-    def block_threads(self) -> int:
-        return self.block[0] * self.block[1] * self.block[2]
-
-    @property
-    def padded_threads(self) -> int:
-        """Of a CTA, in whole warps."""
-        return -(-self.block_threads // WARP) * WARP
+    origin: Callable[[int, int, int], Origin] = lambda pc, thread, address: Origin()
 
 
 class _Parked(Exception):
@@ -217,8 +197,7 @@ class Group:
             raise _Parked
 
     def meet(self, lanes: Array) -> None:
-        """Go on only when all lanes of this mask wait, here or in other places, with the same mask: `waits_with`. Those
-        that need not wait any more are `met`."""
+        """Go on only when all lanes of this mask wait, here or in other places, with the same mask."""
         machine, active = self.machine, self.active
         waits, met = machine.waits_with[self.s], machine.met[self.s]  # views
         waits[active & ~met] = lanes[active & ~met]
@@ -226,7 +205,8 @@ class Group:
         here = (waits != 0) & (waits & live & ~lanes_of(rows[:, :, None] == rows[:, None, :]) == 0)
         met |= here
         waits[here] = 0
-        machine.ask_again()
+        if here.any():
+            machine.ask_again()
         if not met[active].all():
             raise _Parked
         met &= ~active
@@ -265,11 +245,11 @@ class Machine:
         self.warp = (inside // WARP).astype(np.uint32)
         self.cta = np.repeat(np.arange(ctas), padded)
         self.rank = (self.cta % geometry.cluster_size).astype(np.uint32)
-        self.tid = _coordinates(inside, geometry.block)
-        self.ctaid = _coordinates(np.asarray(geometry.ctas)[self.cta], geometry.grid)
-        self.specials = _specials(self)
+        self.tid = coordinates(inside, geometry.block)
+        self.ctaid = coordinates(np.asarray(geometry.ctas)[self.cta], geometry.grid)
+        self.specials = specials(self)
         self.waits_with, self.met = np.zeros(self.threads, np.uint32), np.zeros(self.threads, bool)  # Group.meet
-        self.code = Code((), frozenset())
+        self.code, self.held = Code((), frozenset()), list[Array]()
         self._groups: list[Group] = []
         self._blocks: dict[int, tuple[Sequence[Step], int, bool]] = {}
         self._leaders: list[int] = []
@@ -286,7 +266,12 @@ class Machine:
 
     def registers(self, count: int, dtype: Any) -> Array:
         """Make a register file: zeros of shape (count, threads)."""
-        return np.zeros((count, self.threads), dtype)
+        return self.keep(np.zeros((count, self.threads), dtype))
+
+    def keep(self, array: Array) -> Array:
+        """Count an array to what threads and barriers hold, see livelock.py."""
+        self.held.append(array)
+        return array
 
     def ctas_of(self, thread: int, mask: int) -> list[int]:
         """The CTAs of a thread's cluster whose ranks a mask names."""
@@ -375,7 +360,17 @@ class Machine:
             if isinstance(error, Fault):
                 cta, thread = divmod(error.thread, self.geometry.padded_threads)
                 error.pc, error.who = self.pc, f"thread {thread} of CTA {self.geometry.ctas[cta]}"
+            if isinstance(error, Outside):
+                error.origin = code.origin(self.pc, error.thread, self.memory.address(error.index))
+                error.text = self.memory.outside(error.access, error.index, error.origin.pointers)
+                if error.origin.pc is not None:
+                    error.wrapped_line = code.instructions[error.origin.pc].line
             raise
+
+    @property
+    def polling(self) -> list[int]:
+        """The instructions at which threads are; in the order of the threads."""
+        return [group.pc for group in sorted(self._groups, key=lambda group: int(group.numbers[0]))]
 
     def _able(self) -> list[Group]:
         """The groups that can run: those that meet have become one, those whose wait is over are back."""
@@ -393,7 +388,7 @@ class Machine:
         if not able or self.steps_left < 0:
             pcs = sorted({group.pc - (group.ready is not None and not group.retries) for group in self._groups})
             lines = sorted({self.code.instructions[pc].line for pc in pcs})
-            raise Hang(f"all threads wait: at line {', '.join(map(str, lines))}", pcs, is_certain=True)
+            raise Hang(f"all threads wait: at line {', '.join(map(str, lines))}", pcs, lines, is_certain=True)
         for group in able:
             group.ready, group.retries, group.timed_out = None, False, True
         return able
@@ -442,9 +437,9 @@ class Machine:
             self.steps_left -= len(steps)
             line = self.code.instructions[group.pc].line
             if self.steps_left < 0:
-                raise Hang(f"more than {self.most_steps:,} steps; at line {line}", [group.pc])
+                raise Hang(f"more than {self.most_steps:,} steps; at line {line}", [group.pc], [line])
             if time.monotonic() > self._end:
-                raise Late(f"not finished after {self.limit_s:g} s; at line {line}", [group.pc])
+                raise Late(f"not finished after {self.limit_s:g} s; at line {line}", [group.pc], [line])
             group.pc = end
             try:
                 for step in iterator:
@@ -484,30 +479,6 @@ def _lanes(group: Group, warp: int) -> str:
     """Which lanes of a warp a group has, as people read it; "" for none."""
     mine = group.numbers[group.numbers // WARP == warp]
     return f"{len(mine)} lanes of warp {warp}, the first is {int(mine[0]) % WARP}" if len(mine) else ""
-
-
-def _coordinates(linear: Array, extent: tuple[int, int, int]) -> Array:
-    x, y, _ = extent
-    return np.stack([linear % x, linear // x % y, linear // (x * y)]).astype(np.uint32)
-
-
-def _specials(machine: Machine) -> dict[str, Array]:
-    geometry = machine.geometry
-    found: dict[str, Array] = {}
-    numbers = {"nwarpid": geometry.padded_threads // WARP, "cluster_nctarank": geometry.cluster_size}
-    for number, axis in enumerate("xyz"):
-        size, ctaid = geometry.cluster[number], machine.ctaid[number]
-        found[f"%tid.{axis}"], found[f"%ctaid.{axis}"] = machine.tid[number], ctaid
-        found[f"%cluster_ctaid.{axis}"], found[f"%clusterid.{axis}"] = ctaid % np.uint32(size), ctaid // np.uint32(size)
-        numbers[f"ntid.{axis}"], numbers[f"nctaid.{axis}"] = geometry.block[number], geometry.grid[number]
-        numbers[f"cluster_nctaid.{axis}"], numbers[f"nclusterid.{axis}"] = size, geometry.grid[number] // size
-    found |= {f"%{name}": np.full(machine.threads, value, np.uint32) for name, value in numbers.items()}
-    found["%laneid"], found["%warpid"], found["%cluster_ctarank"] = machine.lane, machine.warp, machine.rank
-    bit = np.uint32(1) << machine.lane
-    below = bit - np.uint32(1)
-    for name, mask in (("eq", bit), ("lt", below), ("le", below | bit), ("gt", ~(below | bit)), ("ge", ~below)):
-        found[f"%lanemask_{name}"] = mask
-    return found
 
 
 def lanes_of(where: Array) -> Array:

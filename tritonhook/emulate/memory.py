@@ -19,14 +19,14 @@ accesses of SHARED do not look at them.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tritonhook.emulate.errors import Fault
+from tritonhook.emulate.errors import Fault, Outside
 from tritonhook.emulate.words import Array
 from tritonhook.errors import NotUnderstood
 
@@ -40,6 +40,7 @@ SHARED_WINDOW, LOCAL_WINDOW = 0x6000_0000_0000, 0x6100_0000_0000
 RANK_SHIFT = 24  # of a CTA's rank in a shared address
 GUARD_BYTES = 1 << 14  # between buffers
 _ALIGNED = 512
+_FAR = 1 << 40  # bytes: no buffer lies near
 _WINDOW = np.uint64(0xFFFF_FFFF)
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
@@ -282,24 +283,42 @@ class Memory:
         place = np.searchsorted(begins, index, "right") - 1
         outside = (place < 0) | (index + size > begins[place] + sizes[place])
         if outside.any():
-            self._refuse(group, outside, index, f"{_WORDS[how]} of {size} bytes outside of all buffers")
+            first, lane = _first(group, outside)
+            at, access = int(index[first]), f"{_WORDS[how]} of {size} bytes"
+            raise Outside(access, at, self.outside(access, at), lane)
 
     def _refuse(self, group: Group, wrong: Array, index: Array, text: str) -> None:
-        lanes = group.numbers if len(wrong) != group.size else np.arange(group.s.start, group.s.stop)
-        first = int(np.flatnonzero(wrong)[0])
-        place = self.near(int(index[first])) if "buffers" in text else f" at {int(index[first]):#x}"
-        raise Fault(text + place, int(lanes[first]))
+        first, lane = _first(group, wrong)
+        raise Fault(f"{text} at {int(index[first]):#x}", lane)
 
-    def near(self, index: int) -> str:
-        """Where an index of global memory lies, in words."""
-        if not self.allocations:
-            return ""
-        one = min(self.allocations, key=lambda a: max(a.begin - index, index - (a.begin + a.size), 0))
-        if index < one.begin:
-            return f", {one.begin - index:,} bytes before {one.name}"
+    @staticmethod
+    def address(index: int) -> int:
+        """The address of an index of global memory."""
+        return (GLOBAL_BASE + index) % (1 << 64)
+
+    def outside(self, access: str, index: int, pointers: Sequence[int] = ()) -> str:
+        """Describe an access outside of all buffers. pointers: what its address was computed from; where they name no
+        buffer, the nearest one is named."""
+        named = [a for a in self.allocations if any(a.address <= one <= a.address + a.size for one in pointers)]
+        near = named or [a for a in self.allocations if abs(a.begin - index) < _FAR]
+        if not near:
+            return f"{access} outside of all buffers, at address {self.address(index):#x}"
+        one = min(near, key=lambda a: max(a.begin - index, index - (a.begin + a.size), 0))
         beyond = index - one.begin - one.size
-        where = f"{beyond:,} bytes beyond" if beyond >= 0 else f"from {-beyond:,} bytes before"
-        return f", {where} the end of {one.name} ({one.size:,} bytes)"
+        if index < one.begin:
+            where, edge = f"{one.begin - index:,} bytes before", "start"
+        else:
+            where, edge = f"{beyond:,} bytes beyond" if beyond >= 0 else f"from {-beyond:,} bytes before", "end"
+        if named:
+            return f"{access} outside of {one.name} ({one.size:,} bytes), {where} its {edge}"
+        return f"{access} outside of all buffers, {where} the {edge} of {one.name} ({one.size:,} bytes)"
+
+
+def _first(group: Group, wrong: Array) -> tuple[int, int]:
+    """The first index at which `wrong` is true, and the number of its thread."""
+    lanes = group.numbers if len(wrong) != group.size else np.arange(group.s.start, group.s.stop)
+    first = int(np.flatnonzero(wrong)[0])
+    return first, int(lanes[first])
 
 
 _WORDS = {"r": "read", "w": "write", "a": "atomic access", "b": "mbarrier", "c": "copy"}

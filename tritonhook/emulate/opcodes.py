@@ -33,10 +33,15 @@ class Opcodes(dict[str, Callable[[Any], Step]]):
         """The step of a site. Raises NotUnderstood."""
         if name not in self:
             raise site.refuse()
-        try:
-            return self[name](site)
-        except (ValueError, StopIteration):  # `(kind,) = how`: one modifier of several is missing, or is there twice
-            raise site.refuse("modifiers") from None
+        return self[name](site)
+
+
+def only(site: Any, given: Iterable[Any]) -> Any:
+    """The one of these. Raises NotUnderstood where one modifier of several is missing, or is there twice."""
+    found = list(given)
+    if len(found) != 1:
+        raise site.refuse("modifiers")
+    return found[0]
 
 
 _EXCLUSIVE = tuple(

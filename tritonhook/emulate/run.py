@@ -11,7 +11,6 @@ from itertools import chain
 
 from tritonhook.capture.launches.limits import LOCAL_BYTES, PARAMETER_BYTES, why_not
 from tritonhook.capture.launches.record import Launch
-from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.resources import reserved_in_image
 from tritonhook.emulate.launch import Placed, place
 from tritonhook.emulate.machine import MOST_STEPS, WARP, Code, Machine
@@ -19,12 +18,11 @@ from tritonhook.emulate.memory import Memory
 from tritonhook.emulate.ptx.decode import decode
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
 from tritonhook.emulate.sass.decode import decode as decode_sass
-from tritonhook.emulate.sass.kernel import SassKernel, read_sass_kernel
+from tritonhook.emulate.sass.kernel import SassKernel
 from tritonhook.emulate.waves import Loaded, Watcher, Waves
 from tritonhook.errors import NotUnderstood, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.program import registers_in
-from tritonhook.ptxas.toolchain import reading_toolchain
 
 MOST_BUFFER_BYTES = 384 << 20  # of a launch whose buffers nobody else holds
 _BYTES = {"p": 1, "rb": 1, "rs": 2, "r": 4, "rd": 8}  # of a register, by its prefix
@@ -49,8 +47,8 @@ class Ran:
 class Run:
     """How to execute a launch. ctas: those that are executed, by their linear numbers; whole clusters are. seed:
     chooses the order of atomics. most_steps: of a wave; more count as hung, and so does what takes longer than limit_s
-    from `began` on (time.monotonic). shared, registers: the bytes of both in PTX, until something is written. late:
-    see Memory."""
+    from `began` on (time.monotonic). shared, registers: the bytes of both in PTX, until something is written.
+    other_nan: operations of PTX give NaNs of other bits: PTX leaves open which. late: see Memory."""
 
     launch: Launch
     ctas: Sequence[int]
@@ -59,6 +57,7 @@ class Run:
     limit_s: float = float("inf")
     shared: int = 0
     registers: int = 0
+    other_nan: bool = False
     late: bool = False
     began: float = field(default_factory=time.monotonic)
 
@@ -88,7 +87,7 @@ def load_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Loaded:
     return Loaded(
         memory,
         placed,
-        lambda machine: decode(kernel, machine, parameters, allocated, launch.shared, run.registers),
+        lambda machine: decode(kernel, machine, parameters, allocated, launch.shared, run.registers, run.other_nan),
         _cta_bytes(launch, memory, registers, text),
     )
 
@@ -101,16 +100,12 @@ def run_ptx(kernel: Kernel | Ptx, run: Run, contents: Sequence[bytes]) -> Ran:
     return execute(load_ptx(kernel, run, contents), run)
 
 
-def run_cubin(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> Ran:
-    """Execute machine code. Raises NotUnderstood, Fault, Hang, Unfinished."""
-    return run_code(read_sass_kernel(cubin, reading_toolchain().disassemble(cubin, [entry])[entry]), run, contents)
-
-
 def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes], watcher: Watcher | None = None) -> Ran:
-    """Execute machine code that was read before. Raises NotUnderstood, Fault, Hang, Unfinished."""
+    """Execute machine code. contents: of the launch's buffers before it. Raises NotUnderstood, Fault, Hang,
+    Unfinished."""
     launch = run.launch
     own_shared = kernel.shared - reserved_in_image(kernel.arch)
-    _check(kernel.sass.kernel, launch, f"sm_{kernel.arch}", own_shared, kernel.stack)
+    _check(kernel.sass.kernel, launch, f"sm_{kernel.arch}", own_shared, kernel.stack, kernel.registers)
     memory = Memory(kernel.shared + launch.shared, kernel.stack)
     kernel = kernel.linked(memory)
     placed = place(launch, contents, memory)
@@ -133,9 +128,9 @@ def execute(loaded: Loaded, run: Run, watcher: Watcher | None = None) -> Ran:
     return Ran(contents, waves.steps, waves.unknown)
 
 
-def _check(entry: str, launch: Launch, arch: str, shared: int, local: int) -> None:
-    """Raises UsageError where no GPU can execute a launch. shared, local: static, in bytes."""
-    why = why_not(launch, arch, shared)
+def _check(entry: str, launch: Launch, arch: str, shared: int, local: int, registers: int = 0) -> None:
+    """Raises UsageError where no GPU can execute a launch. shared, local: static, in bytes. registers: of a thread."""
+    why = why_not(launch, arch, shared, registers)
     if local > LOCAL_BYTES:
         why = f"{local:,} bytes of local memory in a thread: a GPU allows {LOCAL_BYTES:,}"
     if why is not None:

@@ -19,6 +19,7 @@ import numpy as np
 
 from tritonhook.emulate.errors import Hang, Late, Unfinished
 from tritonhook.emulate.launch import Placed, clusters
+from tritonhook.emulate.livelock import Livelock
 from tritonhook.emulate.machine import Code, Geometry, Machine
 from tritonhook.emulate.memory import Memory
 from tritonhook.errors import NotUnderstood
@@ -72,7 +73,7 @@ class Waves:
     def execute(self) -> None:
         """Execute all CTAs. Raises NotUnderstood, Fault, Hang, Unfinished."""
         left, polls = clusters(self.run.launch, self.run.ctas), 0
-        following = self._next(left)
+        following, livelock = self._next(left), Livelock()
         with np.errstate(all="ignore"):
             while self.resident or following:
                 if following and (not self.resident or polls >= len(self.resident) < self.most):
@@ -85,6 +86,8 @@ class Waves:
                 else:
                     self.resident.rotate(-1)
                     polls += 1
+                    if not (following or polls % len(self.resident)):
+                        livelock.look([machine for machine, _ in self.resident], polls // len(self.resident))
 
     def _turn(self, are_others_left: bool) -> bool:
         """Execute the first wave until it ends, and return True, or until it polls."""

@@ -105,6 +105,16 @@ def dot(a: Array, b: Array, c: Array, kinds: tuple[type, type], first: int = 0) 
     return ((x * y[:, first : first + x.shape[1]]).sum(1) + c).astype(np.uint32)
 
 
+def packed(a: Array, b: Array, c: Array | None = None, *, bits: int, signed: bool) -> Array:
+    """From the lowest bit on b, a, and of c what fits. a, b: int32, clamped to so many bits."""
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    upper, lower = (
+        np.clip(one.view(np.int32), low, high).view(np.uint32) & np.uint32((1 << bits) - 1) for one in (a, b)
+    )
+    found = lower | upper << np.uint32(bits)
+    return found if c is None else found | c << np.uint32(2 * bits)
+
+
 # --- logic and shifts ----------------------------------------------------------------------------
 
 _TABLES: dict[int, Callable[..., Array]] = {

@@ -11,7 +11,6 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
@@ -25,6 +24,7 @@ from tritonhook.lab.name_probe import newest_versions
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.pool import Job, ResultCache, Run
 from tritonhook.ptxas.result_cache import Outcome, OutcomeKind
+from tritonhook.ptxas.threads import tool_threads
 from tritonhook.ptxas.tool import Tool, check_targets, target_key, targets
 from tritonhook.ptxas.toolchain import list_words
 
@@ -317,7 +317,7 @@ class _State:
             listed = list_words(nvdisasm, arch, chain.from_iterable(words.values()))
             return {(arch, sha256): tuple(listed[word].opcode for word in keys) for sha256, keys in words.items()}
 
-        with ThreadPoolExecutor(max_workers=2) as pool:
+        with tool_threads(2) as pool:
             for part in pool.map(read, by_arch):
                 opcodes.update(part)
                 if notes is not None:

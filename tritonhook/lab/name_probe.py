@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ from tritonhook.ptx.throughput_pragma import PTX_VERSION, ThroughputPragma
 from tritonhook.ptxas.command_line import without_level
 from tritonhook.ptxas.pool import Job, ResultCache, Run
 from tritonhook.ptxas.result_cache import Outcome, OutcomeKind
+from tritonhook.ptxas.threads import tool_threads
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import MAX_RUNS, STEADY_RUNS, Toolchain
 
@@ -461,12 +461,9 @@ def _detect(
             unknown.append(doubt)
     expect(2 * len(unknown))
     asked = [(doubt, doubt.setup, [(doubt.first.control, 0), (doubt.first.name, 0)]) for doubt in unknown]
-    pool = ThreadPoolExecutor(max_workers=2)
-    try:
+    with tool_threads(2) as pool:
         for done in [pool.submit(ask, doubt, outcomes) for doubt, outcomes in _gather(asked, run, keep_cubin=True)]:
             done.result()
-    finally:
-        pool.shutdown(cancel_futures=True)  # after an interrupt, do not wait for all of them
 
 
 def _diff(cell: NameCell, outcomes: dict[_Question, Outcome], nvdisasm: Tool) -> CubinDiff:

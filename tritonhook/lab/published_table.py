@@ -4,11 +4,11 @@ kernel, assembled under a plain name, a control name of equal length, and the na
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tritonhook.compare.names import NameComparison, RenamedBuild, compare_names
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.threads import tool_threads
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import PREFIX, Rename
 
@@ -188,7 +188,7 @@ def _ratio(a: int | None, b: int | None) -> float | None:
 
 def measure(toolchain: Toolchain) -> Iterator[ConditionRow]:
     """Yield the rows in the order of the published table. Raises AssembleError."""
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    with tool_threads(2) as pool:
         yield from pool.map(lambda condition: _measured(toolchain, condition), CONDITIONS)
 
 

@@ -24,7 +24,7 @@ DEFAULT_STACK = 1024  # bytes per thread of a fresh context: cuCtxGetLimit(CU_LI
 _THREADS = {80: 2048, 86: 1536, 89: 1536, 90: 2048, 100: 2048, 120: 1536, 121: 1536}
 _CORES = "NVIDIA's product page: CUDA cores / 128 per SM"
 _WHITEPAPER = "NVIDIA, RTX Blackwell GPU Architecture whitepaper"
-_PUBLISHED = "given with the published measurement (docs/explanation/gpu-memory.md)"
+_PUBLISHED = "given with the published measurement"
 _H100 = "NVIDIA, H100 Tensor Core GPU Architecture whitepaper"
 
 
@@ -274,7 +274,7 @@ def predict(needs: Sequence[StackNeed], gpu: GpuSpecs) -> Prediction:
     """
     basis = "the formula and its bracket from published measurements; not measured on this GPU by this project"
     if gpu.arch == 90:
-        basis = "the formula, exact on an H100 SXM with known frames (docs/explanation/gpu-memory.md)"
+        basis = "the formula, exact on an H100 SXM with known frames"
     prediction = Prediction(gpu, tuple(needs), None, basis)
     stacks = [need.stack for need in needs if need.stack is not None]
     if prediction.unknown or not stacks:

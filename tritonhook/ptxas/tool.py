@@ -24,6 +24,7 @@ from tritonhook._util.files import cache_folder, write_whole
 from tritonhook._util.variables import WRAPPER
 from tritonhook._util.versions import is_version, version_key
 from tritonhook.errors import ToolError
+from tritonhook.ptxas.threads import ending_with_pool
 
 TIMEOUT_S = 600.0
 _PATH_CHARACTERS = 256
@@ -44,15 +45,24 @@ def run_tool(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> Finished:
     the user interrupts it: Ctrl-C reaches it too."""
     # If this ptxas is our wrapper, it must not record the calls that tritonhook makes itself.
     environment = {**os.environ, WRAPPER: "off"}
+    pipe, late = subprocess.PIPE, False
     try:
-        done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=False, env=environment)
-    except subprocess.TimeoutExpired as late:
-        return Finished(-signal.SIGKILL, late.stdout or b"", late.stderr or b"", timed_out=True)
+        program = subprocess.Popen(command, stdout=pipe, stderr=pipe, env=environment)
     except OSError as error:
         raise ToolError(f"{command[0]}: cannot run: {error.strerror}") from None
-    if done.returncode == -signal.SIGINT:
+    with program, ending_with_pool(program):
+        try:
+            stdout, stderr = program.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            stdout, stderr = program.communicate()
+            late = True
+        except BaseException:
+            program.kill()
+            raise
+    if program.returncode == -signal.SIGINT:
         raise KeyboardInterrupt
-    return Finished(done.returncode, done.stdout, done.stderr)
+    return Finished(program.returncode, stdout, stderr, late)
 
 
 @contextmanager
@@ -123,8 +133,8 @@ def inspect_tool(path: Path, source: str) -> Tool | str:
 
 
 def tool_at(path: Path, source: str) -> Tool:
-    """Return the tool at `path`. Raises ToolError with the reason if there is none."""
-    tool = inspect_tool(path, source)
+    """Return the tool at `path`, or of this name on PATH. Raises ToolError with the reason if there is none."""
+    tool = inspect_tool(path.absolute() if path.is_file() else path, source)
     if isinstance(tool, str):
         raise ToolError(f"{path}: {tool}; give a ptxas/nvdisasm binary or a version such as 12.8.93")
     return tool

@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -27,6 +26,7 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import INSTRUCTION_BYTES, Instruction, Sass, instructions_of, parse_nvdisasm, words_of
 from tritonhook.errors import CubinError, ToolError
 from tritonhook.ptx.module import Ptx, newest_version
+from tritonhook.ptxas.threads import tool_threads
 from tritonhook.ptxas.tool import (
     TIMEOUT_S,
     Tool,
@@ -331,7 +331,7 @@ class Toolchain(Brief):
         batches = [
             numbers[start : start + BATCH] for numbers in groups.values() for start in range(0, len(numbers), BATCH)
         ]
-        with ThreadPoolExecutor(workers) as pool:
+        with tool_threads(workers) as pool:
             parts = list(pool.map(lambda batch: self._batch([kernels[n] for n in batch]), batches))
         by_number = dict(zip((n for batch in batches for n in batch), (s for part in parts for s in part), strict=True))
         return [by_number[number] for number in range(len(kernels))]

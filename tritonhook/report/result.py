@@ -257,7 +257,7 @@ class Result(Fields, tag_field="kind"):
         raise NotImplementedError
 
     def rows(self) -> Table | None:
-        """The table of --csv; None if there is none."""
+        """Give the table of --csv; None if there is none."""
         return next(iter(self.summary().tables), None)
 
     def document(self) -> dict[str, Any]:

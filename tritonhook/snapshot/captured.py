@@ -14,7 +14,6 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -31,6 +30,7 @@ from tritonhook.ptx.module import Ptx, lowered_for
 from tritonhook.ptx.normal_form import without_positions
 from tritonhook.ptxas.pool import Job, ResultCache, Run, sweep, usable_processors
 from tritonhook.ptxas.result_cache import Outcome
+from tritonhook.ptxas.threads import tool_threads
 from tritonhook.ptxas.tool import Tool, find_ptxas
 from tritonhook.ptxas.toolchain import BATCH, MAX_RUNS, STEADY_RUNS, assemble, may_draw, reading_toolchain
 from tritonhook.snapshot.changes import Change, Crossed, commands_of, not_judged, renumbered
@@ -81,7 +81,7 @@ def read_folders(*folders: CaptureFolder) -> list[ReadFolder]:
 
 
 def _of_runs(facts: KernelFacts, where: tuple[CaptureFolder, str]) -> KernelFacts:
-    """The facts, with what the index says of the record: times, the autotuner's configuration, commands."""
+    """Add what the index has of the record: times, the autotuner's configuration, commands."""
     folder, record = where
     tried = (own.by_record[record] for own in folder.configurations if record in own.by_record)
     return replace(
@@ -103,7 +103,7 @@ def facts_of(captures: Sequence[Capture], places: Sequence[str] | None = None) -
     disassemble = disassembler()
     kernels: list[KernelFacts] = []
     disassembled = []
-    with ThreadPoolExecutor(usable_processors()) as background:
+    with tool_threads(usable_processors()) as background:
         for start in range(0, len(captures), BATCH):
             images: dict[int, tuple[Cubin, str]] = {}
             for n, capture in enumerate(captures[start : start + BATCH], start):

@@ -243,7 +243,7 @@ class Change:
         return next(iter((*self.worse, *self.deltas)), _CODE)
 
     def values(self, name: str) -> Values:
-        """A figure, or "code", of the four builds. Only where `crossed` is known."""
+        """Return a figure, or "code", of the four builds. Only where `crossed` is known."""
         assert self.old is not None and self.new is not None and self.crossed is not None
         builds = self.old, self.crossed.new_ptx, self.crossed.new_ptxas, self.new
         if name != _CODE:
@@ -292,7 +292,9 @@ def _assemblers(old: KernelFacts, new: KernelFacts, what: str) -> str:
 def blocks_of(facts: KernelFacts) -> int | None:
     """How many blocks an SM holds at a time; None where that is not known."""
     figures = facts.figures
-    resident = occupancy(facts.identity.arch, figures.get("registers"), facts.threads, figures.get("shared"))
+    resident = occupancy(
+        facts.identity.arch, figures.get("registers"), facts.threads, figures.get("shared"), facts.dynamic_shared
+    )
     return None if resident is None else resident.blocks
 
 
@@ -326,8 +328,9 @@ def _edited(changes: Sequence[Change]) -> list[Change]:
 
 
 def _likest(gone: Sequence[KernelFacts], came: Sequence[KernelFacts]) -> Iterator[tuple[int, int]]:
-    """The places of kernels with most of their specialisation in common, each kernel once. One that is as near to two
-    others is left out: which of them it became is not known."""
+    """Pair kernels that have most of their specialisation in common; return their indices.
+
+    A kernel that is as near to two others is left out: which of them it became is not known."""
     left, right = ([set(facts.identity.specialisation) for facts in side] for side in (gone, came))
     pairs = sorted((len(a ^ b), i, j) for i, a in enumerate(left) for j, b in enumerate(right))
     used: tuple[set[int], set[int]] = set(), set()
@@ -340,9 +343,10 @@ def _likest(gone: Sequence[KernelFacts], came: Sequence[KernelFacts]) -> Iterato
 
 
 def renumbered(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> list[KernelFacts]:
-    """The new kernels, in their order. Several that have all else of an identity in common get the numbers of the old
-    ones: of one with equal PTX, then of one with equal code, then of the one with most equal stages, then of the one
-    with the nearest figures."""
+    """Return the new kernels, in their order.
+
+    Several that differ only in their number get the numbers of old kernels: of one with equal PTX, then with equal
+    code, then with most equal stages, then with the nearest figures."""
     groups: dict[Identity, tuple[list[KernelFacts], list[KernelFacts]]] = {}
     for side, kernels in enumerate((old, new)):
         for facts in kernels:
@@ -371,7 +375,7 @@ def _numbers(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> Iterator
 def _nearest(
     old: Sequence[KernelFacts], new: Sequence[KernelFacts], i: Sequence[int], j: Sequence[int]
 ) -> Iterable[tuple[int, int]]:
-    """The pairs of these places, the likest first. Of very many only those that have the same rank by their figures."""
+    """Pair these indices, the likest first. Of very many only those that have the same rank by their figures."""
     if len(i) * len(j) <= _MOST_PAIRS:
         return [(a, b) for _, a, b in sorted((_distance(old[a], new[b]), a, b) for a in i for b in j)]
     return list(zip(sorted(i, key=lambda a: _figures(old[a])), sorted(j, key=lambda b: _figures(new[b])), strict=False))
@@ -405,7 +409,7 @@ def commands_of(kernels: Iterable[KernelFacts]) -> frozenset[str]:
 
 
 def not_judged(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> frozenset[Identity]:
-    """The old kernels that are not there and that only other commands compile: of them a run of these commands says
+    """Return the missing old kernels that only other commands compile: of them a run of these commands says
     nothing. None where a command is new: an old one may have got its name. new: with the numbers of the old ones."""
     ran = commands_of(new)
     if not ran or not ran <= commands_of(old):

@@ -12,6 +12,7 @@ from tritonhook._display import Brief, Notebook
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.selection import fits, settings_of, titles
 from tritonhook.capture.store import CaptureFolder
+from tritonhook.capture.store.ids import is_id
 from tritonhook.compare.diff import CubinDiff
 from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
@@ -121,7 +122,7 @@ class CapturedKernel(Brief):
     @property
     def occupancy(self) -> Occupancy | None:
         """Blocks and warps that fit on an SM at a time; None if not known."""
-        return occupancy(self.arch, self.registers, self.facts.threads, self.shared)
+        return occupancy(self.arch, self.registers, self.facts.threads, self.shared, self.facts.dynamic_shared)
 
     @property
     def classes(self) -> dict[str, int]:
@@ -159,11 +160,11 @@ class Kernels(Notebook, Sequence[CapturedKernel]):
     @overload
     def __getitem__(self, wanted: slice) -> list[CapturedKernel]: ...
     def __getitem__(self, wanted: int | str | slice) -> CapturedKernel | list[CapturedKernel]:
-        """Look up by index, by id, or by name with enough of the configuration. Raises KeyError with the kernels
-        that exist."""
+        """Look up by index, by id or at least four digits of it, or by name with enough of the configuration.
+        Raises KeyError with the kernels that exist."""
         if not isinstance(wanted, str):
             return self._kernels[wanted]
-        fitting = [k for k in self._kernels if k.id and k.id == wanted]
+        fitting = [k for k in self._kernels if k.id and is_id(wanted) and k.id.startswith(wanted)]
         fitting = fitting or [k for k in self._kernels if fits(wanted, k.capture.kernel, k.capture.options)]
         if len(fitting) != 1:
             known = listed([f"{k.id}  {self.titles[k.id]}" for k in fitting or self._kernels], "\n  ")

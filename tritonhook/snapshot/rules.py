@@ -71,13 +71,13 @@ class Rule:
         return self.budgets.is_over("spills", change.new) is not False and any(value != 0 for value in figures)
 
     def told(self, change: Change) -> str:
-        """The rule, for a change that breaks it."""
+        """Name the rule, for a change that breaks it."""
         if change.new is not None and self.budgets.is_over(self.what, change.new):
             return f"{self.text} (over its budget)"
         return f"{self.text} (new: must be 0)" if self._is_above_zero(change) else self.text
 
     def _figures(self, change: Change) -> Sequence[str]:
-        """What the rule looks at: in place of spills that no side knows, all access to local memory."""
+        """Return the figure that the rule judges. If no side knows its spills: all access to local memory."""
         if self.what != "spills":
             return (self.what,)
         sides = [side for side in (change.old, change.new) if side is not None]
@@ -100,15 +100,16 @@ def rules(text: str) -> tuple[Rule, ...]:
 
 
 def _not_compiled(changes: Sequence[Change]) -> list[Change]:
-    """Configurations of autotuned kernels that are gone, while others of the same kernel were compiled in a dry run,
-    which may compile fewer of them than there are."""
+    """Return configurations of autotuned kernels that are gone, while a dry run compiled others of the same kernel.
+
+    A dry run may compile fewer of them than there are."""
     there = {change.identity.lasting for change in changes if change.new is not None}
     gone = (it for it in changes if it.new is None and it.old is not None and it.old.dry_run and it.old.configuration)
     return [change for change in gone if change.identity.lasting in there]
 
 
 def fewer_configurations(changes: Sequence[Change]) -> list[str]:
-    """A note on each autotuned kernel of which fewer configurations were compiled than before."""
+    """Write a note on each autotuned kernel of which fewer configurations were compiled than before."""
     left = Counter(change.identity.lasting for change in _not_compiled(changes))
     old = Counter(it.identity.lasting for it in changes if it.old is not None and it.old.configuration)
     remedy = "a dry run compiles all with --autotune all"
@@ -119,7 +120,7 @@ def fewer_configurations(changes: Sequence[Change]) -> list[str]:
 
 
 def failures(changes: Sequence[Change], wanted: Sequence[Rule]) -> Mapping[Identity, tuple[str, ...]]:
-    """The rules that each kernel breaks; kernels that break none are not in it."""
+    """Return the rules that each kernel breaks, without the kernels that break none."""
     told = {change.identity: tuple(rule.told(change) for rule in wanted if rule.fits(change)) for change in changes}
     if wanted:
         for change in _not_compiled(changes):

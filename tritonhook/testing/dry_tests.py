@@ -1,14 +1,20 @@
 """A run of pytest without a GPU: `pytest --kernel-arch=sm_90a`. Kernels are compiled and not launched, so that what a
-test asserts about values is not judged."""
+test asserts about values is not judged. `emulated_tests` is the run whose launches are executed on the CPU."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Any
 
 import pytest
 
-from tritonhook.capture.dry_run.gpu import DryRun
+from tritonhook.capture.dry_run.gpu import ALL, DryRun, Emulation, notes
 from tritonhook.capture.dry_run.process import check_assembled
+from tritonhook.capture.project import read_project
 from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.report.result import count
@@ -16,47 +22,114 @@ from tritonhook.testing.recording import RecordedRun, is_recorded
 
 _NOT_JUDGED = (AssertionError, pytest.fail.Exception)
 _GATE = "captured_kernels"  # the fixture whose tests assert about machine code: they are judged
+_LIMIT_S = 60.0  # of all launches of a test
+_HELPERS = ("torch.testing", "numpy.testing", "triton.testing", "unittest", "_pytest")  # which compare for a test
+_LIBRARIES = {"torch", "numpy", "triton", "cutlass", "tritonhook"}  # whose own assertions are no test's
 
 
-def dry_run_of(config: pytest.Config) -> DryRun | None:
-    """Make the dry run for the architecture of --kernel-arch; None without that option. Raises TritonHookError."""
-    if not (arch := config.getoption("kernel_arch")):
-        return None
-    dry = DryRun.of(arch)
-    check_assembled(dry)
-    return dry
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a run of tests compiles for, and how it executes launches; emulation: None if it does not."""
+
+    dry: DryRun
+    emulation: Emulation | None = None
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> Target | None:
+        """Read the options, then the project's settings; None in a run that asks for no dry run. Raises
+        TritonHookError."""
+        if not (config.getoption("kernel_arch") or config.getoption("kernel_emulate")):
+            return None
+        settings = read_project(config.invocation_params.dir).tests
+
+        def option(name: str) -> Any:
+            asked = config.getoption(name)
+            return settings.get(name) if asked in (None, False) else asked
+
+        if not (arch := option("kernel_arch")):
+            raise UsageError("--kernel-emulate: give --kernel-arch too, such as sm_90a")
+        emulates = option("kernel_emulate")
+        dry = DryRun.of(arch) if emulates else DryRun.of(arch, autotune=ALL)
+        check_assembled(dry)
+        if not emulates:
+            if needs := [name for name in ("sanitize", "limit", "shrink") if config.getoption(f"kernel_{name}")]:
+                raise UsageError(f"--kernel-{needs[0]}: only with --kernel-emulate, which executes launches")
+            return cls(dry)
+        if find_spec("numpy") is None:
+            raise UsageError("--kernel-emulate needs numpy: pip install 'tritonhook[emulate]'")
+        limit_s, shrink = option("kernel_limit") or _LIMIT_S, option("kernel_shrink")
+        if limit_s <= 0 or (shrink is not None and shrink < 0):
+            raise UsageError("--kernel-limit, --kernel-shrink: give numbers above 0")
+        most = math.inf if shrink is None else shrink * (1 << 20)
+        return cls(dry, Emulation(bool(option("kernel_sanitize")), limit_s, most))
 
 
 def register(config: pytest.Config) -> None:
     """Add the plugins of this process. Raises pytest.UsageError."""
     try:
-        dry = dry_run_of(config)
-        assert dry is not None
-        config.pluginmanager.register(DryTests(dry.arch))
+        target = Target.of(config)
+        assert target is not None
+        if target.emulation is None:
+            config.pluginmanager.register(DryTests(target.dry.arch))
+        else:
+            from tritonhook.testing.emulated_tests import EmulatedTests
+
+            config.pluginmanager.register(EmulatedTests(target.dry.arch, target.emulation))
         if not hasattr(config, "workerinput") and config.getoption("kernel_lock") is None:
-            config.pluginmanager.register(DryCaptures(config, dry))
+            config.pluginmanager.register(DryCaptures(config, target))
     except TritonHookError as error:
         raise pytest.UsageError(str(error)) from None
+
+
+def is_about_values(error: BaseException | None, reads: bool) -> bool:
+    """Check whether an error is an assertion of a test, or was raised while one was handled. A kernel that does not
+    compile may raise AssertionError too, and so may a library that got a wrong argument: where the error was raised
+    tells them apart. reads: whether the test has read values of tensors."""
+    while error is not None:
+        if isinstance(error, _NOT_JUDGED) and _is_of_a_test(error.__traceback__, reads):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _is_of_a_test(traceback: TracebackType | None, reads: bool) -> bool:
+    names, last = [], dict[str, Any]()
+    while traceback is not None:
+        last = traceback.tb_frame.f_globals
+        names.append(str(last.get("__name__")))
+        traceback = traceback.tb_next
+    if any(name.startswith("triton.") and not name.startswith("triton.testing") for name in names):
+        return False  # it passed through the compiler
+    if not names or names[-1].startswith(_HELPERS):
+        return True
+    of_pytest = "@pytest_ar" in last  # pytest rewrites the assertions of tests, conftests and its plugins
+    return names[-1].partition(".")[0] not in _LIBRARIES and (of_pytest or reads)
 
 
 class DryTests:
     """Reports tests as dry. In workers of pytest-xdist too."""
 
     def __init__(self, arch: str) -> None:
-        self._arch = arch
+        self.arch, self._reads = arch, 0
 
     def pytest_report_header(self) -> str:
-        return f"tritonhook: dry run for {self._arch}: kernels are compiled, and not launched; values are not judged"
+        return f"tritonhook: dry run for {self.arch}: kernels are compiled, and not launched; values are not judged"
+
+    def is_dry(self) -> bool:
+        """Check whether the values of the present test are not judged."""
+        return True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        self._reads = notes.reads
 
     @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_makereport(
-        self, item: pytest.Item, call: pytest.CallInfo[None]
-    ) -> Generator[None, pytest.TestReport, None]:
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
         report = (yield).get_result()
-        judged = _GATE in getattr(item, "fixturenames", ()) or hasattr(report, "wasxfail")
+        judged = _GATE in getattr(item, "fixturenames", ()) or hasattr(report, "wasxfail") or not self.is_dry()
         if call.when != "call" or judged or report.skipped:
             return
-        if report.failed and call.excinfo is not None and call.excinfo.errisinstance(_NOT_JUDGED):
+        if report.failed and call.excinfo and is_about_values(call.excinfo.value, notes.reads > self._reads):
             report.outcome, report.longrepr = "passed", None
         report.dry = report.passed
 
@@ -72,12 +145,12 @@ class DryTests:
 class DryCaptures(RecordedRun):
     """Captures what the tests compile, if no lock does."""
 
-    def __init__(self, config: pytest.Config, dry: DryRun) -> None:
+    def __init__(self, config: pytest.Config, target: Target) -> None:
         if is_recorded():
             raise UsageError("--kernel-arch: captures by itself; start pytest without `tritonhook run`")
         kept = config.getoption("kernel_captures")
-        super().__init__(config.invocation_params.dir / kept if kept else None, dry)
-        self._arch = dry.arch
+        super().__init__(config.invocation_params.dir / kept if kept else None, target.dry, target.emulation)
+        self._target = target
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
@@ -86,7 +159,8 @@ class DryCaptures(RecordedRun):
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         folder = CaptureFolder.open(self.out)
         kept = f"; captures in {self.out}" if self._temporary is None else ""
-        terminalreporter.section(f"dry run for {self._arch}")
-        terminalreporter.line(f"{count(len(folder.records), 'kernel')} compiled, not launched{kept}")
+        compiled = "compiled" if self._target.emulation else "compiled, not launched"
+        terminalreporter.section(f"dry run for {self._target.dry.arch}")
+        terminalreporter.line(f"{count(len(folder.records), 'kernel')} {compiled}{kept}")
         for note in folder.notes:
             terminalreporter.line(f"- {note}")

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tritonhook._util.locks import changing
 from tritonhook.capture.project import lock_path, read_project
 from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.children import bootstrap
@@ -27,7 +28,7 @@ from tritonhook.snapshot.changes import compare, renumbered
 from tritonhook.snapshot.facts import Budgets, Identity, KernelFacts
 from tritonhook.snapshot.lockfile import WholeLock, is_lock, kept_ptx, read_whole_lock, write_lock
 from tritonhook.snapshot.rules import COMPILE_TIME, failures, fewer_configurations, nothing_compared, rules
-from tritonhook.testing.dry_tests import DryCaptures, dry_run_of
+from tritonhook.testing.dry_tests import DryCaptures, Target
 from tritonhook.testing.recording import RecordedRun, is_recorded
 from tritonhook.verify.model import verify_captures
 
@@ -96,7 +97,9 @@ class LockRun(RecordedRun):
         self.said, self.failed = "", False
         self._started = time.time_ns()
         kept = option("kernel_captures")
-        super().__init__(here / kept if kept else None, dry_run_of(config))
+        target = Target.of(config)
+        runs = (target.dry, target.emulation) if target else (None, None)
+        super().__init__(here / kept if kept else None, *runs)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
@@ -172,19 +175,28 @@ class LockRun(RecordedRun):
         return None if self.scope.covers(self.tests) else f"the lock is of the tests in {' '.join(self.tests)}"
 
     def _update(self, now: Kernels, left: set[Identity]) -> str:
-        """Write the lock; kernels that this run did not check stay unchanged. Returns a note."""
-        stay = [locked for locked in self.old if locked.identity in left]
-        kept: Kernels = [(it, None if it.ptx_sha256 is None else kept_ptx(self.path, it)) for it in stay]
-        if not now and not kept:
-            return f"{self.name} is not written: the tests compiled no kernel"
-        own = self.scope.why_part is None and not left
-        write_lock(
-            self.path,
-            [*settled(self.path, self.old, now), *kept],
-            self.scope.tests if own else self.tests,
-            self.budgets,
-        )
-        return f"wrote {self.name}: {count(len(now) + len(kept), 'kernel')}"
+        """Write the lock; kernels that this run did not check, or that another run has locked since this one began,
+        stay unchanged. Returns a note."""
+        with changing(self.path):
+            there = read_whole_lock(self.path) if self.path.exists() else WholeLock([], None, self.budgets)
+            others = {it.identity for it in there.kernels} - {it.identity for it in self.old}
+            done = settled(self.path, there.kernels, now)
+            stay = (left | others) - {kernel.identity for kernel, _ in done}
+            kept: Kernels = [
+                (it, None if it.ptx_sha256 is None else kept_ptx(self.path, it))
+                for it in there.kernels
+                if it.identity in stay
+            ]
+            if not done and not kept:
+                return f"{self.name} is not written: the tests compiled no kernel"
+            tests = there.tests
+            if self.scope.why_part is None and not left:
+                if not stay:
+                    tests = self.scope.tests
+                elif tests is not None:
+                    tests = tuple(sorted({*tests, *self.scope.tests}))
+            write_lock(self.path, [*done, *kept], tests, there.budgets)
+        return f"wrote {self.name}: {count(len(done) + len(kept), 'kernel')}"
 
 
 # --- tests of a lock --------------------------------------------------------------------------

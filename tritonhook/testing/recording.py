@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from tritonhook._util.variables import RUN
-from tritonhook.capture.dry_run.gpu import DryRun
+from tritonhook.capture.dry_run.gpu import DryRun, Emulation
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
 from tritonhook.capture.session import Session
 from tritonhook.capture.settings import make_settings
@@ -31,12 +31,14 @@ def sessions() -> list[Session]:
 class Recording:
     """Capture that this process began. Child processes find it in their environment."""
 
-    def __init__(self, out: Path, dry_run: DryRun | None = None) -> None:
-        """Begin. Raises CaptureError if the folder cannot be written. dry_run: compile for this, and launch nothing."""
+    def __init__(self, out: Path, dry_run: DryRun | None = None, emulation: Emulation | None = None) -> None:
+        """Begin. Raises CaptureError if the folder cannot be written. dry_run: compile for this, and launch nothing.
+        emulation: execute its launches on the CPU."""
         settings = make_settings(out, launches=dry_run is not None, dry_run=dry_run)
         CaptureWriter(settings.out).close()
         self._before = dict(os.environ)
         environment = capture_environment(settings, os.environ, sys.argv)
+        environment |= {} if emulation is None else emulation.to_environment()
         self._set = path_environment(environment, WrapperHome.for_run(settings.out))
         self._ended = False
         os.environ.update(self._set)
@@ -60,11 +62,13 @@ class Recording:
 class RecordedRun:
     """A plugin of pytest that captures a whole run. out: the folder of the captures."""
 
-    def __init__(self, kept: Path | None = None, dry_run: DryRun | None = None) -> None:
+    def __init__(
+        self, kept: Path | None = None, dry_run: DryRun | None = None, emulation: Emulation | None = None
+    ) -> None:
         """Begin. kept: the folder; None: one that goes away at the end. Raises as Recording."""
         self._temporary = None if kept else Path(tempfile.mkdtemp(prefix="tritonhook-"))
         self.out = kept or self._temporary or Path()
-        self.recording = Recording(self.out, dry_run)
+        self.recording = Recording(self.out, dry_run, emulation)
 
     def pytest_unconfigure(self) -> None:
         self.recording.end()

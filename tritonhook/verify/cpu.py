@@ -17,13 +17,14 @@ from tritonhook.capture.launches.record import Launch, Scratch
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import NotUnderstood, TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.verify.contents import before, difference
 from tritonhook.verify.differential import Built
 from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Order, Ran
 
 if TYPE_CHECKING:
     from tritonhook.emulate.counters.metrics import Counted
-    from tritonhook.emulate.run import Ran as EmulatedRun
+    from tritonhook.emulate.run import Ran as Emulated
     from tritonhook.emulate.run import Run
     from tritonhook.emulate.sanitizer.run import Sanitized
     from tritonhook.verify.differential import Case
@@ -110,13 +111,14 @@ def sanitized(
 def counted(
     case: Case, cubin: Cubin, name: str, ctas: int | None, limit_s: float = LIMIT_S, seed: int = 0,
     began: float | None = None,
-) -> tuple[Counted, EmulatedRun]:  # fmt: skip
+) -> tuple[Counted, Emulated]:  # fmt: skip
     """Execute the machine code of a launch on one input, and count. The arguments are those of `sanitized`.
 
     Raises NotUnderstood, UsageError, Fault, Hang, Unfinished."""
     from tritonhook.emulate.counters.run import count
 
-    return count(cubin, case.kernel, _run(case, ctas, limit_s, seed, began), _Before(case, name))
+    sass = reading_toolchain().disassemble(cubin, [case.kernel])[case.kernel]
+    return count(cubin, sass, _run(case, ctas, limit_s, seed, began), _Before(case, name))
 
 
 def _run(case: Case, ctas: int | None, limit_s: float, seed: int, began: float | None) -> Run:
@@ -150,8 +152,26 @@ def _on_input(order: Order, name: str, ctas: int, limit_s: float) -> Iterator[Ra
         unsteady = [differing for other in stored[1:] for differing in _differences(launch, stored[0], other)]
         changed = sum(a != b for a, b in zip(given, stored[0], strict=True))
         differences = tuple(_differences(launch, reference, stored[0]))
+        by_nans = frozenset[int]()
+        if any(not one.only_nans for one in differences) and (ptx := order.builds[0]).path.suffix == _SUFFIX:
+            by_nans = _by_nans(ptx, launch, given, ctas, limit_s, reference, stored[0])
         us = 1e6 * (time.perf_counter() - started) / len(stored)
-        yield Ran(name, build.label, differences, tuple(unsteady), us=us, stored=changed)
+        yield Ran(name, build.label, differences, tuple(unsteady), us=us, stored=changed, by_nans=by_nans)
+
+
+def _by_nans(
+    ptx: Build, launch: Launch, given: Sequence[bytes], ctas: int, limit_s: float, wanted: Sequence[bytes],
+    stored: Sequence[bytes],
+) -> frozenset[int]:  # fmt: skip
+    """Find the buffers that differ from what the PTX stores only where it stores something else with other NaNs."""
+    from tritonhook.emulate.numbers import open_by_nans
+
+    try:
+        other = _stored(ptx, launch, given, ctas, limit_s, 0, other_nan=True)
+    except TritonHookError:
+        return frozenset()
+    both = enumerate(zip(wanted, stored, other, strict=True))
+    return frozenset(number for number, (a, b, c) in both if a != b and open_by_nans(a, b, c))
 
 
 def _runs(order: Order, build: Build) -> int:
@@ -162,16 +182,25 @@ def _runs(order: Order, build: Build) -> int:
 
 
 def _stored(
-    build: Build, launch: Launch, given: Sequence[bytes], ctas: int, limit_s: float, seed: int
+    build: Build, launch: Launch, given: Sequence[bytes], ctas: int, limit_s: float, seed: int, other_nan: bool = False
 ) -> tuple[bytes, ...]:
     from tritonhook.emulate.launch import edges
     from tritonhook.emulate.ptx.kernel import read_kernel
-    from tritonhook.emulate.run import Run, run_cubin, run_ptx
+    from tritonhook.emulate.run import Run, run_ptx
 
-    run = Run(launch, edges(launch, ctas), seed, limit_s=limit_s)
+    run = Run(launch, edges(launch, ctas), seed, limit_s=limit_s, other_nan=other_nan)
     if build.path.suffix == _SUFFIX:
         return run_ptx(read_kernel(Ptx(build.path.read_text()), build.entry), run, given).contents
     return run_cubin(Cubin.from_bytes(build.path.read_bytes()), build.entry, run, given).contents
+
+
+def run_cubin(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> Emulated:
+    """Disassemble a kernel and execute it. Raises as `run_code`."""
+    from tritonhook.emulate.run import run_code
+    from tritonhook.emulate.sass.kernel import read_sass_kernel
+
+    sass = reading_toolchain().disassemble(cubin, [entry])[entry]
+    return run_code(read_sass_kernel(cubin, sass), run, contents)
 
 
 def _failure(error: TritonHookError, ctas: int, launch: Launch, is_first: bool) -> Failure:

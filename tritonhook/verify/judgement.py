@@ -163,6 +163,8 @@ def _differences(
         for change in ran.differences:
             contracted = latitude.contracted or ran.build in as_used
             verdict, why = _of_difference(change, unsteady, replace(latitude, contracted=contracted), name == SPECIAL)
+            if change.buffer in ran.by_nans:
+                verdict, why = Verdict.ROUNDING, "it comes from the bits of NaNs, which PTX leaves open"
             text = f"{ran.build}: {buffer_name(launch, change.buffer)}: {apart([change])}{f' ({why})' if why else ''}"
             yield Observation(verdict, text, name, ran.build, change)
 

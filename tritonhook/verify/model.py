@@ -145,7 +145,7 @@ class Ran:
     None if it did not end.
 
     differences: of the first run from the reference's first run. unsteady: of the other runs from the first one, the
-    largest one of each buffer.
+    largest one of each buffer. by_nans: buffers whose differences lie where PTX leaves open which NaN there is.
     """
 
     input: str
@@ -156,6 +156,7 @@ class Ran:
     failure: Failure | None = None
     us: float | None = None
     stored: int | None = None
+    by_nans: frozenset[int] = frozenset()
 
     @property
     def is_clean(self) -> bool:
@@ -166,9 +167,9 @@ class Ran:
 def verify_captures(folder: Path | str, *options: str) -> tuple[bool, str]:
     """Verify each kernel in a process of its own, on one input: whether one is wrong, and the summary as text.
 
-    Raises UsageError if nothing could be verified."""
+    Raises UsageError if one could not be verified, and none is wrong."""
     command = (sys.executable, "-m", "tritonhook", "verify", "--cpu", str(folder), "--inputs", NORMAL, *options)
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode not in (0, 1):
-        raise UsageError(f"verify: {(done.stderr or done.stdout).strip() or f'code {done.returncode}'}")
+        raise UsageError(f"{(done.stdout or done.stderr).strip() or f'code {done.returncode}'}")
     return done.returncode == 1, done.stdout

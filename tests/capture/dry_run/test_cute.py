@@ -11,7 +11,8 @@ from repository import ROOT, SUPPORT
 from tritonhook.capture.launches.record import Descriptor, Packed, Pointer
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.image import Cubin
-from tritonhook.emulate.run import Run, run_cubin, run_ptx
+from tritonhook.emulate.run import Run, run_ptx
+from tritonhook.verify.cpu import run_cubin
 
 pytest.importorskip("cutlass")
 pytest.importorskip("torch")

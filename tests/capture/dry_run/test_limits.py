@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from dry_runs import run_dry
 
-from tritonhook.capture.launches.limits import why_no_grid
+from tritonhook.capture.launches.limits import why_no_grid, why_not
+from tritonhook.capture.launches.record import Descriptor, Launch, Tiling
 from tritonhook.capture.store import CaptureFolder
 
 SCRIPT = """
@@ -78,3 +79,22 @@ def test_launches_go_on_where_the_user_asks_for_it(tmp_path: Path, triton_cache:
     notes = "\n".join(CaptureFolder.open(tmp_path / "out").notes)
     assert "grid y of 65,536" in notes
     assert "of shared memory, the GPU has 101,376" in notes
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "why"),
+    [(1024, 64, None), (1024, 65, "65 registers in each of 1,024 threads"), (256, 255, None), (288, 255, "255 reg")],
+)
+def test_registers_of_a_block_have_a_limit(threads: int, registers: int, why: str | None) -> None:
+    found = why_not(Launch("k", (1, 1, 1), (threads, 1, 1), ()), "sm_90a", 0, registers)
+    assert (found is None) if why is None else (found or "").startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("offset", "stride", "fits"), [(0, 512, True), (32, 512, True), (8, 512, False), (0, 520, False)]
+)
+def test_the_address_and_strides_of_a_tensor_map_are_multiples_of_16(offset: int, stride: int, fits: bool) -> None:
+    tiling = Tiling(9, (256, 256), (stride,), (64, 64), (1, 1), 0, 3, 2, by_host=True)
+    launch = Launch("k", (1, 1, 1), (128, 1, 1), (Descriptor("x", 0, offset, tiling),))
+    why = why_not(launch, "sm_90a")
+    assert why is None if fits else "multiples of 16" in (why or "")

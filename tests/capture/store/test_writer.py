@@ -50,7 +50,7 @@ def test_nothing_that_is_kept_can_be_run(out, cache):
     writer.add_files(*made(cache))
     assert writer.add_crash("add", "ptx", {}).is_dir()
     files = [path for path in out.rglob("*") if path.is_file()]
-    assert len(files) == 7
+    assert len(files) == 8
     assert not any(path.stat().st_mode & 0o111 for path in files)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 
@@ -11,10 +12,13 @@ pytest.importorskip("triton", minversion="3.6")
 
 import triton
 import triton.language as tl
+from triton.compiler.errors import CompilationError
 from triton.runtime.errors import PTXASError
 from triton_kernels import compile_kernel
 
 import tritonhook
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.capture.store.schema import read_rejected
 from tritonhook.capture.triton.rejected import rejecting
 from tritonhook.cli import main
 
@@ -44,6 +48,9 @@ def test_what_ptxas_rejects_is_kept_with_log_and_line(out: Path, capsys: pytest.
     shown = json.loads(capsys.readouterr().out)
     number = failed["error"].split()[1].rstrip(":")
     assert shown["lines"][number].startswith("> ") and "mvo" in shown["lines"][number]
+    lines, first = inspect.getsourcelines(no_instruction.fn)
+    call = next(first + n for n, line in enumerate(lines) if "inline_asm" in line)
+    assert shown["source"] in [f"{__file__}:{line}" for line in (call, call + 1)]  # Triton takes an argument's line
     assert shown["arguments"] and shown["options"]["num_warps"] and shown["triton"] == triton.__version__
     assert {path.suffix for path in Path(failed["path"]).iterdir()} >= {".ptx", ".ttgir", ".llir", ".json"}
     assert main(["show", str(out)]) == 0
@@ -67,3 +74,16 @@ def test_what_a_pass_rejects_is_kept_with_the_stages_before(out: Path, monkeypat
     with tritonhook.session(out):
         assert CUDABackend.__dict__["add_stages"] is not compiled
     assert CUDABackend.__dict__["add_stages"] is compiled
+
+
+@triton.jit
+def no_name(x, y, out, n, BLOCK: tl.constexpr):
+    tl.store(out + tl.arange(0, BLOCK), no_such_name)  # noqa: F821
+
+
+def test_what_the_front_end_rejects_is_kept(out: Path) -> None:
+    with tritonhook.session(out), pytest.raises(CompilationError, match="no_such_name"):
+        compile_kernel(no_name)
+    (path,) = CaptureFolder.open(out).crashes
+    crash = read_rejected(path.parent)
+    assert (crash.kernel, crash.stage, crash.arch) == ("no_name", "ttir", "sm_90a") and "no_such_name" in crash.error

@@ -10,10 +10,11 @@ from emulated import launch_of, module_of, run_body  # noqa: E402
 
 from tritonhook.capture.launches.record import Tiling  # noqa: E402
 from tritonhook.emulate.errors import Fault, Hang  # noqa: E402
-from tritonhook.emulate.run import Run, run_cubin  # noqa: E402
+from tritonhook.emulate.run import Run  # noqa: E402
 from tritonhook.emulate.tma import TensorMap  # noqa: E402
 from tritonhook.ptxas.tool import find_ptxas  # noqa: E402
 from tritonhook.ptxas.toolchain import Assembled, assemble  # noqa: E402
+from tritonhook.verify.cpu import run_cubin  # noqa: E402
 
 ROOM = ".shared .align 1024 .b8 room[4096]; .shared .align 8 .b64 gate;"
 WAIT = "{name}: mbarrier.try_wait.parity.shared.b64 %p2, [gate], {parity}; @!%p2 bra {name};"

@@ -127,3 +127,18 @@ def test_saturated_doubles_lie_between_0_and_1():
 def test_other_conversions_are_refused(line):
     with pytest.raises(NotUnderstood, match=r"cvt"):
         compute(line, 4, a=np.arange(4, dtype=np.uint32))
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8, 16])
+@pytest.mark.parametrize("sign", "us")
+def test_two_integers_are_clamped_and_packed(sign, bits):
+    """Executed for 8 and 16 bits: an H100 stores these."""
+    draw = np.random.default_rng(4)
+    a, b, c = (draw.integers(0, 1 << 32, COUNT, np.uint32) >> draw.integers(0, 32, COUNT) for _ in range(3))
+    a, b = (np.where(draw.random(COUNT) < 0.5, -one.astype(np.int64), one) for one in (a, b))
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if sign == "s" else (0, (1 << bits) - 1)
+    given = {name: one.astype(np.uint32) for name, one in (("a", a), ("b", b), ("c", c))}
+    line = f"cvt.pack.sat.{sign}{bits}.s32{'' if bits == 16 else '.b32'} d, a, b{'' if bits == 16 else ', c'};"
+    x, y = (np.clip(given[one].view(np.int32), low, high).astype(np.int64) % (1 << bits) for one in "ab")
+    wanted = y | x << bits | (given["c"].astype(np.int64) << 2 * bits)
+    assert compute(line, **given).tolist() == (wanted % (1 << 32)).tolist()

@@ -17,9 +17,10 @@ from gluon_kernels.verify.check import LSE_TOLERANCE, ROUNDING, TIMES_WORSE  # n
 from tests.gluon_kernels.support.blackwell_configs import CONFIGS, describe  # noqa: E402
 from tests.gluon_kernels.support.emulated import Problem  # noqa: E402
 from tritonhook.cubin.image import Cubin  # noqa: E402
-from tritonhook.emulate.run import Run, run_cubin, run_ptx  # noqa: E402
+from tritonhook.emulate.run import Run, run_ptx  # noqa: E402
 from tritonhook.emulate.sanitizer.run import sanitize  # noqa: E402
 from tritonhook.ptx.module import Ptx  # noqa: E402
+from tritonhook.verify.cpu import run_cubin  # noqa: E402
 
 # Two tiles of queries of which the second is not full, and three blocks of keys.
 QUERIES, KEYS = 300, 333

@@ -19,3 +19,10 @@ def test_a_page_shows_what_its_golden_file_has(kind: str, screens: Screens) -> N
     lines = list(parse(render_html(page, "saved.json")).one("main").outline())
     lines += [f"{key}: {json.dumps(value)}" for key, values in (page.data or {}).items() for value in values]
     screens.check_page(kind, "".join(f"{line}\n" for line in lines))
+
+
+def test_a_page_has_no_empty_table() -> None:
+    empty = golden("capture") | {"options": {}, "metadata": {}}
+    text = render_html(page_of(empty))
+    assert "<h2>Metadata</h2>" in render_html(page_of(golden("capture")))
+    assert "<h2>Metadata</h2>" not in text and "<h2>Options</h2>" not in text

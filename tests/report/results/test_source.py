@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from msgspec.structs import replace
 
 from tritonhook.report.results.capture import CodeFields, Row, source_summary
@@ -13,11 +11,10 @@ def row(opcode: str, line: int | None) -> Row:
     return Row("", opcode, "R1,R2", 0, None if line is None else (0, line), None)
 
 
-def test_each_line_has_its_instructions_live_registers_and_spills(tmp_path: Path) -> None:
-    source = tmp_path / "k.py"
-    source.write_text("def k():\n    a = 1\n\n    b = 2\n")
+def test_each_line_has_its_instructions_live_registers_and_spills() -> None:
     rows = (row("IADD3", 2), row("STL.64", 2), row("LDL", 4), row("EXIT", None))
-    code = CodeFields("k", (), (str(source),), None, rows)
+    texts = {1: "def k():", 2: "    a = 1", 3: "", 4: "    b = 2"}
+    code = CodeFields("k", (), ("/u/k.py",), None, rows, sources=(texts,))
     found = source_summary(code)
     assert found.tables[0].rows == (("2", "2", "8", "", "    a = 1"), ("4", "1", "", "4", "    b = 2"))
     assert found.verdict == "3 of 4 instructions have a line"
@@ -26,3 +23,9 @@ def test_each_line_has_its_instructions_live_registers_and_spills(tmp_path: Path
     assert counted.tables[0].columns == ("line", "instrs", "live", "stored", "loaded", "source")
     assert [line[:3] for line in counted.tables[0].rows] == [("2", "2", "9"), ("4", "1", "7")]
     assert not any("live registers" in note for note in counted.notes)
+
+
+def test_a_file_whose_text_is_not_known_is_named() -> None:
+    found = source_summary(CodeFields("k", (), ("/u/k.py",), None, (row("IADD3", 2),), sources=(None,)))
+    assert found.tables[0].rows == (("2", "1", "", "", ""),)
+    assert any("no text of k.py" in note for note in found.notes)

@@ -3,6 +3,7 @@ it compiles all configurations that its own pruning leaves, in worker processes 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import threading
@@ -16,18 +17,47 @@ from tritonhook.capture.dry_run.gpu import ALL, FIRST, PINNED, notes
 from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.patching import patched
 from tritonhook.capture.triton.listener import listening
+from tritonhook.errors import listed
 
 _WORTH_IT = 3  # configurations
 _NEVER = [float("inf")] * 3
 _missing = object()
 
 
+class Trial:
+    """The launches of one trial that are executed on the CPU. A trial leaves nothing behind."""
+
+    def __init__(self) -> None:
+        self.before: dict[tuple[int, int], tuple[str, Any, bytes]] = {}
+
+    def launched(self, names: Sequence[str], memories: Sequence[Any]) -> None:
+        """Keep what buffers hold before a launch. names: of the arguments. memories: writable bytes of each buffer."""
+        for name, memory in zip(names, memories, strict=True):
+            if len(memory):
+                self.before.setdefault((memory.ctypes.data, len(memory)), (name, memory, memory.tobytes()))
+
+    def contents(self) -> list[bytes]:
+        """Hash what each buffer holds now."""
+        return [hashlib.sha256(memory).digest() for _, memory, _ in self.before.values()]
+
+    def differing(self, first: Sequence[bytes]) -> list[str]:
+        """Name the arguments that do not hold what they held after the first launch."""
+        after = zip(self.before.values(), first, self.contents(), strict=True)
+        return [name for (name, *_), one, other in after if one != other]
+
+    def undo(self) -> None:
+        """Give the buffers what they held before."""
+        for _, memory, data in self.before.values():
+            memory[:] = memoryview(data)
+
+
 class Tuners(threading.local):
-    """The active tuners of a thread. trying: a configuration is being compiled. found: ids of the tuners with a
-    configuration that fits. arguments: of the tuner that runs now."""
+    """The active tuners of a thread. trying: a configuration is being compiled. trial: of launches that are executed.
+    found: ids of the tuners with a configuration that fits. arguments: of the tuner that runs now."""
 
     def __init__(self) -> None:
         self.trying = False
+        self.trial: Trial | None = None
         self.found: set[int] = set()
         self.arguments: tuple[Any, ...] = ()
 
@@ -74,7 +104,8 @@ def _tried(autotune: str, original: Callable[..., Any]) -> Callable[..., Any]:
             return _NEVER
         outer, tuners.trying = tuners.trying, True
         own = vars(tuner).get("do_bench", _missing)
-        tuner.do_bench = _call_once
+        is_first = id(tuner) not in tuners.found
+        tuner.do_bench = partial(_executed, _name(tuner), is_first) if EMULATE in os.environ else _call_once
         try:
             times = original(tuner, *arguments, **named)
         finally:
@@ -112,6 +143,26 @@ def _call_once(call: Callable[[], Any], quantiles: Any = None, **_: Any) -> list
     """Call once and return the same time for every configuration: then the Autotuner takes the first that fits."""
     call()
     return [0.0] * 3
+
+
+def _executed(name: str, is_first: bool, call: Callable[[], Any], *rest: Any, **named: Any) -> list[float]:
+    """Call once as `_call_once` does, and undo what the launch stored. is_first: call again, to find arguments that
+    each further trial changes."""
+    outer, tuners.trial = tuners.trial, Trial()
+    try:
+        times = _call_once(call)
+        if is_first:
+            once = tuners.trial.contents()
+            call()
+            if changed := tuners.trial.differing(once):
+                notes.add(
+                    f"{name}: each trial of the autotuner changes {listed(changed)} again, so that on a GPU tuning "
+                    "spoils the first result; name it in restore_value or reset_to_zero"
+                )
+        return times
+    finally:
+        tuners.trial.undo()
+        tuners.trial = outer
 
 
 # --- all configurations, on all cores ------------------------------------------------------------

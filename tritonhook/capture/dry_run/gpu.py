@@ -1,5 +1,5 @@
-"""DryRun: the target of a dry run. Gpu: the figures that programs read instead of a real GPU's. Notes: what a process
-of a dry run reports at its end.
+"""DryRun: the target of a dry run. Gpu: the figures that programs read instead of a real GPU's. Emulation: how launches
+are executed. Notes: what a process of a dry run reports at its end.
 
 Values only, and few imports: every process of a dry run loads this module.
 """
@@ -7,6 +7,7 @@ Values only, and few imports: every process of a dry run loads this module.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -113,6 +114,24 @@ class DryRun:
         return cls(**values | {"named": Gpu(**values["named"]) if values.get("named") else None})
 
 
+@dataclass(frozen=True, slots=True)
+class Emulation:
+    """How a dry run executes its launches on the CPU. sanitize: look for faults of the kernels too. limit_s: of all
+    launches of the program, or of one test. most_bytes: of the buffers of a launch; above, a test runs dry."""
+
+    sanitize: bool = False
+    limit_s: float = math.inf
+    most_bytes: float = math.inf
+
+    def to_environment(self) -> dict[str, str]:
+        return {EMULATE: json.dumps(asdict(self))}
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Emulation | None:
+        """Read the variable that `to_environment` made. None where launches are not executed."""
+        return cls(**json.loads(environment[EMULATE])) if EMULATE in environment else None
+
+
 def _named(name: str) -> tuple[Gpu, int]:
     """Find a GPU and its architecture by name. Raises UsageError for an unknown name."""
     from tritonhook.memory.prediction import GPUS as SPECS
@@ -142,6 +161,11 @@ class Notes:
     def count(self, what: str) -> None:
         """Count one read of tensor values, such as "item"."""
         self._reads[what] += 1
+
+    @property
+    def reads(self) -> int:
+        """Number of reads of tensor values until now."""
+        return self._reads.total()
 
     def __iter__(self) -> Iterator[str]:
         yield from tuple(self._texts)

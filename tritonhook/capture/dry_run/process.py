@@ -3,6 +3,7 @@ time limit for ptxas: a kernel over the limit is named, and the program continue
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from tritonhook._util.variables import EMULATE
 from tritonhook.capture.dry_run.autotuner import tuners
 from tritonhook.capture.dry_run.gpu import DryRun, notes
 from tritonhook.capture.patching import patched
@@ -124,9 +126,11 @@ def begin_torch(dry: DryRun) -> ExitStack:
     from tritonhook.capture.dry_run.torch_compile import awaited_inductor
     from tritonhook.capture.dry_run.torch_cuda import cuda_answers
     from tritonhook.capture.dry_run.torch_distributed import without_nccl
+    from tritonhook.capture.dry_run.torch_precision import rounded_once
     from tritonhook.capture.dry_run.torch_tensors import tensors_on_the_gpu
 
-    return _begun(cuda_answers(dry), without_nccl(), awaited_inductor(dry), tensors_on_the_gpu(dry.memory))
+    real = [rounded_once()] if EMULATE in os.environ else []
+    return _begun(*real, cuda_answers(dry), without_nccl(), awaited_inductor(dry), tensors_on_the_gpu(dry.memory))
 
 
 def _begun(*changes: AbstractContextManager[Any]) -> ExitStack:

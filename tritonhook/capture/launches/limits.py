@@ -9,11 +9,13 @@ import math
 from collections.abc import Sequence
 
 from tritonhook.capture.launches.record import Descriptor, Launch
-from tritonhook.cubin.resources import most_shared
+from tritonhook.cubin.resources import WARP, most_shared
 
 GRID, BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)
 _THREADS = 1024  # of a block
 _CLUSTER = 16  # blocks; 8 without the attribute that allows more
+_REGISTERS, _PER_WARP = 65_536, 256  # of a block; a warp gets a multiple
+_ALIGNED = 16  # bytes; buffers start at multiples of 256
 _BOX = 256  # elements along a dimension
 LOCAL_BYTES = 512 << 10  # of a thread
 PARAMETER_BYTES = 32_764
@@ -26,6 +28,10 @@ def _beyond(name: str, extents: Sequence[int], most: Sequence[int]) -> str | Non
     return None
 
 
+def _rounded(registers: int) -> int:
+    return -(-registers // _PER_WARP) * _PER_WARP
+
+
 def why_no_grid(grid: Sequence[int], ctas: int) -> str | None:
     """Return why no GPU can launch a grid; None if one can. grid: in blocks. ctas: blocks per cluster."""
     if ctas > _CLUSTER:
@@ -33,20 +39,25 @@ def why_no_grid(grid: Sequence[int], ctas: int) -> str | None:
     return _beyond("grid", grid, GRID)
 
 
-def why_not(launch: Launch, arch: str, shared: int = 0) -> str | None:
+def why_not(launch: Launch, arch: str, shared: int = 0, registers: int = 0) -> str | None:
     """Return why no GPU of this architecture can execute a launch; None if one can. arch: such as "sm_90a". shared:
-    static shared memory in bytes, without the reserved part."""
+    static shared memory in bytes, without the reserved part. registers: of a thread; 0: not known."""
     for why in (_beyond("block", launch.block, BLOCK), why_no_grid(launch.grid, math.prod(launch.cluster))):
         if why is not None:
             return why
     if (threads := math.prod(launch.block)) > _THREADS:
         return f"a block of {threads:,} threads: a GPU allows {_THREADS:,}"
+    allocated = -(-threads // WARP) * _rounded(registers * WARP)
+    if allocated > _REGISTERS:
+        return f"{registers} registers in each of {threads:,} threads: a GPU allows {_REGISTERS:,} in a block"
     for axis, extent, of_cluster in zip("xyz", launch.grid, launch.cluster, strict=True):
         if extent % of_cluster:
             return f"grid {axis} of {extent:,} is no multiple of cluster {axis}, {of_cluster}"
     if (size := shared + launch.shared) > (limit := most_shared(arch)):
         return f"{size:,} bytes of shared memory in a block: {arch} allows {limit:,}"
     for one in launch.parameters:
+        if isinstance(one, Descriptor) and (one.offset % _ALIGNED or any(it % _ALIGNED for it in one.tiling.strides)):
+            return f"parameter {one.name}: address and strides of a tensor map are multiples of {_ALIGNED} bytes"
         if isinstance(one, Descriptor) and (box := max(one.tiling.box)) > _BOX:
             return f"parameter {one.name}: a box of {box:,} elements: TMA allows {_BOX}"
     return None

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.files import read_given, write_given, write_whole
-from tritonhook._util.locks import folder_locked
 from tritonhook._util.text import visible
 from tritonhook._util.toml import toml_block
 from tritonhook.capture.chosen_ptxas import Assembling
@@ -208,16 +205,6 @@ def policy_text(entries: Iterable[Entry], name: str = USUAL_NAME, pins: Sequence
     blocks = [toml_block("kernel", _values(entry)) for entry in sorted(entries, key=lambda entry: entry.identity)]
     blocks += [toml_block("pin", _pin_values(pin)) for pin in sorted(pins, key=lambda pin: pin.identity)]
     return "\n".join([_HEADER.format(name=visible(name), format=2 if pins else 1), *blocks])
-
-
-@contextmanager
-def changing(path: Path) -> Iterator[None]:
-    """Lock a policy between reading and writing it. NFS does not lock folders: there, entries that another process
-    adds meanwhile are lost."""
-    with ExitStack() as held:
-        with suppress(OSError):
-            held.enter_context(folder_locked(Path(os.path.realpath(path)).parent))
-        yield
 
 
 def write_policy(path: Path, entries: Iterable[Entry], pins: Sequence[Pin] = ()) -> None:

@@ -3,6 +3,7 @@
     OUT/kernels/NAME-HASH/            capture.json and one file per stage
     OUT/kernels/NAME-HASH/launches/   recorded launches, if the session records them: KEY.json and the buffers' contents
     OUT/index/HOST-RANK-PID-NS.jsonl  a header line, then one line per kernel of this process
+    OUT/sources/HASH.txt              texts of source files, as they were compiled
     OUT/crashes/NAME-HASH/            kernel.ptx and crash.json
     OUT/.staging/                     unfinished records; those of a killed process are removed after a day
 

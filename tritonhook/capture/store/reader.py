@@ -231,6 +231,24 @@ class CaptureFolder(Notebook):
         return frozenset(record for tuning in self.tunings for record in tuning.among) - won
 
     @property
+    def failed(self) -> dict[str, tuple[str, str]]:
+        """The kernels that failed to compile: by folder, the name and the error. A configuration that an autotuner
+        rejected is none of them: the program runs another one."""
+        from tritonhook.capture.store.schema import read_rejected
+
+        tuned = {tried.function for tried in self.configurations}
+        found = dict[str, tuple[str, str]]()
+        for place in (path.parent for path in self.crashes):
+            try:
+                rejected = read_rejected(place)
+                failure = rejected.kernel, f"not compiled: {rejected.error}"
+            except CaptureError as error:
+                failure = place.name, str(error)
+            if failure[0] not in tuned and failure not in found.values():
+                found[place.name] = failure
+        return found
+
+    @property
     def running(self) -> tuple[str, ...]:
         """The records that run in the program: all except the lost ones."""
         lost = self.lost

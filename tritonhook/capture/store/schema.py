@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from tritonhook._util.files import read_regular
+from tritonhook._util.files import read_given, read_regular
 from tritonhook._util.schema import MOST_JSON, Count, DocumentError, Fields, FileName, Version, as_schema, read_json
 from tritonhook.capture.model import Assembler, Capture, Stage
-from tritonhook.capture.store.format import FORMAT, STAGES
+from tritonhook.capture.store.format import FORMAT, MOST_SOURCE, SOURCES_FOLDER, STAGES, is_source
 from tritonhook.errors import CaptureError
 from tritonhook.ptxas.toolchain import first_error
 
@@ -54,10 +54,13 @@ class KernelRecord(Fields):
 
 
 class Record(KernelRecord):
-    """capture.json in the folder of a kernel. files: the file of each stage, beside it."""
+    """capture.json in the folder of a kernel. files: the file of each stage, beside it. sources: the text of each
+    source file, a file in OUT/sources. source_stat: size and time (ns) of the binary, in the compiler's cache."""
 
     format: int
     files: dict[str, FileName]
+    sources: dict[str, FileName] | None = None
+    source_stat: list[int] | None = None
 
 
 class Rejected(Fields):
@@ -144,7 +147,36 @@ def read_capture(folder: str | os.PathLike[str]) -> Capture:
         cache_hit=record.cache_hit,
         rewritten_from=record.rewritten_from,
         note=record.note,
+        sources=_Sources(folder, record),
     )
+
+
+class _Sources(Mapping[str, str]):
+    """The texts of the source files of a stored capture, read on first use.
+
+    A capture of an older version has no texts. Then a file that has not changed since its binary was made is read.
+    """
+
+    def __init__(self, folder: Path, record: Record) -> None:
+        kept = folder / ".." / ".." / SOURCES_FOLDER
+        self._kept = {path: kept / name for path, name in (record.sources or {}).items()}
+        self._made_ns = record.source_stat[-1] if record.sources is None and record.source_stat else 0
+
+    def __getitem__(self, path: str) -> str:
+        try:
+            if path in self._kept:
+                return read_regular(self._kept[path], MOST_SOURCE).decode("utf-8", "replace")
+            if is_source(path) and os.stat(path).st_mtime_ns <= self._made_ns:  # noqa: PTH116
+                return read_given(path, MOST_SOURCE).decode("utf-8", "replace")
+        except OSError:
+            pass
+        raise KeyError(path)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
 
 
 class _Artifacts(Mapping[Stage, "str | bytes"]):

@@ -9,6 +9,7 @@ Standard library only: this runs in programs' own Pythons, and in the ptxas wrap
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import re
@@ -24,12 +25,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonhook._util.files import staged_beside, write_whole
+from tritonhook._util.files import read_given, staged_beside, write_whole
 from tritonhook._util.text import to_json
 from tritonhook._util.variables import RUN_ID
 from tritonhook.capture.model import META_DRY_RUN, Capture, Stage
-from tritonhook.capture.store.format import FORMAT, STAGES, describe
+from tritonhook.capture.store.format import FORMAT, MOST_SOURCE, SOURCES_FOLDER, STAGES, describe, is_source
 from tritonhook.errors import CaptureError
+from tritonhook.ptx.locations import source_files
 
 if TYPE_CHECKING:
     from tritonhook.capture.launches.record import Launch
@@ -65,6 +67,9 @@ class CaptureWriter:
         self._known: dict[_Key, str] = {}
         _writers.add(self)
         try:
+            if not out.exists():
+                out.mkdir(parents=True)
+                (out / ".gitignore").write_text("*\n")
             for folder in ("kernels", "index", STAGING):
                 (out / folder).mkdir(parents=True, exist_ok=True)
             _sweep(out / STAGING)
@@ -141,6 +146,8 @@ class CaptureWriter:
         try:
             for stage, path in files.items():
                 (_link if linked else _copy)(path, f"{staged}/{names[stage.value]}")
+            if Stage.PTX in files and (sources := self._keep_sources(files[Stage.PTX])):
+                document["sources"] = sources
             _create(f"{staged}/capture.json", to_json(document).encode())
             os.rename(staged, folder)  # noqa: PTH104
         except BaseException as error:
@@ -149,6 +156,21 @@ class CaptureWriter:
                 return False
             raise
         return True
+
+    def _keep_sources(self, ptx: str) -> dict[str, str]:
+        """Keep the text of each source file that a PTX file names, once for each content; return the file names."""
+        kept = {}
+        with open(ptx, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            paths = source_files(file.read())
+        for path in filter(is_source, paths):
+            with suppress(OSError):  # a capture is of use without its sources
+                text = read_given(path, MOST_SOURCE)
+                kept[path] = f"{hashlib.sha256(text).hexdigest()[:32]}.txt"
+                target = f"{self.out}/{SOURCES_FOLDER}/{kept[path]}"
+                if not os.path.exists(target):  # noqa: PTH110
+                    os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
+                    write_whole(target, text)
+        return kept
 
     def _append(self, capture: Capture, record: str) -> None:
         line = {"record": record, "kernel": capture.kernel, "cache_hit": capture.cache_hit, "time_ns": time.time_ns()}

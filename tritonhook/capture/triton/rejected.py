@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonhook.capture.model import Stage
 from tritonhook.capture.patching import Patch
 from tritonhook.capture.triton.muting import muted_threads
 
@@ -25,20 +26,35 @@ class Rejecting:
 
     def __init__(self) -> None:
         self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
-        self._patch: Patch | None = None
+        self._patches: tuple[Patch, ...] = ()
 
     def attach(self, session: Observer) -> None:
         from triton.backends.nvidia.compiler import CUDABackend
+        from triton.compiler.compiler import ASTSource
 
         self.sessions = (*self.sessions, session)
-        if self._patch is None:
-            self._patch = Patch(CUDABackend, "add_stages", self._add_stages)
+        if not self._patches:
+            made = Patch(ASTSource, "make_ir", self._make_ir), Patch(CUDABackend, "add_stages", self._add_stages)
+            self._patches = made
 
     def detach(self, session: Observer) -> None:
         self.sessions = tuple(other for other in self.sessions if other is not session)
-        if not self.sessions and self._patch is not None:
-            self._patch.undo()
-            self._patch = None
+        if not self.sessions:
+            for patch in self._patches:
+                patch.undo()
+            self._patches = ()
+
+    def _make_ir(self, make_ir: Callable[..., Any]) -> Callable[..., Any]:
+        """Report what Triton's front end rejects: a CompilationError, before any stage."""
+
+        def made(source: Any, target: Any, options: Any, *rest: Any) -> Any:
+            try:
+                return make_ir(source, target, options, *rest)
+            except Exception as error:
+                self._tell_all(Stage.TTIR.value, "", lambda: _of_source(source, target, options), error)
+                raise
+
+        return made
 
     def _add_stages(self, add_stages: Callable[..., Any]) -> Callable[..., Any]:
         def add(backend: Any, stages: Stages, *arguments: Any, **named: Any) -> Any:
@@ -54,17 +70,26 @@ class Rejecting:
             try:
                 return make(source, metadata)
             except Exception as error:
-                if not muted_threads.is_muted:  # muted: a trial of a rewrite, which has its own report
-                    for session in self.sessions:
-                        _tell(session, stage, source, metadata, error)
+                self._tell_all(stage, source, lambda: metadata, error)
                 raise
 
         return made
 
+    def _tell_all(self, stage: str, source: Any, metadata: Callable[[], dict[str, Any]], error: Exception) -> None:
+        if not muted_threads.is_muted:  # muted: a trial of a rewrite, which has its own report
+            for session in self.sessions:
+                _tell(session, stage, source, metadata, error)
 
-def _tell(session: Observer, stage: str, source: Any, metadata: dict[str, Any], error: Exception) -> None:
+
+def _of_source(source: Any, target: Any, options: Any) -> dict[str, Any]:
+    """Make the metadata of a kernel that has none yet, as Triton makes them after its front end."""
+    return {"hash": source.hash(), "name": source.name, "target": target, **vars(options)}
+
+
+def _tell(session: Observer, stage: str, source: Any, metadata: Callable[[], dict[str, Any]], error: Exception) -> None:
     try:
-        session.keep_rejected(stage, source if isinstance(source, str) else "", metadata, _files(metadata), error)
+        known = metadata()
+        session.keep_rejected(stage, source if isinstance(source, str) else "", known, _files(known), error)
     except Exception as ours:
         session.contain("a rejected kernel could not be kept", ours)
 

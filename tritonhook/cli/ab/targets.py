@@ -30,6 +30,7 @@ from tritonhook.cli._inputs import (
     check_entry,
     chosen_arguments,
     chosen_ptxas,
+    launch_record,
     load_input,
     load_pair,
     place,
@@ -64,7 +65,7 @@ class Timing(Group):
     baseline: tuple[str, ...] = option(
         action="append", default=[], metavar="MODULE:FUNCTION", help="also time this launch"
     )
-    args: str | None = option(metavar="RECORD", help="launch as recorded in this JSON file or capture")
+    args: str | None = launch_record()
     launch: str | None = option(metavar="KEY", help="which recorded launch, if there are several")
     tune: str | None = option(
         choices=("fixed", "each"),

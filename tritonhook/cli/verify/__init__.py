@@ -16,7 +16,7 @@ With --known nothing is run, and no GPU is needed: it lists the known bugs of pt
   tritonhook verify --known kernel.ptx --ptxas 12.9.86    # that ptxas need not be installed
 
 Exit codes: 1 if a kernel crashes, hangs or stores something different, or if the ptxas in use is known to be wrong, or
-may be; 2 if none could be run or read.
+may be; else 2 if one could not be run or read.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from tritonhook.ptx.miscompiles import KnownModule, findings
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.command_line import level_of
 from tritonhook.ptxas.pool import usable_processors
+from tritonhook.ptxas.threads import tool_threads
 from tritonhook.ptxas.tool import available_ptxas, find_ptxas
 from tritonhook.verify.cpu import LIMIT_S as CPU_LIMIT_S
 from tritonhook.verify.cpu import CpuExecutor, with_ptx
@@ -75,7 +76,7 @@ def run(options: Options) -> int:
     verdicts = {kernel.verdict for kernel in verified}
     if verdicts & set(_BAD):
         return 1
-    return 2 if verdicts <= {Verdict.SKIPPED, Verdict.NOT_UNDERSTOOD} else 0
+    return 2 if not verdicts or verdicts & {Verdict.SKIPPED, Verdict.NOT_UNDERSTOOD} else 0
 
 
 def _runner(options: Options, most_s: float | None = None) -> Executor | CpuExecutor:
@@ -98,8 +99,8 @@ def _verified(options: Options, folder: Path, executor: Runner) -> Iterator[Veri
     waiting: deque[tuple[VerifySubject | Skipped, Future[Built] | None]] = deque()
     subjects = enumerate(subjects_of(options, folder))
     with (
-        ThreadPoolExecutor(usable_processors()) as pool,
-        ThreadPoolExecutor(_AHEAD) as ahead,
+        tool_threads(usable_processors()) as pool,
+        tool_threads(_AHEAD) as ahead,
         working("verifying kernels") as advance,
     ):
         more = True
@@ -180,7 +181,7 @@ def _give_known(results: Results, targets: Sequence[str], ptxas: str | None) -> 
     give(results, Known.of(" ".join(targets), modules))
     if any(hit.is_suspect or hit.ptxas is None for module in modules for hit in module.found):
         return 1
-    return 2 if modules and all(module.unread is not None for module in modules) else 0
+    return 2 if any(module.unread is not None for module in modules) else 0
 
 
 def _modules(target: str, ptxas: str | None) -> Iterator[KnownModule]:

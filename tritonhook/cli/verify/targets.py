@@ -18,6 +18,7 @@ from tritonhook.cli._inputs import (
     captures_at,
     chosen_arguments,
     chosen_ptxas,
+    launch_record,
     load_input,
     load_pair,
     place,
@@ -58,7 +59,7 @@ class Options(Group):
     )
     rest: tuple[str, ...] | None = rest()
     known: bool = flag(help="list known bugs of ptxas in the PTX, without a GPU")
-    args: str | None = option(metavar="RECORD", help="launch as recorded in this JSON file or capture")
+    args: str | None = launch_record()
     launch: str | None = option(metavar="KEY", help="which recorded launch (default: a kernel's most frequent one)")
     entry: str | None = option(metavar="NAME", help="only the kernel of this name")
     ptxas: str | None = option(metavar="VERSION|PATH", help="the ptxas in use (default: the capture's)")

@@ -14,17 +14,14 @@ from tritonhook.emulate.counters.observer import Counter, Tally
 from tritonhook.emulate.launch import clusters
 from tritonhook.emulate.run import Ran, Run, run_code
 from tritonhook.emulate.sass.kernel import SassKernel, read_sass_kernel
-from tritonhook.ptxas.toolchain import reading_toolchain
 
 
-def count(
-    cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes], sass: Sass | None = None
-) -> tuple[Counted, Ran]:
-    """Execute machine code, and count. sass: the code, where it was disassembled before.
+def count(cubin: Cubin, sass: Sass, run: Run, contents: Sequence[bytes]) -> tuple[Counted, Ran]:
+    """Execute machine code, and count. sass: the code of the kernel.
 
     Where `run` has some of the CTAs, each cluster of them runs by itself, on the same contents, so that they can be
     compared. Raises NotUnderstood, Fault, Hang, Unfinished."""
-    kernel = read_sass_kernel(cubin, sass or reading_toolchain().disassemble(cubin, [entry])[entry])
+    kernel = read_sass_kernel(cubin, sass)
     of_ctas = math.prod(run.launch.grid)
     if len(run.ctas) == of_ctas:
         tallies, ran = _counted(kernel, run, contents)
@@ -35,7 +32,7 @@ def count(
             tallies, ran = _counted(kernel, replace(run, ctas=some), contents)
             parts.append(tallies)
             ctas += len(some)
-    lines = read_lines(cubin, entry)
+    lines = read_lines(cubin, sass.kernel)
     found = []
     for index, (one, source) in enumerate(zip(kernel.sass.instructions, lines.source, strict=True)):
         file, line = ("", 0) if source is None else (lines.files[source[0]], source[1])
@@ -44,7 +41,7 @@ def count(
         of = counters(one.opcode, one.operands, tally, kernel.arch)
         found.append(CountedInstruction(index, one.opcode, text, file, line, of))
     agree = None if ctas == of_ctas else len(parts) > 1 and all(part == parts[0] for part in parts)
-    return Counted(entry, kernel.arch, ctas, of_ctas, tuple(found), agree), ran
+    return Counted(sass.kernel, kernel.arch, ctas, of_ctas, tuple(found), agree), ran
 
 
 def _counted(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> tuple[list[Tally], Ran]:

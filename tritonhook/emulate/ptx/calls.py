@@ -43,12 +43,12 @@ class Stack:
     calls: list[_Call] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.depth = np.zeros(self.machine.threads, np.int64)
+        self.depth = self.machine.registers(1, np.int64)[0]
         self._saved: dict[tuple[int, int], list[Array]] = {}  # by depth and call
 
     @cached_property
     def _numbers(self) -> Array:
-        return np.zeros((MOST_CALLS, len(self.depth)), np.int64)
+        return self.machine.registers(MOST_CALLS, np.int64)
 
     def push(self, g: Group, number: int) -> None:
         depth, lanes = self.depth[g.s], np.flatnonzero(g.active) + g.s.start

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tritonhook.emulate.machine import Group, Step
+from tritonhook.emulate.opcodes import only
 from tritonhook.emulate.ptx.site import Site, opcode
 
 
@@ -82,7 +83,7 @@ def barrier(site: Site) -> Step:
     how = site.known("sync", "arrive", "red", "cta", "aligned", "popc", "and", "or", "u32", "pred")
     barriers, operands, vote = site.machine.barriers, site.operands, None
     if "red" in how:
-        kind = next(one for one in ("popc", "and", "or") if one in how)
+        kind = only(site, (one for one in ("popc", "and", "or") if one in how))
         vote = kind, site.predicate(operands[-1]), site.target(0, "u32" if kind == "popc" else "pred")
         operands = operands[1:-1]
     number, count = site.row(operands[0], "u32"), site.row(operands[1], "u32") if len(operands) > 1 else None

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tritonhook.emulate import numbers, numbers64
+from tritonhook.emulate import numbers, numbers64, words
 from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.memory import LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW
 from tritonhook.emulate.opcodes import rounding
@@ -89,6 +89,24 @@ def _pair(site: Site, half: str, how: frozenset[str]) -> Step:
         return both[0] << shift | both[1]
 
     return site.compute(found, "b32", "f32", "f32")
+
+
+_PACKED = {
+    f"sat.{sign}{bits}.s32{'' if bits == 16 else '.b32'}": (bits, sign == "s")
+    for sign in "us"
+    for bits in (2, 4, 8, 16)
+}
+
+
+@opcode("cvt.pack")
+def pack(site: Site) -> Step:
+    """Two integers, clamped, below the lower bits of a third one; two of 16 bits fill the register."""
+    if (form := ".".join(site.modifiers)) not in _PACKED:
+        raise site.refuse()
+    bits, signed = _PACKED[form]
+    site.count(3 if bits == 16 else 4)
+    function = partial(words.packed, bits=bits, signed=signed)
+    return site.compute(function, "b32", *["b32"] * (len(site.operands) - 1))
 
 
 def _small(site: Site, to: str, source: str, how: frozenset[str]) -> Step:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from tritonhook.emulate.ptx import (
     warps,
 )
 from tritonhook.emulate.ptx.kernel import Kernel
+from tritonhook.emulate.ptx.origin import Part, origin
 from tritonhook.emulate.ptx.site import FILES, OPCODES, Site
 from tritonhook.errors import NotUnderstood
 from tritonhook.ptx.program import VARIABLES, Function, Item, registers_in
@@ -41,14 +44,14 @@ _IGNORED = (".pragma", ".loc", ".noreturn", *VARIABLES)
 
 def decode(
     kernel: Kernel, machine: Machine, parameters: Allocation, variables: Mapping[str, Allocation],
-    dynamic_shared: int = 0, garbage: int = 0,
+    dynamic_shared: int = 0, garbage: int = 0, other_nan: bool = False,
 ) -> tuple[Code, tuple[NotUnderstood, ...]]:  # fmt: skip
     """Decode a kernel. What is not understood raises when it is reached, and is listed.
 
     parameters: where the entry's parameters lie in global memory. variables: where global and constant ones lie.
-    garbage: each byte of a register that nothing has written.
+    garbage: each byte of a register that nothing has written. other_nan: see Run.
     """
-    decoder = Decoder(kernel, machine, parameters, variables, dynamic_shared, garbage)
+    decoder = Decoder(kernel, machine, parameters, variables, dynamic_shared, garbage, other_nan)
     return decoder.code(), tuple(decoder.unknown)
 
 
@@ -63,6 +66,7 @@ class Decoder:
     variables: Mapping[str, Allocation]
     dynamic_shared: int
     garbage: int
+    other_nan: bool = False
     unknown: list[NotUnderstood] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -73,6 +77,7 @@ class Decoder:
         self.files: dict[str, Array] = {}
         self.function, self.index, self.stack = self.kernel.function, 0, calls.Stack(self.machine)
         self._constants: dict[tuple[int, str], Array] = {}
+        self._parts: list[Part] = []
         self._addresses: dict[str, Array] = {}
         self.specials = self.machine.specials
         self.specials["%dynamic_smem_size"] = self.constant(self.dynamic_shared, np.dtype(np.uint32))
@@ -87,10 +92,11 @@ class Decoder:
         for function, (items, labels, tables) in zip(self.kernel.functions, listed, strict=True):
             self.function, self.labels, self.tables = function, labels, tables
             self.files, self._addresses = self._new_files(function), {}
+            self._parts.append(Part(len(made), items, partial(self._row, self.files), self._parameter))
             for item in items:
                 self.index = len(made)
                 made.append(self._instruction(item))
-        return Code(made, frozenset(self.targets))
+        return Code(made, frozenset(self.targets), origin=partial(origin, self._parts))
 
     def _items(self, function: Function, begin: int) -> tuple[list[Item], dict[str, int], dict[str, tuple[str, ...]]]:
         """The instructions of a function, where its labels are, and its lists of branch targets."""
@@ -135,7 +141,19 @@ class Decoder:
     def register(self, name: str, prefix: str) -> Array:
         if prefix not in self.files:
             raise NotUnderstood(name, why=f"register {name}")
-        return self.files[prefix][int(name[1 + len(prefix) :])]
+        return self._row(self.files, name, prefix)
+
+    @staticmethod
+    def _row(files: Mapping[str, Array], name: str, prefix: str) -> Array:
+        return files[prefix][int(name[1 + len(prefix) :])]
+
+    def _parameter(self, operand: str) -> int | None:
+        """Read 8 bytes of the entry's parameters; None if the operand names none of them."""
+        match = re.fullmatch(r"\[\s*([\w$%]+)\s*(?:\+\s*(\d+))?\s*\]", operand)
+        if match is None or match[1] not in self.kernel.parameters.names:
+            return None
+        at = self.parameters.begin + self.kernel.parameters.offset(match[1]) + int(match[2] or 0)
+        return int(self.machine.memory.global_.data[at : at + 8].view(np.uint64)[0])
 
     def constant(self, value: int, kind: Array) -> Array:
         key = value, kind.str

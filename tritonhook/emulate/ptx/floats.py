@@ -10,20 +10,18 @@ import numpy as np
 
 from tritonhook.emulate import comparisons, mufu, numbers, numbers64
 from tritonhook.emulate.machine import Step
-from tritonhook.emulate.opcodes import rounding
+from tritonhook.emulate.opcodes import only, rounding
 from tritonhook.emulate.ptx.site import KINDS, Array, Site, opcode
 
 _MODES = ("rn", "rz", "rm", "rp")
 _HALVES = "f16 bf16 f16x2 bf16x2"
 
 
-def of_halves(kind: str, function: Callable[..., Array], **how: Any) -> Callable[..., Array]:
-    """A function of float64 on f16 or bf16, one or two in a register, with one rounding."""
-    return _each(kind, numbers.of_format(function, kind.removesuffix("x2"), **how))
-
-
-def _each(kind: str, function: Callable[..., Array]) -> Callable[..., Array]:
-    """A function of the codes of numbers, for those of a register."""
+def _each(site: Site, kind: str, function: Callable[..., Array]) -> Callable[..., Array]:
+    """A function of the codes of numbers, for those of a register. PTX leaves open which NaN it gives."""
+    if site.decoder.other_nan:
+        given, name = function, kind.removesuffix("x2")
+        function = lambda *codes: numbers.other_nan(given(*codes), name)  # noqa: E731
     if kind == "f32x2":
         return partial(numbers.twice, function)
     if kind.endswith("x2"):
@@ -54,13 +52,14 @@ def arithmetic(site: Site) -> Step:
     if {"oob", "ftz"} <= how:
         raise site.refuse()
     if half in ("f16", "bf16"):
-        function = of_halves(kind, of_half, **options, relu="relu" in how)
+        function = numbers.of_format(of_half, half, **options, relu="relu" in how)
         if "oob" in how:
-            function = _each(kind, partial(numbers.fma_oob, name=half, relu="relu" in how))
+            function = partial(numbers.fma_oob, name=half, relu="relu" in how)
     elif kind == "f64":
         function = partial(double, mode=rounding(how))
     else:
-        function = _each(kind, partial(single, mode=rounding(how), **options))
+        function = partial(single, mode=rounding(how), **options)
+    function = _each(site, kind, function)
     if site.name == "sub":
         mask, is_double = sign_mask(kind), kind == "f64"
         return site.compute(
@@ -80,7 +79,7 @@ def divide(site: Site) -> Step:
         function = partial(mufu.quotient, full="full" in how, ftz="ftz" in how)
     else:
         function = partial(numbers.div32, mode=rounding(how), ftz="ftz" in how)
-    return site.compute(function, kind, kind, kind)
+    return site.compute(_each(site, kind, function), kind, kind, kind)
 
 
 _EXACT = {
@@ -99,21 +98,21 @@ def function_of_one(site: Site) -> Step:
         if (name, kind) not in _EXACT or (ftz and kind == "f64"):
             raise site.refuse()
         options: dict[str, Any] = {"ftz": ftz} if kind == "f32" else {}
-        return site.compute(partial(_EXACT[name, kind], mode=rounding(how), **options), kind, kind)
+        return site.compute(_each(site, kind, partial(_EXACT[name, kind], mode=rounding(how), **options)), kind, kind)
     if how & {*_MODES}:
         raise site.refuse()
     if kind == "f32":
-        return site.compute(lambda a: mufu.approximate(name, a, ftz), kind, kind)
+        return site.compute(_each(site, kind, lambda a: mufu.approximate(name, a, ftz)), kind, kind)
     if kind == "f64" and name in ("rcp", "rsq") and ftz:
         upper = np.uint64(32)
         function = lambda a: mufu.mufu64(name, (a >> upper).astype(np.uint32)).astype(np.uint64) << upper  # noqa: E731
-        return site.compute(function, kind, kind)
+        return site.compute(_each(site, kind, function), kind, kind)
     if kind == "f64" or name not in ("ex2", "tanh"):
         raise site.refuse()
     if ftz != (name == "ex2" and kind.startswith("bf16")):
         raise site.refuse()
     function = lambda codes: mufu.mufu_half(name, codes, kind.removesuffix("x2"))  # noqa: E731
-    return site.compute(_each(kind, function), kind, kind)
+    return site.compute(_each(site, kind, function), kind, kind)
 
 
 # --- signs, extremes -----------------------------------------------------------------------------
@@ -130,7 +129,8 @@ def sign(site: Site) -> Step:
     if "ftz" in how and kind not in ("f32", "f16", "f16x2"):
         raise site.refuse(".ftz")
     options: dict[str, Any] = {"negates": site.name == "neg", "ftz": "ftz" in how}
-    return site.compute(_each(kind, partial(numbers.with_sign, name=kind.removesuffix("x2"), **options)), kind, kind)
+    function = partial(numbers.with_sign, name=kind.removesuffix("x2"), **options)
+    return site.compute(_each(site, kind, function), kind, kind)
 
 
 @opcode("copysign")
@@ -155,7 +155,7 @@ def extremes(site: Site) -> Step:
     options: dict[str, Any] = {"nan": "NaN" in how, "ftz": "ftz" in how, "signs": signs}
     both = partial(comparisons.extreme, lower=site.name.startswith("min"), kind=kind.removesuffix("x2"), **options)
     site.count(4 if three else 3)
-    return site.compute(_each(kind, lambda *given: reduce(both, given)), kind, *[kind] * (len(site.operands) - 1))
+    return site.compute(_each(site, kind, lambda *given: reduce(both, given)), kind, *[kind] * (len(site.operands) - 1))
 
 
 _PROPERTIES: Mapping[str, Callable[[Array, float], Array]] = {
@@ -170,6 +170,7 @@ _PROPERTIES: Mapping[str, Callable[[Array, float], Array]] = {
 
 @opcode("testp")
 def test_property(site: Site) -> Step:
-    kind, (name,) = site.typed("f32 f64", *_PROPERTIES)
+    kind, how = site.typed("f32 f64", *_PROPERTIES)
+    name = only(site, how)
     least = 2.0 ** numbers.FORMATS[kind].least
     return site.compute(lambda a: _PROPERTIES[name](np.abs(numbers.decode(a, kind)), least), "pred", kind)

@@ -12,6 +12,7 @@ from tritonhook.emulate import comparisons, words
 from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.numbers import decode as decoded
 from tritonhook.emulate.numbers import flush, flush32, halves_of
+from tritonhook.emulate.opcodes import only
 from tritonhook.emulate.ptx.kernel import SIZES, list_of
 from tritonhook.emulate.ptx.site import KINDS, Array, Site, computing, opcode
 
@@ -158,7 +159,7 @@ def lookup(site: Site) -> Step:
     if how == {"b32"}:
         return computing(target, function, *rows)
     flag, other = site.target(second, "pred"), site.predicate(5)
-    (join,) = (test for name, test in comparisons.JOINS.items() if name in how)
+    join = only(site, (test for name, test in comparisons.JOINS.items() if name in how))
 
     def step(g: Group) -> None:
         found = function(*(row[g.s] for row in rows))
@@ -284,6 +285,7 @@ def nth_bit(site: Site) -> Step:
 @opcode("mov")
 def move(site: Site) -> Step:
     kind, _ = site.typed(f"{_BITS} {WHOLE} f32 f64 pred b128")
+    site.count(2)
     target, source = site.operands
     if target.startswith("{") or source.startswith("{"):
         return _split_or_join(site, kind)

@@ -19,6 +19,7 @@ from tritonhook.emulate.lanes import (
     voted,
 )
 from tritonhook.emulate.machine import WARP, Group, Step, lanes_of
+from tritonhook.emulate.opcodes import only
 from tritonhook.emulate.ptx.site import Site, opcode
 from tritonhook.emulate.words import REDUCTIONS
 
@@ -36,7 +37,7 @@ def shuffle(site: Site) -> Step:
     target, source, by, mask = site.target(name, "b32"), site.row(1, "b32"), site.row(2, "u32"), site.row(3, "u32")
     inside = None if valid == "_" else site.target(valid, "pred")
     converge = converging(site, 4)
-    (kind,) = how - {"b32"}
+    kind = only(site, how - {"b32"})
 
     def step(g: Group) -> None:
         converge(g)
@@ -51,7 +52,7 @@ def shuffle(site: Site) -> Step:
 @opcode("vote.sync")
 def vote(site: Site) -> Step:
     how = site.known("all", "any", "uni", "ballot", "pred", "b32")
-    (kind,) = how - {"pred", "b32"}
+    kind = only(site, how - {"pred", "b32"})
     target, value = site.target(0, "b32" if kind == "ballot" else "pred"), site.predicate(1)
     members, converge = site.row(2, "u32"), converging(site, 2)
 
@@ -90,7 +91,7 @@ def match(site: Site) -> Step:
 @opcode("redux.sync")
 def reduction(site: Site) -> Step:
     kind, how = site.typed("s32 u32 b32 f32", *REDUCTIONS, "abs", "NaN")
-    (name,) = how - {"abs", "NaN"}
+    name = only(site, how - {"abs", "NaN"})
     if name not in ("min", "max") if kind == "f32" else how & {"abs", "NaN"}:
         raise site.refuse()
     target, source = site.target(0, kind), site.row(1, kind)
@@ -132,7 +133,7 @@ def _matrices(site: Site) -> Matrices:
     how = site.known(
         "sync", "aligned", "m8n8", "m16n16", "x1", "x2", "x4", "trans", "shared", "shared::cta", "b16", "b8"
     )
-    count = next(int(one[1]) for one in how if one in ("x1", "x2", "x4"))
+    count = only(site, (int(one[1]) for one in how if one in ("x1", "x2", "x4")))
     of_bytes = how >= {"m16n16", "b8", "trans"} and count < 4 and site.name == "ldmatrix"
     if not of_bytes and not how >= {"m8n8", "b16"}:
         raise site.refuse()

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tritonhook.emulate.errors import Fault
+from tritonhook.ptx.locations import source_places
 from tritonhook.ptx.module import Ptx
-
-_FILE = re.compile(r'\s*\.file\s+(\d+)\s+"([^"]*)"')
-_LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
 
 RACE, PROXY, BARRIER = "race", "missing proxy fence", "barrier in divergence"
 OUTSIDE, MISALIGNED, UNWRITTEN = "out of bounds", "misaligned", "uninitialised"
 FAULT, HANG = "fault", "hang"
+
+
+def kind_of(fault: Fault) -> str:
+    """The kind of a fault that ended a kernel."""
+    if fault.text.startswith("misaligned"):
+        return MISALIGNED
+    return OUTSIDE if "outside" in fault.text else FAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +48,11 @@ class Finding:
 
 
 def source_lines(ptx: Ptx) -> Callable[[int], str]:
-    """The place in the source that `.loc` names for a line of the PTX; "" for none."""
-    files: dict[str, str] = {}
-    lines: list[int] = []
-    names: list[tuple[str, str]] = []
-    for number, text in enumerate(ptx.text.splitlines(), 1):
-        if (match := _LOC.match(text)) is not None:
-            lines.append(number)
-            names.append((match[1], match[2]))
-        elif (match := _FILE.match(text)) is not None:
-            files[match[1]] = match[2].rpartition("/")[2]
+    """Return a function that names the source of a line of the PTX, such as "f.py:12"; "" if it is not known."""
+    place = source_places(ptx.text)
 
     def source(line: int) -> str:
-        at = bisect_right(lines, line) - 1
-        return f"{files.get(names[at][0], names[at][0])}:{names[at][1]}" if at >= 0 else ""
+        at = place(line)
+        return f"{at[0].rpartition('/')[2]}:{at[1]}" if at is not None else ""
 
     return source

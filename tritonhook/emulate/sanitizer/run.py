@@ -140,11 +140,13 @@ class _Telling:
         return Finding(findings.RACE, f"nothing orders the two accesses of the shared address {one.at:#x}", both)
 
     def fault(self, fault: Fault) -> Iterator[Finding]:
-        kind = findings.OUTSIDE if "outside" in fault.text else findings.FAULT
-        if fault.text.startswith("misaligned"):
-            kind = findings.MISALIGNED
-        if fault.pc is not None:
-            yield Finding(kind, fault.text, (self.place(fault.who, fault.pc),))
+        if fault.pc is None:
+            return
+        text, places = fault.text, [self.place(fault.who, fault.pc)]
+        if fault.origin.pc is not None:
+            text = f"{text}; {fault.origin.wrapped}"
+            places.insert(0, self.place("wrapped", fault.origin.pc))
+        yield Finding(findings.kind_of(fault), text, tuple(places))
 
     def hang(self, hang: Hang, is_fault: bool) -> Iterator[Finding]:
         """Barriers that some lanes of a warp wait at for others, which are elsewhere; else where all threads are."""

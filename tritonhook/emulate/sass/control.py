@@ -10,7 +10,7 @@ from tritonhook.cubin.sass import INSTRUCTION_BYTES
 from tritonhook.emulate.errors import Fault
 from tritonhook.emulate.lanes import ALL
 from tritonhook.emulate.machine import WARP, Group, Step, lanes_of
-from tritonhook.emulate.opcodes import nothing
+from tritonhook.emulate.opcodes import nothing, only
 from tritonhook.emulate.sass.site import Array, Site, opcode
 
 # What orders accesses or schedules.
@@ -214,7 +214,7 @@ def barrier(site: Site) -> Step:
     how = site.known("SYNC", "ARV", "RED", "DEFER_BLOCKING", "POPC", "AND", "OR")
     barriers, vote, waits = site.machine.barriers, None, "ARV" not in how
     if "RED" in how:
-        kind = next(one for one in ("POPC", "AND", "OR") if one in how).lower()
+        kind = only(site, (one for one in ("POPC", "AND", "OR") if one in how)).lower()
         vote = kind, site.decoder.predicate(site, site.given.pop()), site.decoder.row(False, 255)
     is_packed = len(site.given) == 2 and site.given[0] == site.given[1]  # the number below, the count from bit 16 on
     numbers = site.integer()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from tritonhook.emulate import numbers, numbers64
+from tritonhook.emulate import numbers, numbers64, words
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.opcodes import Array, Reader, rounding
+from tritonhook.emulate.opcodes import Array, Reader, only, rounding
 from tritonhook.emulate.sass.floats import MODES
 from tritonhook.emulate.sass.site import Site, opcode
 
@@ -78,14 +80,13 @@ def float_to_float(site: Site) -> Step:
 
 def _integer(site: Site) -> tuple[int, bool]:
     """Bits, and whether it has a sign, of the integers among the modifiers."""
-    (name,) = [one for one in site.modifiers if one in _INTEGERS] or ["S32"]
-    return _INTEGERS[name]
+    return _INTEGERS[only(site, [one for one in site.modifiers if one in _INTEGERS] or ["S32"])]
 
 
 @opcode("F2I", "UF2I")
 def float_to_integer(site: Site) -> Step:
     how = site.known(*_SIZES, *_INTEGERS, *MODES, *_WHOLE, "FTZ", "NTZ")
-    (bits, signed), (source,) = _integer(site), _formats(site) or ["f32"]
+    (bits, signed), source = _integer(site), only(site, _formats(site) or ["f32"])
     if ("FTZ" in how and source != "f32") or source not in _ROUNDED:
         raise site.refuse()
     put, read = site.target_pair() if bits == 64 else site.target(), _source(site, source)
@@ -110,7 +111,7 @@ def float_to_byte(site: Site) -> Step:
 @opcode("I2F", "I2FP", "UI2F", "UI2FP")
 def integer_to_float(site: Site) -> Step:
     how = site.known(*_SIZES, *_INTEGERS, *MODES, *_WHOLE)
-    (bits, signed), (target,) = _integer(site), _formats(site) or ["f32"]
+    (bits, signed), target = _integer(site), only(site, _formats(site) or ["f32"])
     put = site.target_pair() if target == "f64" else site.target()
     if bits == 64 and site.next_is("-?0x[0-9a-f]+"):  # executed: an immediate is the upper word
         site.given[0] = hex(int(site.given[0], 16) << 32 & (1 << 64) - 1)
@@ -164,3 +165,18 @@ def pack(site: Site) -> Step:
         put(g, found if kept is None else found | kept(g) << _HALF)
 
     return step
+
+
+@opcode("I2IP")
+def pack_integers(site: Site) -> Step:
+    """cvt.pack. Behind the last source stands how many of its bits fit, unless that is 16."""
+    how = site.known("SAT", "S32", *(kinds := [f"{sign}{bits}" for sign in "SU" for bits in (2, 4, 8, 16)]))
+    kind = only(site, how & {*kinds})
+    bits = int(kind[1:])
+    put, a, b = site.take("Rii")
+    site.given = [one.removesuffix(f".{32 - 2 * bits}") for one in site.given]
+    if not how >= {"SAT", "S32"} or (bits == 16 and site.given != ["RZ"]):
+        raise site.refuse()
+    (c,) = site.take("i.")
+    function = partial(words.packed, bits=bits, signed=kind[0] == "S")
+    return lambda g: put(g, function(a(g), b(g)) if bits == 16 else function(a(g), b(g), c(g)))

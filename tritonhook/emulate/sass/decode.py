@@ -53,7 +53,7 @@ class Decoder:
             raise NotUnderstood(f"register {number}")
         if (is_uniform, number) not in self._rows:
             value = self.garbage * 0x9E37_79B1 * (number + 1) & 0xFFFF_FFFF
-            self._rows[is_uniform, number] = np.full(self.machine.threads, value, np.uint32)
+            self._rows[is_uniform, number] = self.machine.keep(np.full(self.machine.threads, value, np.uint32))
         return self._rows[is_uniform, number]
 
     def flag(self, is_uniform: bool, number: int) -> Array:
@@ -61,7 +61,7 @@ class Decoder:
         if number >= _FLAGS:
             raise NotUnderstood(f"predicate {number}")
         if (is_uniform, number) not in self._flags:
-            self._flags[is_uniform, number] = np.full(self.machine.threads, bool(self.garbage & 1))
+            self._flags[is_uniform, number] = self.machine.keep(np.full(self.machine.threads, bool(self.garbage & 1)))
         return self._flags[is_uniform, number]
 
     def constant(self, value: int) -> Array:

@@ -52,7 +52,8 @@ class SassKernel:
     """One kernel. arch: SM number. immediates: bits 32 to 63 of each instruction. stack: bytes of local memory of a
     thread. shared: bytes of static shared memory, with what is reserved. banks: compiled constants, by bank.
     functions: where those begin that ptxas has put behind the kernel's own code. offsets: of parameters, where the
-    image says. variables: of global memory, by section. pointers: as `_pointers` gives them."""
+    image says. variables: of global memory, by section. pointers: as `_pointers` gives them.
+    registers: of a thread; 0: not known."""
 
     sass: Sass
     arch: int
@@ -64,6 +65,7 @@ class SassKernel:
     offsets: tuple[int, ...] = ()
     variables: Mapping[str, bytes] = field(default_factory=dict)
     pointers: tuple[tuple[int, str, int], ...] = ()
+    registers: int = 0
 
     def linked(self, memory: Memory) -> SassKernel:
         """The kernel with its variables of global memory in this memory: bank 4 has their addresses."""
@@ -159,4 +161,5 @@ def read_sass_kernel(cubin: Cubin, sass: Sass) -> SassKernel:
         tuple(offset for offset, _ in parameter_places(cubin.data, kernel)),
         variables,
         _pointers(elf),
+        resources.registers or 0,
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from tritonhook.emulate.lanes import ALL
 from tritonhook.emulate.machine import WARP, Group, Step
-from tritonhook.emulate.opcodes import nothing
+from tritonhook.emulate.opcodes import nothing, only
 from tritonhook.emulate.sass.site import Array, Reader, Site, Writer, opcode
 from tritonhook.emulate.tensor_core import products
 from tritonhook.emulate.tensor_core.fragments import width
@@ -64,7 +64,7 @@ def multiply(site: Site) -> Step:
             raise site.refuse()
         return _computing(site, products.scaled(_kinds(site)[1:]), 4, 4, 2, 2)
     how = site.known(*_SHAPES, *(("SAT", *_INTEGERS) if site.base == "IMMA" else ("F32", "F16", *_FORMATS)))
-    (shape,) = (one for one in site.modifiers if one in _SHAPES)
+    shape = only(site, (one for one in site.modifiers if one in _SHAPES))
     m, k = _SHAPES[shape]
     if not k or (m == 8 and site.base != "IMMA"):
         raise site.refuse()

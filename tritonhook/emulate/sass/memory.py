@@ -7,6 +7,7 @@ import numpy as np
 from tritonhook.emulate import memory as spaces
 from tritonhook.emulate.atomics import OPERATIONS, combination
 from tritonhook.emulate.machine import Group, Step
+from tritonhook.emulate.opcodes import only
 from tritonhook.emulate.sass.site import _CONSTANT, Array, Reader, Site, Writer, of_first_lane, opcode
 
 _SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "32": 4, "64": 8, "128": 16}
@@ -211,7 +212,7 @@ def _cast(site: Site) -> Step:
 @opcode("QSPC")
 def query_space(site: Site) -> Step:
     """Whether a generic address is of global (G), shared (S) or local (L) memory."""
-    (kind,) = site.known("E", "G", "S", "L") - {"E"}
+    kind = only(site, site.known("E", "G", "S", "L") - {"E"})
     flag = site.target_flag()
     if site.text() != "RZ":
         raise site.refuse()

@@ -11,6 +11,7 @@ from tritonhook.emulate import memory as spaces
 from tritonhook.emulate.atomics import OPERATIONS, combination
 from tritonhook.emulate.lanes import first_lanes
 from tritonhook.emulate.machine import Group, Step
+from tritonhook.emulate.opcodes import only
 from tritonhook.emulate.sass.memory import _NO_MATTER
 from tritonhook.emulate.sass.site import Site, opcode
 
@@ -172,8 +173,7 @@ def copy_tile(site: Site) -> Step:
     """The first operand's registers: the tile in shared memory, the mbarrier (of a load), the coordinates; the
     second's: the address of the descriptor. One copy for a warp."""
     loads = site.base == "UTMALDG"
-    how = site.known("1D", "2D", "3D", "4D", "5D")
-    (name,) = how
+    name = only(site, site.known("1D", "2D", "3D", "4D", "5D"))
     first, second = (re.fullmatch(r"(?:desc\[UR\d+\])?\[UR(\d+)\]", site.text()) for _ in range(2))
     if site.next_is(r"desc\[(UR\d+|URZ)\]"):
         site.text()  # how caches are used
@@ -220,7 +220,7 @@ def copy_in_bulk(site: Site) -> Step:
     to, of = (f"UR{name[1]}" for name in names if name)
     combine = None
     if reduces:
-        (operation,) = (one.lower() for one in how if one.lower() in OPERATIONS)
+        operation = only(site, (one.lower() for one in how if one.lower() in OPERATIONS))
         kind = next((_REDUCED[one] for one in site.modifiers if one in _REDUCED), "u32")
         combine = combination(operation, kind, True), 2 if "16" in kind else 8 if "64" in kind else 4
     shared = site.register(to if loads else of)

@@ -6,6 +6,7 @@ import numpy as np
 
 from tritonhook.emulate.lanes import ALL, Matrices, elected, extreme, matched, reduced, shuffled, transposed, voted
 from tritonhook.emulate.machine import Group, Step
+from tritonhook.emulate.opcodes import only
 from tritonhook.emulate.sass.site import Site, opcode
 from tritonhook.emulate.words import REDUCTIONS
 
@@ -13,7 +14,7 @@ from tritonhook.emulate.words import REDUCTIONS
 @opcode("SHFL")
 def shuffle(site: Site) -> Step:
     how = site.known("UP", "DOWN", "BFLY", "IDX")
-    (kind,) = how
+    kind = only(site, how)
     inside, put, read, by_, mask = site.take("PRiii.")
 
     def step(g: Group) -> None:
@@ -27,7 +28,7 @@ def shuffle(site: Site) -> Step:
 @opcode("VOTE", "VOTEU")
 def vote(site: Site) -> Step:
     how = site.known("ANY", "ALL", "EQ")
-    (kind,) = how
+    kind = only(site, how)
     put = site.target() if site.next_is(r"U?R(\d+|Z)") else None
     flag = site.target_flag() if site.next_is(r"U?P(\d|T)") and len(site.given) > 1 else None
     read = site.predicate()
@@ -49,7 +50,7 @@ def reduction(site: Site) -> Step:
     kind = np.int32 if "S32" in how else np.uint32
     if ("NAN" in how or "ABS" in "".join(how)) and "F32" not in how:
         raise site.refuse()
-    (name,) = (how - {"S32", "U32", "F32", "NAN"}) or {"AND"}
+    name = only(site, how - {"S32", "U32", "F32", "NAN"} or {"AND"})
     put, read = site.take("Ri.")
     if "F32" in how:
         return lambda g: put(g, extreme(read(g), name[:3] == "MIN", "ABS" in name, "NAN" in how, g.active))

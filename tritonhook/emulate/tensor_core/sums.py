@@ -84,9 +84,9 @@ def multiply_scaled(a: Array, b: Array, c: Array, formats: tuple[str, str], scal
 
 
 def _exponent(x: Array, least: int) -> Array:
-    """The exponent of each number; that of subnormal numbers is the format's least, that of zeros none."""
-    _, exponent = np.frexp(x)
-    return np.where(x == 0, _NO_EXPONENT, np.maximum(exponent - 1, least)).astype(np.int32)
+    """The exponent of each finite number; that of subnormal numbers is the format's least, that of zeros none."""
+    exponent = (x.view(np.uint64) >> np.uint64(52)).astype(np.int16) & np.int16(0x7FF)
+    return np.where(x == 0, np.int16(_NO_EXPONENT), np.maximum(exponent - np.int16(1023), np.int16(least)))
 
 
 def _power(exponent: Array) -> Array:
@@ -108,15 +108,25 @@ def _sum(
         high_x, high_y = high_x + power_a, high_y + power_b
     least_added = FORMATS["f16" if sums.result == "f16" else "f32"].least
     highest = _exponent(added, least_added)
-    for k in range(x.shape[-1]):
-        np.maximum(highest, high_x[..., :, k, None] + high_y[..., k, None, :], out=highest)
+    rows = [np.moveaxis(one, -1, 0)[..., None] for one in (x, high_x)]
+    columns = [np.moveaxis(one, -2, 0)[..., None, :] for one in (y, high_y)]
+    is_turned = x.ndim == y.ndim == added.ndim == 3 and len(added) > added.shape[-1]
+    if is_turned:  # NumPy is fast along the last axis: let it be the longest
+        rows, columns = ([np.ascontiguousarray(np.moveaxis(one, 1, -1)) for one in two] for two in (rows, columns))
+        added, highest = (np.ascontiguousarray(np.moveaxis(one, 0, -1)) for one in (added, highest))
+    exponent = np.empty_like(highest)
+    for a, b in zip(rows[1], columns[1], strict=True):
+        np.maximum(highest, np.add(a, b, out=exponent), out=highest)
     highest = np.maximum(highest, _LEAST_EXPONENT)
     scale = _power(sums.fraction - highest)
     total = np.trunc(added * scale)
-    for k in range(x.shape[-1]):
-        product = x[..., :, k, None] * y[..., k, None, :]
+    product = np.empty_like(total)
+    for a, b in zip(rows[0], columns[0], strict=True):
+        np.multiply(a, b, out=product)
         product *= scale
         total += np.trunc(product, out=product)
+    if is_turned:
+        total, highest = np.moveaxis(total, -1, 0), np.moveaxis(highest, -1, 0)
     return _finish(total, highest - sums.fraction, sums, unusual)
 
 

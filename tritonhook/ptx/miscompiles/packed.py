@@ -50,6 +50,14 @@ def _widens_a_negated(operation: Operation) -> bool:
 
 _WIDENING = ("cvt.s", "cvt.u", "mul.", "mad.", "setp.", "shr", "div")
 
+_VIDEO = tuple(f"v{name}." for name in ("add", "sub", "absdiff", "min", "max"))
+
+
+def _writes_an_upper_half(operation: Operation) -> bool:
+    statement = operation.statement
+    return statement.opcode.startswith(_VIDEO) and statement.operands[0].endswith(".h1")
+
+
 PACKED = (
     Miscompilation(
         name="fp8-pair-twice",
@@ -109,5 +117,24 @@ PACKED = (
             pack("<i", 32768),
         ),
         executed=True,
+    ),
+    Miscompilation(
+        name="video-upper-half",
+        does="writes the upper half of a result into `.h1`, where PTX wants the lower one",
+        instead="write `.h0` and move it with `prmt`",
+        sources=(),
+        ranges=all_targets("11.7.99", "13.2.86"),
+        words=((".h1",), _VIDEO),
+        matches=_writes_an_upper_half,
+        example=Example(
+            "ld.global.b32 %r0, [%in]; ld.global.b32 %r1, [%in+4];\nvadd.s32.s32.u32 %r2.h1, %r0, %r1, %r0;\n"
+            "st.global.b32 [%out], %r2;",
+            pack("<II", 5, 7),
+            pack("<I", 12 << 16 | 5),
+            "ld.global.b32 %r0, [%in]; ld.global.b32 %r1, [%in+4];\nvadd.s32.s32.u32 %r2.h0, %r0, %r1, %r0;\n"
+            "st.global.b32 [%out], %r2;",
+            pack("<I", 12),
+        ),
+        unoptimised=True,
     ),
 )

@@ -83,6 +83,7 @@ def _side(code: CodeFields) -> dict[str, Any]:
     """Make a row for each instruction: text, control bits, file, line, PTX line."""
     return {
         "files": code.files,
+        "sources": code.sources or [],
         "code": [
             [
                 f"{row.predicate} {row.opcode} {row.operands.replace(',', ', ')}".strip(),

@@ -57,7 +57,11 @@ def _instruction(row: Row) -> str:
 
 
 def _place(code: CodeFields, row: Row) -> str:
-    return "" if row.source is None else f"{Path(code.files[row.source[0]]).name}:{row.source[1]}"
+    """Name the source line of an instruction, with its text; "" if it has none."""
+    if row.source is None:
+        return ""
+    text = (code.line(row.source) or "").strip()
+    return f"{Path(code.files[row.source[0]]).name}:{row.source[1]}" + (f"  {text}" if text else "")
 
 
 def _of_text(text: str) -> list[_CodeLine]:
@@ -142,7 +146,8 @@ def _lines(code: CodeFields, arch: str) -> Iterator[str]:
     shown = None
     for instruction, depth, row in zip(instructions, depths, code.instructions, strict=True):
         if row.source is not None and row.source != shown:
-            yield visible(f"{'':{digits}}  // {code.files[row.source[0]]}:{row.source[1]}")
+            text = (code.line(row.source) or "").strip()
+            yield visible(f"{'':{digits}}  // {code.files[row.source[0]]}:{row.source[1]}  {text}".rstrip())
             shown = row.source
         loop = f"{'|' * depth:{deepest}} " if deepest else ""
         guard = f"{instruction.predicate} " if instruction.predicate else ""

@@ -4,16 +4,15 @@ be shown in full. And the instructions that each source line became."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
 from tritonhook._util.demangle import function_name
-from tritonhook._util.files import read_given
 from tritonhook._util.schema import Count, Fields, like
 from tritonhook.capture.figures import KernelResources, resources_of
 from tritonhook.capture.model import META_LEVER, META_REWRITES, Capture, Stage, dry_run_note, front_end_name
@@ -21,7 +20,7 @@ from tritonhook.capture.selection import settings_of
 from tritonhook.capture.store import by_module
 from tritonhook.capture.store.schema import KernelRecord, Ptxas
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.line_info import read_lines
+from tritonhook.cubin.line_info import Lines, read_lines
 from tritonhook.cubin.resources import WARP, Occupancy, occupancy
 from tritonhook.cubin.sass import INSTRUCTION_BYTES, Instruction, Sass
 from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError, TritonHookError
@@ -43,9 +42,6 @@ from tritonhook.report.result import (
     trigger,
 )
 
-# Files whose lines are shown: a stranger's capture may name any file, and a page of it may be shared.
-_SOURCES = (".py", ".ptx", ".cu", ".cuh", ".h", ".hpp", ".hxx", ".c", ".cc", ".cpp", ".cxx", ".inl")
-
 
 class Row(NamedTuple):
     """One instruction. source: index into `files`, and line. ptx: line number in the PTX."""
@@ -63,7 +59,8 @@ class CodeFields(Fields):
 
     indirect_targets: offsets. files: source files. ptx: its text; null: not available. instructions: lists of
     predicate, opcode, operands, control field, [index into `files`, line] or null, line of the PTX or null; instruction
-    *i* is at byte 16 *i*. live: for each instruction, how many general registers are live.
+    *i* is at byte 16 *i*. live: for each instruction, how many general registers are live. sources: for each file the
+    texts of the lines around the kernel's, as compiled, by line; null: not known.
     """
 
     kernel: str
@@ -72,6 +69,7 @@ class CodeFields(Fields):
     ptx: str | None
     instructions: tuple[Row, ...]
     live: tuple[Count, ...] | UnsetType = UNSET
+    sources: tuple[dict[int, str] | None, ...] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if any(row.source is not None and row.source[0] >= len(self.files) for row in self.instructions):
@@ -80,14 +78,21 @@ class CodeFields(Fields):
             raise ValueError("live registers are not those of each instruction")
 
     @classmethod
-    def of(cls, cubin: Cubin, sass: Sass, ptx: str | None = None) -> CodeFields:
-        """Build from a kernel's instructions. ptx: None if not available."""
-        lines = read_lines(cubin, sass.kernel)
+    def of(cls, cubin: Cubin, sass: Sass, ptx: str | None = None, capture: Capture | None = None) -> CodeFields:
+        """Build from a kernel's instructions. ptx: None if not available. capture: has the texts of the sources."""
+        known = ptx if ptx is not None or capture is None else capture.text(Stage.PTX)
+        lines = read_lines(cubin, sass.kernel, known)
         rows = (
             Row(instruction.predicate, instruction.opcode, instruction.operands, instruction.control, source, line)
             for instruction, source, line in zip(sass.instructions, lines.source, lines.ptx, strict=True)
         )
-        return cls(sass.kernel, sass.indirect_targets, lines.files, ptx, tuple(rows))
+        code = cls(sass.kernel, sass.indirect_targets, lines.files, ptx, tuple(rows))
+        return code if capture is None else replace(code, sources=tuple(_texts(lines, capture.sources)))
+
+    def line(self, source: tuple[int, int]) -> str | None:
+        """Return the text of a source line, by index into `files` and line; None if it is not known."""
+        texts = self.sources[source[0]] if self.sources else None
+        return None if texts is None else texts.get(source[1])
 
     def sass(self) -> Sass:
         """Rebuild the instructions with their blocks and loops."""
@@ -131,10 +136,15 @@ def source_summary(code: CodeFields) -> Summary:
         if row.source is not None:
             file, line = row.source
             files.setdefault(file, {}).setdefault(line, _Line()).add(instruction, registers)
-    tables = [_of_file(code.files[file], lines, bool(code.live)) for file, lines in files.items()]
+    texts = code.sources or (None,) * len(code.files)
+    tables = [_of_file(code.files[file], lines, bool(code.live), texts[file]) for file, lines in files.items()]
     known = sum(line.instructions for lines in files.values() for line in lines.values())
     verdict = f"{number(known)} of {number(len(code.instructions))} instructions have a line"
-    notes = ["source lines are read from the current files"] if tables else ["the machine code has no line info"]
+    notes = [] if tables else ["the machine code has no line info"]
+    if unknown := [Path(code.files[file]).name for file in files if texts[file] is None]:
+        notes.append(
+            f"no text of {', '.join(unknown)}: the capture has none, and the file changed since or is not there"
+        )
     if tables and not code.live:
         notes.append(
             "live registers are not known: no installed nvdisasm can analyse this cubin; install Triton, which has one"
@@ -142,18 +152,23 @@ def source_summary(code: CodeFields) -> Summary:
     return Summary("Source", code.kernel, verdict, Tone.NEUTRAL, (), tuple(tables), tuple(notes))
 
 
-def _of_file(path: str, became: Mapping[int, _Line], with_live: bool) -> Table:
+def _texts(lines: Lines, sources: Mapping[str, str]) -> Iterator[dict[int, str] | None]:
+    """Yield for each file the lines around those with code; None if its text is not known."""
+    for file, path in enumerate(lines.files):
+        text = sources.get(path)
+        all_lines = (text or "").splitlines()
+        near = {at[1] + n for at in lines.source if at and at[0] == file for n in range(-_CONTEXT, _CONTEXT + 1)}
+        yield None if text is None else {n: all_lines[n - 1] for n in sorted(near) if 0 < n <= len(all_lines)}
+
+
+def _of_file(path: str, became: Mapping[int, _Line], with_live: bool, texts: Mapping[int, str] | None) -> Table:
     """Show the lines of one file. with_live: add the most registers live on each line."""
-    try:
-        is_source = os.path.realpath(path).endswith(_SOURCES)
-        texts = read_given(path).decode("utf-8", "replace").splitlines() if is_source else []
-    except OSError:
-        texts = []
+    texts = texts or {}
     columns = ["instrs", *(["live"] if with_live else []), "stored", "loaded"]
     rows = []
     for line in range(min(became), max(became) + 1):
         own = became.get(line)
-        text = texts[line - 1].expandtabs(4) if line <= len(texts) else ""
+        text = texts.get(line, "").expandtabs(4)
         near = any(at in became for at in range(line - _CONTEXT, line + _CONTEXT + 1))
         if own is not None:
             figures = {"instrs": own.instructions, "live": own.live, "stored": own.stored, "loaded": own.loaded}
@@ -208,7 +223,8 @@ class ResourceFields(Fields):
         """How many blocks and warps an SM holds at a time; None if unknown."""
         if self.shared is None or self.dynamic_shared is None:
             return None
-        return occupancy(self.arch or "", self.registers, self.threads or None, self.shared + self.dynamic_shared)
+        shared = self.shared + self.dynamic_shared
+        return occupancy(self.arch or "", self.registers, self.threads or None, shared, self.dynamic_shared)
 
     @property
     def rows(self) -> Iterator[tuple[str, str]]:
@@ -422,7 +438,7 @@ def _code(capture: Capture) -> CodeFields:
     kernel = cubin.only_kernel(capture.kernel)
     sass = reading_toolchain().disassemble(cubin, [kernel])[kernel]
     live = count_live_registers(available_nvdisasm(), cubin.data, sass)
-    return replace(CodeFields.of(cubin, sass), live=UNSET if live is None else live)
+    return replace(CodeFields.of(cubin, sass, capture=capture), live=UNSET if live is None else live)
 
 
 def _warnings(capture: Capture) -> tuple[str, ...]:

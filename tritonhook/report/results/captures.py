@@ -22,6 +22,7 @@ from tritonhook.capture.store.ids import short_ids
 from tritonhook.capture.store.reader import Run, Sighting
 from tritonhook.capture.store.schema import read_rejected
 from tritonhook.errors import CaptureError, listed
+from tritonhook.ptx.locations import source_places
 from tritonhook.ptx.miscompiles import note_of
 from tritonhook.report.result import (
     UNKNOWN,
@@ -360,7 +361,8 @@ class RejectedKernel(Result, tag="failed kernel"):
 
     path: its folder, with the output of all earlier stages. stage: the stage that failed. by: the ptxas, or the stage.
     error: the first one. log: the compiler's whole output. lines: PTX lines named in the log and their neighbours, by
-    number. ptxas, triton: versions. arguments: ptxas's options. options: what else decides the code.
+    number. source: the line of the source that the first of them comes from.
+    ptxas, triton: versions. arguments: ptxas's options. options: what else decides the code.
     """
 
     verbs: ClassVar = "show CAPTURE"
@@ -377,6 +379,7 @@ class RejectedKernel(Result, tag="failed kernel"):
     arguments: tuple[str, ...] | None
     triton: str | None
     options: dict[str, Any]
+    source: str | UnsetType = UNSET
 
     @classmethod
     def of(cls, folder: Path) -> RejectedKernel:
@@ -385,10 +388,14 @@ class RejectedKernel(Result, tag="failed kernel"):
         ptx = folder / "kernel.ptx"
         lines = read_given(ptx).decode("utf-8", "replace").splitlines() if ptx.exists() else []
         log = rejected.text
-        return like(rejected, cls, path=str(folder), log=log, lines=dict(_named(log, lines)))
+        first = _LINE.search(log)
+        place = source_places("\n".join(lines))(int(first[1])) if first is not None else None
+        source = UNSET if place is None else f"{place[0]}:{place[1]}"
+        return like(rejected, cls, path=str(folder), log=log, lines=dict(_named(log, lines)), source=source)
 
     def summary(self) -> Summary:
         rows = [("target", self.arch), ("rejected by", self.by), ("Triton", number(self.triton))]
+        rows += [("source line", self.source)] if self.source else []
         rows += [("ptxas options", " ".join(self.arguments))] if self.arguments is not None else []
         rows += [(name, short(text, 400)) for name, text in flat(self.options)]
         rows += [("files", self.path)]

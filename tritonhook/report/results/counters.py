@@ -72,8 +72,9 @@ class CountedKernel(Fields):
         return sum(row.counters[name] or 0 for row in self.instructions)
 
     def worst(self) -> list[tuple[str, str, int]]:
-        """The lines with the most wavefronts and sectors in excess: the line, what is wrong, how much. An instruction
-        without a line stands for itself."""
+        """List the lines with the most wavefronts and sectors in excess: the line, what is wrong, how much.
+
+        An instruction without a line stands for itself."""
         lines: dict[str, list[CountedRow]] = {}
         for row in self.instructions:
             lines.setdefault(row.place or row.instruction, []).append(row)
@@ -81,7 +82,7 @@ class CountedKernel(Fields):
         return sorted((one for one in found if one[2]), key=lambda one: -one[2])[:_WORST]
 
     def figures(self) -> Iterator[tuple[str, str]]:
-        """The figures of ncu's details page that are counted."""
+        """Yield the figures of ncu's details page that are counted."""
         moved, waves = self.total(_SECTORS) * _SECTOR_BYTES, self.total(_WAVES)
         yield "instructions of warps", number(self.total(_RUN))
         yield "threads on, of 32", f"{self.total(_ON) / max(self.total(_RUN), 1):.1f}"
@@ -110,7 +111,7 @@ class CountedKernel(Fields):
 
 
 def _excess(rows: list[CountedRow]) -> tuple[str, int]:
-    """What is wrong with a line, and what it costs in sectors: a wavefront is as many bytes as four."""
+    """Describe what is wrong with a line, and what it costs in sectors: a wavefront is as many bytes as four."""
     texts = []
     waves, extra = (sum(row.counters[name] or 0 for row in rows) for name in (_WAVES, _WAVES + _EXCESS))
     if extra:
@@ -154,8 +155,8 @@ class Counting(Result, tag="counters"):
         return Summary("Counters", self.target, verdict, tone, (), tuple(tables), tuple(notes))
 
     def rows(self) -> Table:
-        """The instructions, in columns that ncu's CSV of its source page has."""
-        names = tuple(self.kernels[0].instructions[0].counters) if any(k.instructions for k in self.kernels) else ()
+        """List the instructions, in columns that ncu's CSV of its source page has."""
+        names = tuple(next((row.counters for kernel in self.kernels for row in kernel.instructions), {}))
         rows = tuple(
             (kernel.kernel, str(index), row.instruction, row.place, *(number(row.counters[name]) for name in names))
             for kernel in self.kernels

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from msgspec import UNSET, UnsetType, field
 
 from tritonhook._util.schema import Count, Fields, Whole, like
+from tritonhook.capture.model import Capture
 from tritonhook.compare.diff import WORSE_WHEN_GROWING, CodeVerdict, CubinDiff, LoopDelta
 from tritonhook.cubin.byte_map import file_layout
 from tritonhook.cubin.image import Cubin
@@ -94,7 +95,7 @@ class SectionRow(Fields):
         return (self.role, *sizes, ratio(self.a_bytes, self.b_bytes))
 
 
-_WARPS, _DECIDING = "warps_per_SM", ("registers", "threads", "shared")
+_WARPS, _DECIDING = "warps_per_SM", ("registers", "threads", "shared", "dynamic_shared")
 
 
 class Resource(Fields):
@@ -139,8 +140,8 @@ def _warps(diff: CubinDiff) -> Iterator[Resource]:
     known = {resource.field: (resource.a, resource.b) for resource in diff.resources}
     held = []
     for side, arch in enumerate((diff.a.arch, diff.b.arch)):
-        registers, threads, shared = (_whole(known.get(name, (None, None))[side]) for name in _DECIDING)
-        held.append(occupancy(f"sm_{arch}", registers, threads, shared))
+        registers, threads, shared, added = (_whole(known.get(name, (None, None))[side]) for name in _DECIDING)
+        held.append(occupancy(f"sm_{arch}", registers, threads, shared, added or 0))
     if held[0] is not None and held[1] is not None:
         yield Resource(_WARPS, held[0].warps, held[1].warps)
 
@@ -237,8 +238,12 @@ class CodePair(Fields):
     b: CodeFields
 
     @classmethod
-    def of(cls, diff: CubinDiff, a_ptx: str | None = None, b_ptx: str | None = None) -> CodePair:
-        return cls(CodeFields.of(diff.a, diff.a_sass, a_ptx), CodeFields.of(diff.b, diff.b_sass, b_ptx))
+    def of(
+        cls, diff: CubinDiff, ptx: Sequence[str | None], captures: Sequence[Capture | None] = (None, None)
+    ) -> CodePair:
+        """Build from a diff. ptx, captures: of both sides; None if not available."""
+        a, b = ((diff.a, diff.a_sass), (diff.b, diff.b_sass))
+        return cls(CodeFields.of(*a, ptx[0], captures[0]), CodeFields.of(*b, ptx[1], captures[1]))
 
 
 class Diff(Result, tag="diff"):
@@ -273,9 +278,11 @@ class Diff(Result, tag="diff"):
         names: tuple[str, str] | None = None,
         notes: Sequence[str] | None = None,
         full: bool = False,
+        captures: Sequence[Capture | None] = (None, None),
     ) -> Diff:
         """Build from a CubinDiff. ptxas: each side's version, for images that do not name it. ptx: each side's PTX;
-        None if not available. names: the kernels' own names, if an image has a control name. full: add the code."""
+        None if not available. names: the kernels' own names, if an image has a control name.
+        full: add the code, with source lines from the captures."""
         a_name, b_name = names or (diff.a_kernel, diff.b_kernel)
         return cls(
             verdict=diff.verdict,
@@ -292,7 +299,7 @@ class Diff(Result, tag="diff"):
             ),
             notes=UNSET if notes is None else tuple(notes),
             loaded_changed=diff.loaded_changed if diff.verdict is CodeVerdict.LOADED_OTHERWISE else UNSET,
-            code=CodePair.of(diff, *ptx) if full else UNSET,
+            code=CodePair.of(diff, ptx, captures) if full else UNSET,
         )
 
     def summary(self) -> Summary:

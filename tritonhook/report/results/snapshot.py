@@ -307,12 +307,20 @@ class KernelChange(Fields):
         return "" if a == b else " → ".join(", ".join(sorted(own)) or "none" for own in (a - b, b - a))
 
 
+class NotCompiled(Fields):
+    """A kernel that failed to compile. reason: with the first error."""
+
+    kernel: str
+    reason: str
+
+
 class KernelChanges(Result, tag="kernel changes"):
     """Kernels before and after.
 
     old, new: what was compared: two capture folders, or a lock and the current kernels. counts: kernels by status, and
     `worse`: those with a figure that grew. kernels: the worst change first. notes: what else was done. hidden: how many
     kernels `--top`, `--filter` and `--only` left out. titles: unique titles of the others, by the key of their page.
+    not_compiled: kernels of the new side that failed to compile; absent if none did.
     """
 
     verbs: ClassVar = "diff OLD NEW`, `check"
@@ -324,6 +332,7 @@ class KernelChanges(Result, tag="kernel changes"):
     notes: tuple[str, ...]
     hidden: Count | UnsetType = UNSET
     titles: dict[str, str] | UnsetType = UNSET
+    not_compiled: tuple[NotCompiled, ...] | UnsetType = UNSET
 
     @classmethod
     def of(
@@ -333,6 +342,7 @@ class KernelChanges(Result, tag="kernel changes"):
         changes: Sequence[Change],
         failures: Mapping[Identity, Sequence[str]],
         notes: Sequence[str] = (),
+        not_compiled: Sequence[tuple[str, str]] = (),
     ) -> KernelChanges:
         """Build from changes. old, new: what was compared. failures: by kernel, the rules of --fail-on that it
         breaks."""
@@ -345,17 +355,19 @@ class KernelChanges(Result, tag="kernel changes"):
             counts=counts | {_WORSE: sum(bool(kernel.worse) for kernel in kernels)},
             kernels=kernels,
             notes=tuple(notes),
+            not_compiled=tuple(NotCompiled(*failed) for failed in not_compiled) or UNSET,
         )
 
     def summary(self) -> Summary:
         name = self._namer(with_arch=True)
+        without_code = (f"{one.kernel}: {one.reason}" for one in self.not_compiled or ())
         return Summary(
             "Kernels before and after",
             f"{self.old} → {self.new}",
             *self._verdict(),
             (*self.who(), *self._fails(name)),
             tuple(self._tables(self._namer(with_arch=len({kernel.arch for kernel in self.kernels}) > 1))),
-            (*self.notes, *mangled_note(kernel.kernel for kernel in self.kernels)),
+            (*without_code, *self.notes, *mangled_note(kernel.kernel for kernel in self.kernels)),
         )
 
     def chosen(self, top: int | None, pattern: re.Pattern[str] | None, only: str | None) -> KernelChanges:
@@ -379,7 +391,12 @@ class KernelChanges(Result, tag="kernel changes"):
         return lambda kernel: f"{known[page_key(kernel)]}{f' {kernel.arch}' if with_arch else ''}"
 
     def _verdict(self) -> tuple[str, Tone]:
-        total = count(len(self.kernels) + (self.hidden or 0), "kernel")
+        gone = {kernel.kernel for kernel in self.kernels if kernel.status is ChangeStatus.GONE}
+        known, failed = len(self.kernels) + (self.hidden or 0), self.not_compiled or ()
+        missing = sum(one.kernel not in gone for one in failed)
+        of_all = f"{known:,} of " if missing else ""
+        total = f"{of_all}{count(known + missing, 'kernel')}"
+        total += f" ({len(failed):,} not compiled)" if failed else ""
         worse = self.counts[_WORSE]
         better = sum(kernel.judgement == "better" for kernel in self.kernels)
         judged = [f"{n:,} {what}" for n, what in ((worse, _WORSE), (better, "better")) if n]
@@ -390,6 +407,8 @@ class KernelChanges(Result, tag="kernel changes"):
             if (times := self.counts.get(status.value))
         ]
         if not parts:
+            if failed:
+                return f"{total}: the same code", Tone.UNSURE
             return f"{total}, all with the same code", Tone.GOOD
         bad = worse or self.counts[ChangeStatus.FAILED.value] or any(kernel.fails for kernel in self.kernels)
         return f"{total}: {', '.join(parts)}", Tone.BAD if bad else Tone.CHANGED

@@ -91,7 +91,7 @@ def _figures(
     candidate: Candidate, kernel: Kernel
 ) -> tuple[str, int | None, int | None, int | None, int | None, int, int | None]:
     r, launch = candidate.resources, kernel.launches[0]
-    resident = occupancy(kernel.arch, r.registers, launch.threads, r.shared + launch.shared)
+    resident = occupancy(kernel.arch, r.registers, launch.threads, r.shared + launch.shared, launch.shared)
     warps = None if resident is None else resident.warps
     return candidate.code_hash, r.registers, r.stack, r.spill_stores, r.spill_loads, r.shared, warps
 
@@ -249,15 +249,20 @@ class Tuning(Result, tag="tuning"):
     def _of(self, verdict: TuneVerdict) -> int:
         return self.counts.get(verdict.value, 0)
 
+    @property
+    def _tried(self) -> str:
+        total = count(len(self.kernels) + len(self.skipped), "kernel")
+        return f"{len(self.kernels):,} of {total}" if self.skipped else total
+
     def _verdict(self) -> tuple[str, Tone]:
         if self._of(TuneVerdict.ASSEMBLED):
             codes = sum(len(kernel.candidates) for kernel in self.kernels)
-            text = f"{count(codes, 'code')} of {count(len(self.kernels), 'kernel')} to race; nothing was timed"
+            text = f"{count(codes, 'code')} of {self._tried} to race; nothing was timed"
             return text, Tone.NEUTRAL
         if not self.kernels:
             return "no kernel was tuned", Tone.UNSURE
         wins = self._of(TuneVerdict.WIN)
-        text = f"{count(wins, 'win')} of {count(len(self.kernels), 'kernel')}"
+        text = f"{count(wins, 'win')} of {self._tried}"
         return text, Tone.GOOD if wins else Tone.NEUTRAL
 
     def _facts(self) -> Iterator[str]:

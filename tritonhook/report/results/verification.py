@@ -137,11 +137,15 @@ class Verification(Result, tag="verification"):
 
     def _verdict(self) -> tuple[str, Tone]:
         present = [verdict for verdict in _TONES if self.counts.get(verdict.value)]
-        ran = len(self.kernels) - self.counts.get(Verdict.SKIPPED.value, 0)
-        if not ran:
+        if present in ([], [Verdict.SKIPPED]):
             return "nothing could be run", Tone.UNSURE
+        unseen = sum(self.counts.get(verdict.value, 0) for verdict in (Verdict.SKIPPED, Verdict.NOT_UNDERSTOOD))
         counted = ", ".join(f"{self.counts[verdict.value]:,} {verdict.value}" for verdict in present)
-        return f"{count(ran, 'kernel')}: {counted}", _TONES[present[0]]
+        total, tone = count(len(self.kernels), "kernel"), _TONES[present[0]]
+        if not unseen:
+            return f"{total}: {counted}", tone
+        ran = f"{len(self.kernels) - unseen:,} of {total} verified"
+        return f"{ran}: {counted}", tone if tone is Tone.BAD else Tone.UNSURE
 
     def _notes(self, kernels: Sequence[VerifiedKernel]) -> Iterator[str]:
         if self.device:

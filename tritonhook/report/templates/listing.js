@@ -261,7 +261,8 @@ class Viewer {
     const box = make("div", {}, make("code", {}, line[0]));
     if (listing.model.kind === "sass") {
       const places = [];
-      if (line[2] >= 0) places.push(`${listing.model.sides[side].files[line[2]]}:${line[3]}`);
+      const own = listing.model.sides[side];
+      if (line[2] >= 0) places.push(`${own.files[line[2]]}:${line[3]}`, own.sources[line[2]]?.[line[3]]?.trim() ?? "");
       const ptx = this.listings.findIndex((each) => each.model.id === "ptx");
       box.append(make("p", {}, controlWords(line[1])));
       const where = make("p", {}, places.join(" "));

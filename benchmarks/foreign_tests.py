@@ -1,0 +1,161 @@
+"""Do other people's tests, unmodified, pass without a GPU?
+
+    FOREIGN_TESTS=FOLDER python -m benchmarks foreign_tests [--seconds 60] [--only NAME] [--out FILE]
+
+FOLDER has the unpacked sources that PROJECTS names, such as liger_kernel-0.6.4 (an sdist of PyPI: `pip download
+--no-deps --no-binary :all:`) and attorch (a clone). Each file of tests runs once, in one process: `pytest --kernel-arch
+sm_90a --kernel-emulate --kernel-limit 10 --kernel-shrink 2`, and is interrupted after --seconds. A test that was not
+reached by then is "not run". Nothing of it was executed on a GPU.
+
+Samples: for each file, how many tests passed, failed, were skipped or ran dry, not run; seconds of the wall clock and
+of processor time; each failure and each reason to skip. `why`: what was found when a failure was looked into.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import REPOSITORY, environment
+
+NEEDS = ("torch", "triton", "FOREIGN_TESTS")
+OPTIONS = (
+    *("--kernel-arch", "sm_90a", "--kernel-emulate", "--kernel-limit", "10", "--kernel-shrink", "2"),
+    *("-o", "addopts="),  # options of the project may need plugins that are not here
+)
+QUICK = ("--seconds", "20", "--only", "gelu_tanh")
+_KINDS = "passed", "failed", "skipped", "dry", "not_run"
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """folder: of the sources. path: of its package in it. files: of tests. options: of its own tests."""
+
+    folder: str
+    path: str
+    files: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+
+_LIGER = ("softmax", "layer_norm", "group_norm", "rms_norm", "dyt", "fused_add_rms_norm", "poly_norm", "sparsemax")
+_LIGER_ALSO = ("swiglu", "geglu", "kl_div", "tvd", "jsd", "cross_entropy", "rope", "embedding")
+_CONCH = ("gelu_tanh_and_mul", "silu_and_mul", "rms_norm", "gemma_rms_norm", "rotary_embedding", "copy_blocks", "nms")
+_CONCH_ALSO = ("reshape_and_cache", "int8_quant_kernels", "fp8_quant_kernels", "quantize_blockwise")
+_ATTORCH = ("softmax_layers", "rms_norm_layer", "layer_norm_layer", "cross_entropy_loss_layer", "p_loss_layers")
+PROJECTS = (
+    Project(
+        "liger_kernel-0.6.4", "src", tuple(f"test/transformers/test_{name}.py" for name in (*_LIGER, *_LIGER_ALSO))
+    ),
+    Project("conch_triton_kernels-1.3", "", tuple(f"tests/{name}_test.py" for name in (*_CONCH, *_CONCH_ALSO))),
+    Project("attorch", "", tuple(f"tests/test_{name}.py" for name in _ATTORCH), ("--subset",)),
+)
+# What was found when failures were looked into: project and test (a regex), and why it fails.
+WHY: Mapping[tuple[str, str], str] = {
+    ("liger_kernel-0.6.4", r"layer_norm\[dtype1"): "theirs: the kernel keeps mean and rstd in BF16. With exact "
+    "arithmetic otherwise, 11 of 20 seeds break the test's tolerance for dW; a GPU's generator makes "
+    "other numbers of a seed",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seconds", type=float, default=60, help="for each file")
+    parser.add_argument("--only", default="", help="files whose path has this")
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    samples = list(_samples(Path(os.environ["FOREIGN_TESTS"]), arguments.only, arguments.seconds))
+    total = Counter({kind: sum(one[kind] for one in samples) for kind in _KINDS})
+    summary = {"tests": total.total(), **total, "seconds": sum(one["seconds"] for one in samples)}
+    for project in PROJECTS:
+        own = [one for one in samples if one["project"] == project.folder]
+        summary[project.folder] = {kind: sum(one[kind] for one in own) for kind in _KINDS}
+    found = environment("torch", "triton", "pytest", "numpy") | {"options": " ".join(OPTIONS)}
+    return {"summary": summary, "environment": found, "samples": samples}
+
+
+def _samples(folder: Path, only: str, seconds: float) -> Iterator[dict[str, Any]]:
+    for project in PROJECTS:
+        for file in project.files:
+            if only in file and (folder / project.folder / file).is_file():
+                one = {"project": project.folder, "file": file} | _sample(folder, project, file, seconds)
+                print(*(f"{name}: {value}" for name, value in one.items() if type(value) in (str, int, float)))
+                yield one
+
+
+def _sample(folder: Path, project: Project, file: str, seconds: float) -> dict[str, Any]:
+    """Run the tests of one file."""
+    here = folder / project.folder
+    paths = [str(here / project.path), str(here), str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
+    with tempfile.TemporaryDirectory() as temporary:
+        report = Path(temporary) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--junitxml={report}"]
+        began, cpu = time.monotonic(), os.times()
+        process = subprocess.Popen(
+            [*command, *OPTIONS, *project.options, file],
+            cwd=here,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            said, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)  # pytest then reports what has ended
+            said, _ = process.communicate()
+        spent, after = time.monotonic() - began, os.times()
+        cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
+    collected = re.search(r"collected (\d+) items?", said)
+    outcomes = Counter(map(_outcome, cases))
+    failures = {
+        _name(one): {"said": (trouble.get("message") or "")[:300], "why": _why(project, one)}
+        for one in cases
+        if (trouble := _trouble(one)) is not None
+    }
+    return {
+        **{kind: outcomes[kind] for kind in _KINDS[:-1]},
+        "not_run": int(collected[1]) - sum(outcomes[kind] for kind in _KINDS[:-1]) if collected else 0,
+        "seconds": spent,
+        "cpu_seconds": sum(after[2:4]) - sum(cpu[2:4]),
+        "error": "" if cases else said[-2000:],
+        "skips": Counter((skip.get("message") or "")[:200] for one in cases for skip in one.findall("skipped")),
+        "failures": failures,
+    }
+
+
+def _trouble(case: ElementTree.Element) -> ElementTree.Element | None:
+    failure = case.find("failure")
+    return case.find("error") if failure is None else failure
+
+
+def _outcome(case: ElementTree.Element) -> str:
+    if _trouble(case) is not None:
+        return "failed"
+    if case.find("skipped") is not None:
+        return "skipped"
+    properties = {one.get("name"): one.get("value", "") for one in case.iter("property")}
+    if "emulated" not in properties:
+        return "not_run"  # it was interrupted
+    _, _, *kinds = ast.literal_eval(properties["emulated"])
+    return "dry" if any(kind.startswith("dry") for kind in kinds) else "passed"
+
+
+def _name(case: ElementTree.Element) -> str:
+    return str(case.get("name"))
+
+
+def _why(project: Project, case: ElementTree.Element) -> str | None:
+    return next((why for (of, test), why in WHY.items() if of == project.folder and re.search(test, _name(case))), None)

@@ -1,0 +1,131 @@
+"""torch's own sums in a dry run with real values: as exact as a GPU's.
+
+CUDA's operators add 16-bit numbers in float32 and round once; some of the CPU's round each step, and add float32 one
+by one. Here the CPU's operators get arguments of a wider type, forward and backward, and their results are rounded: a
+test that compares a kernel with torch then compares it with what a GPU's torch computes. It replaces operators of
+torch's CPU library, in all threads; a TorchDispatchMode would be seen by programs, which take it for a tracer.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+# Operators that add. Those that torch makes of others are left out.
+_SUMS = (
+    *("sum", "nansum", "mean", "var", "std", "var_mean", "std_mean", "prod", "cumsum", "cumprod"),
+    *("norm", "linalg_vector_norm", "_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"),
+    *("mm", "bmm", "addmm", "baddbmm", "addmv", "dot", "vdot", "convolution", "convolution_backward"),
+    *(f"_scaled_dot_product_flash_attention_for_cpu{end}" for end in ("", "_backward")),
+    *("nll_loss_forward", "nll_loss_backward", "nll_loss2d_forward", "nll_loss2d_backward"),
+    *("mse_loss", "mse_loss_backward", "smooth_l1_loss", "smooth_l1_loss_backward", "huber_loss"),
+    *("binary_cross_entropy", "binary_cross_entropy_backward", "embedding_dense_backward"),
+    *("index_add", "scatter_add", "scatter_reduce", "avg_pool2d", "avg_pool2d_backward", "_adaptive_avg_pool2d"),
+)
+_NORMS = tuple(
+    name + end for name in ("native_layer_norm", "native_group_norm", "native_batch_norm") for end in ("", "_backward")
+)  # of float32 too, in float64: the CPU adds thousands of elements one by one
+_MADE_OF_OTHERS = ("convolution", "convolution_backward")  # by code that is no operator
+_UNANNOTATED = {"native_batch_norm": ("running_mean", "running_var")}  # which it writes, and its schema does not say it
+
+
+@contextmanager
+def rounded_once() -> Iterator[None]:
+    """Compute torch's sums in a wider type."""
+    import torch
+
+    if not hasattr(torch.library, "get_kernel"):  # older than 2.10: its operators stay as they are
+        yield
+        return
+    wider = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+    of_norms = dict.fromkeys((*wider, torch.float32), torch.float64)
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():  # torch warns of operators that are replaced
+        warnings.simplefilter("ignore", UserWarning)
+        for name in (*_SUMS, *_NORMS):
+            for variant in (name, f"{name}_"):
+                for overload in _overloads(variant):
+                    one = _Sum(overload, of_norms if name in _NORMS else wider, _UNANNOTATED.get(name, ()))
+                    library.impl(overload, one, "CPU")
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def _overloads(name: str) -> Iterator[Any]:
+    """Yield the overloads of an operator that have a kernel for the CPU."""
+    import torch
+
+    if (packet := getattr(torch.ops.aten, name, None)) is None:
+        return
+    for overload in packet.overloads():
+        full = f"aten::{name}" + ("" if overload == "default" else f".{overload}")
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+        if torch._C._dispatch_has_kernel(full) and (
+            has_kernel(full, "CPU") or (name in _MADE_OF_OTHERS and overload == "default")
+        ):
+            yield getattr(packet, overload)
+
+
+class _Sum:
+    """An operator that computes in a wider type. wider: the type for each. unannotated: arguments that it writes."""
+
+    def __init__(self, operator: Any, wider: Mapping[Any, Any], unannotated: tuple[str, ...]) -> None:
+        import torch
+
+        self.operator, self.wider = operator, wider
+        self.kernel = torch.library.get_kernel(operator, "CPU")
+        self.keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+        schema = operator._schema
+        self.names = [one.name for one in schema.arguments]
+        self.outputs = [one.name for one in schema.arguments if one.alias_info and one.alias_info.is_write]
+        self.written = (*self.outputs, *unannotated)
+        self.dtypes: dict[Any, tuple[Any, ...]] = {}  # of results, by the types of the arguments
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Round the results, and what is written, to their own types."""
+        import torch
+
+        values = (*args, *named.values())
+        if not any(isinstance(value, torch.Tensor) and value.dtype in self.wider for value in values):
+            return self.kernel.call_boxed(self.keys, *args, **named)
+        with torch._C.DisableTorchFunction():
+            own = {**dict(zip(self.names, args, strict=False)), **named}
+            dtypes = self._dtypes(own, args, named)
+            wide = {name: self._widened(value) for name, value in own.items()}
+            result = self.kernel.call_boxed(self.keys, *list(wide.values())[: len(args)], **{n: wide[n] for n in named})
+            for name in self.written:
+                if own.get(name) is not None and own[name] is not wide[name]:
+                    own[name].resize_(wide[name].shape).copy_(wide[name])
+        if self.outputs:
+            return own[self.outputs[0]] if len(self.outputs) == 1 else tuple(own[name] for name in self.outputs)
+        if not isinstance(result, tuple):
+            return result.to(dtypes[0])
+        return tuple(one if one is None else one.to(dtype) for one, dtype in zip(result, dtypes, strict=True))
+
+    def _widened(self, value: Any) -> Any:
+        import torch
+
+        if isinstance(value, torch.Tensor):
+            return value.to(self.wider.get(value.dtype, value.dtype))
+        return self.wider.get(value, value) if isinstance(value, torch.dtype) else value
+
+    def _dtypes(self, own: Mapping[str, Any], args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """List the types of the results, as torch has them for tensors without memory: there, CUDA's types hold."""
+        import torch
+
+        def kind(value: Any) -> Any:
+            is_type = isinstance(value, (torch.dtype, bool))
+            return value.dtype if isinstance(value, torch.Tensor) else value if is_type else None
+
+        def empty(value: Any) -> Any:
+            return value.to("meta") if isinstance(value, torch.Tensor) else value
+
+        kinds = tuple(map(kind, own.values()))
+        if not self.outputs and kinds not in self.dtypes:
+            made = self.operator(*map(empty, args), **{name: empty(value) for name, value in named.items()})
+            self.dtypes[kinds] = tuple(kind(one) for one in (made if isinstance(made, tuple) else (made,)))
+        return self.dtypes.get(kinds, ())

@@ -1,0 +1,196 @@
+"""Launches of a dry run, executed on the CPU: after each one, the tensors hold what the kernel's PTX computes.
+
+`launches` keeps what became of them, for a run of tests.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from types import SimpleNamespace, TracebackType
+from typing import Any
+
+import numpy as np
+
+from tritonhook._util.text import say
+from tritonhook.capture.dry_run.autotuner import tuners
+from tritonhook.capture.dry_run.gpu import Emulation, notes
+from tritonhook.capture.launches.live_tensors import memory_of
+from tritonhook.capture.launches.recorder import Describe, of_triton
+from tritonhook.capture.patching import Patch
+from tritonhook.emulate.errors import Fault, Hang, Late, NotExecuted, Unfinished
+from tritonhook.emulate.launch import names_of
+from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
+from tritonhook.emulate.run import Run, run_ptx
+from tritonhook.emulate.sanitizer.findings import kind_of, source_lines
+from tritonhook.emulate.sanitizer.run import sanitize
+from tritonhook.errors import EmulationError, KernelFault, NotUnderstood, TritonHookError, listed
+from tritonhook.ptx.module import Ptx
+
+_LAUNCH_FAILURE = 719  # cudaErrorLaunchFailure
+_LAUNCHERS = "tritonhook", "triton"
+NOT_UNDERSTOOD, TOO_LONG, UNFINISHED = "NOT UNDERSTOOD", "over the time limit", "not finished"
+
+# What became of the launches of this process since `begin`. executed: how many. seconds: of all. left: launches without
+# results, each with its kind and reason. findings: of the sanitizer. dry: why launches are no longer executed, or "".
+launches = SimpleNamespace(executed=0, seconds=0.0, left=[], findings=[], dry="")
+
+
+def begin_test() -> None:
+    """Forget the earlier launches."""
+    vars(launches).update(executed=0, seconds=0.0, left=[], findings=[], dry="")
+
+
+def begin_triton(emulation: Emulation) -> ExitStack:
+    """Execute each launch of a Triton kernel, until the stack is closed."""
+    from triton.compiler import CompiledKernel
+
+    emulator = Emulator(emulation)
+
+    def executing(original: property) -> property:
+        def run(kernel: Any) -> Any:
+            launch = original.__get__(kernel)
+
+            def launched(x: int, y: int, z: int, stream: int, function: Any, packed: Any, *rest: Any) -> Any:
+                result = launch(x, y, z, stream, function, packed, *rest)
+                described = partial(of_triton, kernel, (x, y, z), rest[3:])
+                emulator.execute(kernel.name, kernel.hash, lambda: kernel.asm["ptx"], described)
+                return result
+
+            return launched
+
+        return property(run)
+
+    stack = ExitStack()
+    stack.callback(Patch(CompiledKernel, "run", executing).undo)
+    stack.callback(Patch(sys, "excepthook", _without_frames_of_ours).undo)
+    return stack
+
+
+def begin_cute(emulation: Emulation) -> ExitStack:
+    """Execute each launch of the CuTe DSL, until the stack is closed. Its dry run has begun."""
+    from tritonhook.capture.cute import launches as cute_launches
+    from tritonhook.capture.cute import runtime
+    from tritonhook.capture.cute.modules import known_ptx
+    from tritonhook.capture.launches.live_tensors import LIVE_TENSORS
+
+    emulator = Emulator(emulation)
+
+    def launched(*given: int) -> int:
+        """Return 0, or the error that the DSL raises."""
+        try:
+            (recording,) = cute_launches.recordings
+            one = recording.called(*given)
+            key, described = one.kernel.hash, partial(one.described, LIVE_TENSORS)
+            emulator.execute(one.kernel.name, key, lambda: known_ptx[key].text, described)
+        except Exception as error:
+            say(f"tritonhook: {error}")
+            return _LAUNCH_FAILURE
+        return 0
+
+    stack = ExitStack()
+    for name, count in ((runtime.LAUNCH, 3), (runtime.PLAIN_LAUNCH, 10)):
+        stack.callback(runtime.of_process().stand_in(name, count, launched))
+    return stack
+
+
+class Emulator:
+    """Executes launches. Kernels are read once, and kept by their hash."""
+
+    def __init__(self, emulation: Emulation) -> None:
+        self._emulation = emulation
+        self._kernels: dict[str, Kernel] = {}
+
+    def execute(self, name: str, key: str, text: Callable[[], str], described: Describe) -> None:
+        """Execute one launch, and write what it stores to its tensors. Raises EmulationError, as the program cannot go
+        on with wrong numbers: NotExecuted if the reason lies in the emulator."""
+        if launches.dry:
+            return
+        began, limit_s = time.monotonic(), self._emulation.limit_s
+        try:
+            launch, storages = described()
+            size = sum(size for *_, size in storages)
+            if size > self._emulation.most_bytes:
+                launches.dry = f"{name}: {size:,} bytes of tensors"
+                return
+            contents = [_bytes_of(*storage) for storage in storages]
+            if tuners.trial is not None:
+                tuners.trial.launched(names_of(launch), contents)
+            run = Run(launch, range(math.prod(launch.grid)), limit_s=limit_s, began=began - launches.seconds)
+            after = self._executed(name, key, text, run, [one.tobytes() for one in contents])
+        except (NotUnderstood, Late, Unfinished) as error:
+            is_late = launches.seconds + time.monotonic() - began >= limit_s
+            kind = NOT_UNDERSTOOD if isinstance(error, NotUnderstood) else TOO_LONG if is_late else UNFINISHED
+            launches.left.append((kind, f"{name} cannot be emulated: {error}"))
+            raise NotExecuted(*launches.left[-1]) from None
+        except (Fault, Hang) as error:
+            found = KernelFault(f"{name}: {_in_words(error, Ptx(text()))}")
+            notes.add(str(found))
+            raise found from None
+        except Exception as error:
+            if isinstance(error, TritonHookError):
+                raise EmulationError(f"{name} cannot be emulated: {error}") from None
+            raise EmulationError(f"{name} cannot be emulated: {type(error).__name__}: {error}") from error
+        finally:
+            launches.seconds += time.monotonic() - began
+        launches.executed += 1
+        for one, data in zip(contents, after, strict=True):
+            one[:] = np.frombuffer(data, np.uint8)
+
+    def _executed(
+        self, name: str, key: str, text: Callable[[], str], run: Run, contents: Sequence[bytes]
+    ) -> Sequence[bytes]:
+        """Return what the buffers hold after a launch."""
+        if self._emulation.sanitize:
+            done = sanitize(Ptx(text()), run, contents, name)
+            launches.findings += (f"{name}: {finding}" for finding in done.findings)
+            if done.ran is None:
+                assert done.error is not None
+                raise done.error
+            return done.ran.contents
+        if key not in self._kernels:
+            self._kernels[key] = read_kernel(Ptx(text()), name)
+        return run_ptx(self._kernels[key], run, contents).contents
+
+
+def _in_words(error: Fault | Hang, ptx: Ptx) -> str:
+    """Describe what ended a kernel, with its lines in the source; in PTX where there are none."""
+    source = source_lines(ptx)
+
+    def at(line: int) -> str:
+        return source(line) or f"line {line} of its PTX"
+
+    if isinstance(error, Hang):
+        return f"hang at {listed([at(line) for line in error.lines])}: {error}"
+    wrapped = f"; at {at(error.wrapped_line)} {error.origin.wrapped}" if error.origin.wrapped else ""
+    return f"{kind_of(error)} at {at(error.line or 0)}: {error.text}, by {error.who}{wrapped}"
+
+
+def _without_frames_of_ours(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Show a kernel's fault below the line of the program that launched the kernel."""
+
+    def shown(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        one, last = traceback, None
+        while one is not None and isinstance(error, KernelFault):
+            if one.tb_frame.f_globals.get("__name__", "").partition(".")[0] not in _LAUNCHERS:
+                last = one
+            one = one.tb_next
+        if last is not None:
+            last.tb_next = None
+        original(kind, error, traceback)
+
+    return shown
+
+
+def _bytes_of(tensor: Any, start: int, size: int) -> Any:
+    """View an allocation in the CPU's memory as bytes, to read and to write."""
+    if not size:
+        return np.zeros(0, np.uint8)
+    if (memory := memory_of(tensor)) is None:
+        raise EmulationError(f"an argument of shape {tuple(tensor.shape)} has no memory: give a tensor on the GPU")
+    return np.frombuffer((ctypes.c_uint8 * size).from_address(memory[0] + start), np.uint8)

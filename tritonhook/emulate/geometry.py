@@ -1,0 +1,63 @@
+"""The grid, the blocks and the clusters of a launch, and what threads read of them: special registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tritonhook.emulate.words import Array
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.machine import Machine
+
+WARP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """What is executed. grid, block, cluster: as launched. ctas: the linear numbers of the CTAs that are executed, CTAs
+    of one cluster behind one another in order of their rank."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    ctas: tuple[int, ...]
+    cluster: tuple[int, int, int] = (1, 1, 1)
+
+    @property
+    def cluster_size(self) -> int:
+        return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+    @property
+    def block_threads(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def padded_threads(self) -> int:
+        """Of a CTA, in whole warps."""
+        return -(-self.block_threads // WARP) * WARP
+
+
+def coordinates(linear: Array, extent: tuple[int, int, int]) -> Array:
+    x, y, _ = extent
+    return np.stack([linear % x, linear // x % y, linear // (x * y)]).astype(np.uint32)
+
+
+def specials(machine: Machine) -> dict[str, Array]:
+    geometry = machine.geometry
+    found: dict[str, Array] = {}
+    numbers = {"nwarpid": geometry.padded_threads // WARP, "cluster_nctarank": geometry.cluster_size}
+    for number, axis in enumerate("xyz"):
+        size, ctaid = geometry.cluster[number], machine.ctaid[number]
+        found[f"%tid.{axis}"], found[f"%ctaid.{axis}"] = machine.tid[number], ctaid
+        found[f"%cluster_ctaid.{axis}"], found[f"%clusterid.{axis}"] = ctaid % np.uint32(size), ctaid // np.uint32(size)
+        numbers[f"ntid.{axis}"], numbers[f"nctaid.{axis}"] = geometry.block[number], geometry.grid[number]
+        numbers[f"cluster_nctaid.{axis}"], numbers[f"nclusterid.{axis}"] = size, geometry.grid[number] // size
+    found |= {f"%{name}": np.full(machine.threads, value, np.uint32) for name, value in numbers.items()}
+    found["%laneid"], found["%warpid"], found["%cluster_ctarank"] = machine.lane, machine.warp, machine.rank
+    bit = np.uint32(1) << machine.lane
+    below = bit - np.uint32(1)
+    for name, mask in (("eq", bit), ("lt", below), ("le", below | bit), ("gt", ~(below | bit)), ("ge", ~below)):
+        found[f"%lanemask_{name}"] = mask
+    return found

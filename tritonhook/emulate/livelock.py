@@ -1,0 +1,43 @@
+"""Livelock: threads that poll for ever. What they and memory hold repeats, so that it will go on to repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from zlib import crc32
+
+from tritonhook.emulate.errors import Hang
+from tritonhook.emulate.machine import Machine
+
+_FIRST, _PERIOD = 64, 12  # rounds of polls; a multiple of the usual lengths of a circle
+
+
+class Livelock:
+    """Looks at the machines of a launch while all of their threads poll. Rarely, as their memory may be large."""
+
+    def __init__(self) -> None:
+        self._next, self._state = _FIRST, 0
+
+    def look(self, machines: Sequence[Machine], rounds: int) -> None:
+        """Raise Hang if everything is as it was some rounds ago. rounds: how often all threads have polled."""
+        if rounds < _FIRST:
+            self._next = _FIRST
+        if rounds == self._next:
+            self._state = _state(machines)
+        if rounds == self._next + _PERIOD:
+            self._next *= 4
+            if _state(machines) == self._state:
+                pcs = sorted({pc for machine in machines for pc in machine.polling})
+                lines = sorted({machines[0].code.instructions[pc].line for pc in pcs})
+                raise Hang(f"all threads poll for what never comes: at line {', '.join(map(str, lines))}", pcs, lines)
+
+
+def _state(machines: Sequence[Machine]) -> int:
+    """A digest of what the machines' threads, barriers and memory hold."""
+    state = crc32(machines[0].memory.global_.data)
+    for machine in sorted(machines, key=lambda one: one.geometry.ctas):
+        for array in (*machine.held, machine.memory.shared.data, machine.memory.local.data):
+            state = crc32(array, state)
+        barriers = machine.shared_barriers.phases.items()  # phases are counted, what waits sees their parity
+        phases = [(at, one.phase & 1, one.expected, one.pending, one.transactions) for at, one in barriers]
+        state = crc32(repr((machine.polling, phases)).encode(), state)
+    return state

@@ -1,0 +1,62 @@
+"""Read which source line each line of a PTX text comes from: its .loc directives.
+
+Code of a library function is charged to the line that called it. The calls are in `inlined_at`, or, as Triton's LLVM
+writes them, in the comment: `.loc 2 170 27 // standard.py:170:27 @[ k.py:10:15 ]`. Comments name files without folders.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+Place = tuple[str, int]  # file, line
+
+_FILE = re.compile(r'\s*\.file\s+(\d+)\s+"([^"]*)"')
+_LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:[^/\n]*\binlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
+_CALL = re.compile(r"@\[ (.*?):(\d+):\d+ ")
+_PACKAGE = re.compile(r".*/(?:site|dist)-packages/[^/]+|.*/triton/(?:experimental/gluon/)?language/")
+
+
+def source_files(ptx: str) -> tuple[str, ...]:
+    """List the source files that a PTX text names."""
+    return tuple(dict.fromkeys(match[2] for line in ptx.splitlines() if (match := _FILE.match(line))))
+
+
+def source_places(ptx: str) -> Callable[[int], Place | None]:
+    """Return a function that finds the source of a line of the PTX; None before the first .loc."""
+    texts = ptx.splitlines()
+    files = {match[1]: match[2] for text in texts if (match := _FILE.match(text))}
+    by_name = {path.rpartition("/")[2]: path for path in files.values()}
+    calls: dict[tuple[str, ...], list[Place]] = {}  # by file number, line and column: the place and its callers
+    numbers: list[int] = []
+    places: list[Place] = []
+    for number, text in enumerate(texts, 1):
+        if (match := _LOC.match(text)) is None:
+            continue
+        at, caller = match.group(1, 2, 3), match.group(4, 5, 6)
+        frames = [(files.get(at[0], at[0]), int(at[1]))]
+        if caller[0] is not None:
+            frames += calls.get(caller) or [(files.get(caller[0], caller[0]), int(caller[1]))]
+        else:
+            frames += [(by_name.get(name, name), int(line)) for name, line in _CALL.findall(text)]
+        calls[at] = frames
+        numbers.append(number)
+        places.append(_charged(frames))
+
+    def place(line: int) -> Place | None:
+        index = bisect_right(numbers, line) - 1
+        return places[index] if index >= 0 else None
+
+    return place
+
+
+def _charged(frames: Sequence[Place]) -> Place:
+    """Choose the innermost place outside of libraries. The kernel's own package, of the outermost place, is none."""
+    own = _package(frames[-1][0])
+    return next(frame for frame in frames if _package(frame[0]) in ("", own))
+
+
+def _package(path: str) -> str:
+    match = _PACKAGE.match(path)
+    return match[0] if match else ""

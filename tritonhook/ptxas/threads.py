@@ -1,0 +1,70 @@
+"""Threads that run programs and end with them: what a signal ends does not wait for a ptxas."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+_thread = threading.local()
+
+
+class _Programs:
+    """Programs that the threads of a pool, and of pools within it, run at present."""
+
+    def __init__(self) -> None:
+        self.running: set[subprocess.Popen[bytes]] = set()
+        self.lock = threading.Lock()
+        self.is_stopped = False
+
+    def stop(self) -> None:
+        """Kill them, and each one that starts later."""
+        with self.lock:
+            self.is_stopped = True
+            for program in self.running:
+                program.kill()
+
+
+@contextmanager
+def ending_with_pool(program: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Let the pool of this thread, if it has one, kill a program. Raises KeyboardInterrupt after that."""
+    programs: _Programs | None = getattr(_thread, "programs", None)
+    if programs is None:
+        yield
+        return
+    with programs.lock:
+        programs.running.add(program)
+        if programs.is_stopped:
+            program.kill()
+    try:
+        yield
+    finally:
+        with programs.lock:
+            programs.running.discard(program)
+    if programs.is_stopped:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def tool_threads(workers: int) -> Iterator[ThreadPoolExecutor]:
+    """Make a pool of threads for calls that run programs, and wait for them at the end. After an exception no call
+    begins; after KeyboardInterrupt, of any signal, programs that run are killed."""
+    around: _Programs | None = getattr(_thread, "programs", None)
+    programs = _thread.programs = around or _Programs()
+    pool = ThreadPoolExecutor(workers, initializer=setattr, initargs=(_thread, "programs", programs))
+    try:
+        try:
+            yield pool
+        except Exception:
+            pool.shutdown(cancel_futures=True)
+            raise
+        pool.shutdown()
+    except (KeyboardInterrupt, GeneratorExit):
+        pool.shutdown(wait=False, cancel_futures=True)
+        programs.stop()
+        raise
+    finally:
+        pool.shutdown()
+        _thread.programs = around
