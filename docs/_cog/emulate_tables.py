@@ -108,3 +108,19 @@ def sanitizer() -> str:
         sums = (sum(one[tool] == verdict for one in ones) for tool in ("emulate", "compute_sanitizer"))
         rows.append((kind or "none: accused", f"{len(ones)}", *map(str, sums)))
     return markdown(("fault", "kernels", "`emulate`", "Compute Sanitizer"), rows)
+
+
+def counters() -> str:
+    """Counters beside Nsight Compute's."""
+    found = result("counters_h100")["summary"]
+    least = min(found["equal_by_counter"].values())
+    rows = [
+        ("launches tried, judged, left out", f"{found['tried']}, {found['judged']}, {found['left_out']}"),
+        ("instructions, of these executed", f"{found['instructions']:,}, {found['instructions_executed']:,}"),
+        ("of these, equal in all counters", f"{found['instructions_equal']:,}"),
+        ("equal in the counter that differs most", f"{least:,}"),
+        ("totals of launches, of these equal", f"{found['totals']:,}, {found['totals_equal']:,}"),
+        ("time with counting / without, of all launches", f"{found['cost_whole']:.2f}"),
+        ("the same, of the launch where it costs most", f"{found['cost_most']:.2f}"),
+    ]
+    return markdown(("what", "how many"), rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 from pathlib import Path
@@ -196,6 +197,30 @@ def test_each_kernel_of_a_folder_is_counted_if_it_was_tried(folder, capsys, tmp_
 def test_options_are_checked(kernel, capsys) -> None:
     assert "--ctas and --limit must be positive" in failing(capsys, *kernel, "--ctas", "0")
     assert "no recorded launch" in failing(capsys, "emulate", "kernel.ptx")
+
+
+CONFLICT = PTX.replace("shl.b32 %r2, %r1, 2;", "shl.b32 %r2, %r1, 5;").replace("room[256]", "room[2048]")
+
+
+def test_counting_names_the_line_with_conflicts(kernel, capsys) -> None:
+    Path("kernel.ptx").write_text(CONFLICT)
+    Path("launch.json").write_text(
+        json.dumps(LAUNCH | {"parameters": [{"name": "out", "dtype": "int32", "shape": [512]}]})
+    )
+    assert main([*kernel, "--count"]) == 0
+    assert "add.py:12: 8-way bank conflict, 28 of 32 wavefronts in excess" in capsys.readouterr().out
+    assert main([*kernel, "--count", "--csv"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    (store,) = (row for row in rows if row["Source"].startswith("STS"))
+    assert (store["Instructions Executed"], store["L1 Wavefronts Shared"], store["L1 Conflicts Shared N-Way"]) == (
+        *("2", "16", "8"),
+    )
+
+
+def test_what_cannot_be_counted_is_a_reason(kernel, capsys) -> None:
+    Path("kernel.ptx").write_text(PTX.replace("bar.sync 0;", "mov.u32 %r6, %clock; st.shared.b32 [%r3], %r6;"))
+    assert main([*kernel, "--count"]) == 2
+    assert "NOT UNDERSTOOD" in capsys.readouterr().out
 
 
 def test_a_launch_is_taken_from_a_captured_kernel_by_its_id(folder, capsys) -> None:

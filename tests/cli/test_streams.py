@@ -25,7 +25,7 @@ from tritonhook.cli._streams import (
     write_paged,
 )
 from tritonhook.errors import UsageError
-from tritonhook.report.result import Summary, Table, Tone
+from tritonhook.report.result import Table
 
 # Escape sequences (title, clear, colours), C1 controls, the erasing carriage return and backspace, bidi overrides and
 # isolates, line and paragraph separators, a lone surrogate.
@@ -183,9 +183,7 @@ def test_csv_has_numbers_as_programs_read_them(capsys: pytest.CaptureFixture) ->
     table = Table(
         "T", ("kernel", "spills", "bytes", "note"), (("a,123", "4,248/3,952", "12,345,678", "1,234 is"),), 1, words=(3,)
     )
-    assert _csv(Summary("T", "s", "v", Tone.NEUTRAL, tables=(table,))) == (
-        'kernel,spills,bytes,note\n"a,123",4248/3952,12345678,"1,234 is"\n'
-    )
+    assert _csv(table) == ('kernel,spills,bytes,note\n"a,123",4248/3952,12345678,"1,234 is"\n')
 
 
 def test_where_a_new_file_cannot_be_is_said_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ from tritonhook.ptxas.threads import tool_threads
 
 if TYPE_CHECKING:
     from tritonhook.capture.model import Capture
-    from tritonhook.report.result import Result, Summary
+    from tritonhook.report.result import Result, Summary, Table
 
 
 # A kernel's page: the key of its rows, and a function that makes its result.
@@ -409,7 +409,7 @@ def give(
     if options.json:
         show_json(brief.document())
     elif options.csv:
-        write_out(_csv(brief.summary()))
+        write_out(_csv(brief.rows()))
     elif options.markdown:
         from tritonhook.report.render.markdown import render_markdown
 
@@ -435,11 +435,11 @@ def give(
         _say_wrote(options.html)
 
 
-def _csv(summary: Summary) -> str:
-    """Write the first table as CSV, numbers without thousands separators. Raises UsageError without a table."""
-    if not summary.tables:
+def _csv(table: Table | None) -> str:
+    """Write a table as CSV, numbers without thousands separators. Raises UsageError without a table."""
+    if table is None:
         raise UsageError("--csv: this result has no table; --json has all of it")
-    table, out = summary.tables[0], io.StringIO()
+    out = io.StringIO()
     rows = ([_GROUPS.sub("", cell) if table.is_figure(n) else cell for n, cell in enumerate(row)] for row in table.rows)
     csv.writer(out, lineterminator="\n").writerows([table.columns, *rows])
     return out.getvalue()

@@ -8,6 +8,9 @@ PTX and source. `verify --cpu` asks another question: does ptxas compute what th
   tritonhook emulate kernel.ptx --args launch.json                 # all CTAs of one launch
   tritonhook emulate kernel.ptx --args launch.json --contents out  # also write its buffers afterwards
   tritonhook emulate tritonhook-captures --ctas 2                  # each kernel that was captured with a launch
+  tritonhook emulate kernel.cubin --args launch.json --count       # Nsight Compute's counters, from machine code
+
+With --count, the machine code is executed, and counted: instructions, sectors, bank conflicts, by line.
 
 A kernel that hangs or traps is a finding too. Memory stays below 2 GiB, whatever a launch asks for.
 
@@ -17,32 +20,36 @@ Exit codes: 1 if a fault was found, else 2 if a kernel did not finish.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.selection import Selected, Skipped, launch_of, selected
 from tritonhook.capture.store import read_launch
-from tritonhook.cli._inputs import captures_at, launch_record, load_input, place
-from tritonhook.cli._parser import Group, option, part
+from tritonhook.cli._inputs import Input, captures_at, launch_record, load_input, place
+from tritonhook.cli._parser import Group, flag, option, part
 from tritonhook.cli._streams import Results, check_new, give, working, write_new
+from tritonhook.cubin.resources import launch_shared, occupancy
 from tritonhook.errors import DeviceError, NotUnderstood, TritonHookError, UsageError
-from tritonhook.verify.cpu import LIMIT_S, sanitized
+from tritonhook.ptxas.tool import find_ptxas
+from tritonhook.ptxas.toolchain import toolchain_of
+from tritonhook.verify.cpu import LIMIT_S, counted, sanitized
 from tritonhook.verify.differential import Case, case_of
-from tritonhook.verify.judgement import latitude_of
+from tritonhook.verify.judgement import Latitude, latitude_of
 from tritonhook.verify.model import INPUTS, RECORDED
 
 if TYPE_CHECKING:
-    from tritonhook.ptx.module import Ptx
+    from tritonhook.report.results.counters import CountedKernel
     from tritonhook.report.results.emulation import EmulatedKernel
 
 _MOST_STATEMENTS = 300_000  # of PTX: about 1.5 GiB of memory
@@ -67,37 +74,42 @@ class Options(Group):
     contents: Path | None = option(
         type=Path, metavar="FOLDER", help="write buffers to FOLDER/KERNEL-NUMBER.bin (ID-NUMBER.bin if names are equal)"
     )
+    count: bool = flag(help="execute the machine code, and give Nsight Compute's counters")
     results: Results = part(Results)
 
 
 def run(options: Options) -> int:
-    from tritonhook.report.results.emulation import Emulation
+    from tritonhook.report.results.counters import Counting
+    from tritonhook.report.results.emulation import EmulatedKernel, Emulation
 
     if (options.ctas is not None and options.ctas < 1) or not options.limit > 0:
         raise UsageError("--ctas and --limit must be positive")
     if find_spec("numpy") is None:
         raise DeviceError("numpy is not installed: `pip install 'tritonhook[emulate]'`")
     with working("emulating kernels") as advance:
-        done = []
+        done: list[Any] = []
         for target in _targets(options):
             done.append(_emulated(options, target))
             advance(1)
     if not done:
         raise UsageError(f"{options.target}: no kernel with a recorded launch; give one with --args")
-    give(options.results, Emulation(options.target, options.input, options.ctas, tuple(done)))
-    if any(kernel.faults for kernel in done):
+    if options.count:
+        give(options.results, Counting(options.target, options.input, options.ctas, tuple(done)))
+    else:
+        give(options.results, Emulation(options.target, options.input, options.ctas, tuple(done)))
+    if any(kernel.faults for kernel in done if isinstance(kernel, EmulatedKernel)):
         return 1
     return 2 if any(kernel.reason for kernel in done) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A kernel to emulate. file: prefix of its buffers' file names. load: reads its PTX and its launch. is_one_of_many:
-    if it fails, the others are still emulated."""
+    """A kernel to emulate. file: prefix of its buffers' file names. load: reads its code and its launch.
+    is_one_of_many: if it fails, the others are still emulated."""
 
     kernel: str
     file: str
-    load: Callable[[], tuple[Ptx, Case]]
+    load: Callable[[], tuple[Input, Case]]
     is_one_of_many: bool
 
 
@@ -106,7 +118,7 @@ def _targets(options: Options) -> Iterator[_Target]:
     path = Path(options.target)
     if not (path / "index").is_dir() or options.args:
         record = launch_of(options.args, options.launch, [options.target], dry=True)
-        yield _Target(options.target, "", lambda: _case(options.target, options.entry, record), False)
+        yield _Target(options.target, "", lambda: _case(options, options.target, options.entry, record), False)
         return
     captures = captures_at(path)
     chosen = list(selected(captures, options.entry, options.launch, dry=True))
@@ -118,49 +130,80 @@ def _targets(options: Options) -> Iterator[_Target]:
         if isinstance(one, Skipped):
             load = partial(_refuse, one.reason)
         elif one.launches:
-            load = partial(_case, str(captures.path / "kernels" / one.record), None, one.launches[0].path, kernel)
+            load = partial(
+                _case, options, str(captures.path / "kernels" / one.record), None, one.launches[0].path, kernel
+            )
         else:
             load = partial(_refuse, one.unrecorded or "no launch of it was recorded")
         yield _Target(kernel, one.record if names[kernel] > 1 else "", load, True)
 
 
-def _refuse(why: str) -> tuple[Ptx, Case]:
+def _refuse(why: str) -> tuple[Input, Case]:
     raise UsageError(why)
 
 
-def _case(target: str, entry: str | None, record: Path, kernel: str | None = None) -> tuple[Ptx, Case]:
+def _case(
+    options: Options, target: str, entry: str | None, record: Path, kernel: str | None = None
+) -> tuple[Input, Case]:
     given = load_input(target, entry)
-    if given.ptx is None:
+    ptx = given.ptx
+    if ptx is None and not options.count:
         raise UsageError(f"{target}: no PTX, which emulate executes; give PTX, or a capture that has it")
-    if (size := given.ptx.text.count(";")) > _MOST_STATEMENTS:
+    if ptx is not None and (size := ptx.text.count(";")) > _MOST_STATEMENTS:
         raise UsageError(f"{target}: {size:,} statements of PTX: at most {_MOST_STATEMENTS:,} are emulated")
-    return given.ptx, case_of(
-        kernel or given.entry, read_launch(record), record.parent, given.ptx, latitude_of(given.ptx)
-    )
+    latitude = Latitude() if ptx is None else latitude_of(ptx)
+    return given, case_of(kernel or given.entry, read_launch(record), record.parent, ptx, latitude)
 
 
-def _emulated(options: Options, target: _Target) -> EmulatedKernel:
+def _emulated(options: Options, target: _Target) -> EmulatedKernel | CountedKernel:
+    from tritonhook.report.results.counters import CountedKernel
     from tritonhook.report.results.emulation import EmulatedKernel
 
     began, kernel, launch = time.monotonic(), target.kernel, ""
     try:
         with _limit(options.limit):
-            ptx, case = target.load()
+            given, case = target.load()
         kernel, launch = case.kernel, case.launch.summary
-    except _FAILURES as error:
-        return EmulatedKernel.of(kernel, launch, None, (), _reason(error, target))
-    files = _files(options, target.file or kernel, len(case.launch.buffers))
-    try:
+        files = _files(options, target.file or kernel, len(case.launch.buffers))
         # The emulator looks at the clock itself, and names the line; this is for the time in which it decodes.
         with _limit(options.limit, began - time.monotonic() + 1):
-            done = sanitized(case, ptx, options.input, options.ctas, options.limit, options.seed, began)
+            how = options.input, options.ctas, options.limit, options.seed, began
+            if options.count:
+                return _counted(given, case, files, how, options.results.force)
+            assert given.ptx is not None
+            done = sanitized(case, given.ptx, *how)
     except _FAILURES as error:
+        if options.count:
+            return CountedKernel(kernel, launch, _reason(error, target))
         return EmulatedKernel.of(kernel, launch, None, (), _reason(error, target))
     contents = done.ran.contents if done.ran is not None else ()
-    for path, data in zip(files, contents, strict=False):
-        write_new(path, data, options.results.force)
+    _write(files, contents, options.results.force)
     hashes = [hashlib.sha256(data).hexdigest()[:16] for data in contents]
     return EmulatedKernel.of(kernel, launch, done, hashes, str(done.error or ""))
+
+
+def _counted(
+    given: Input, case: Case, files: Sequence[Path], how: tuple[str, int | None, float, int, float], force: bool
+) -> CountedKernel:
+    """Count one kernel. PTX without machine code is assembled first."""
+    from tritonhook.report.results.counters import CountedKernel
+
+    cubin = given.cubin
+    if cubin is None:
+        assert given.ptx is not None
+        cubin = toolchain_of(find_ptxas()).assemble_or_raise(given.ptx).cubin
+    found, ran = counted(case, cubin, *how)
+    _write(files, ran.contents, force)
+    launch, needs = case.launch, cubin.resources[case.kernel]
+    held = occupancy(
+        f"sm_{cubin.arch}", needs.registers, math.prod(launch.block), launch_shared(needs.shared or 0, launch.shared)
+    )
+    return CountedKernel.of(launch.summary, found, held.text if held is not None else "")
+
+
+def _write(files: Sequence[Path], contents: Sequence[bytes], force: bool) -> None:
+    for path, data in zip(files, contents, strict=False):
+        write_new(path, data, force)
 
 
 def _reason(error: BaseException, target: _Target) -> str:

@@ -52,12 +52,13 @@ Ready = Callable[[], Any]  # True, False, or an array of bool over all threads o
 @dataclass(frozen=True, slots=True)
 class Instruction:
     """One decoded instruction. text: as people read it. line: in the PTX, or the address in machine code. ends: whether
-    its step may move threads."""
+    its step may move threads. guard: the predicate that `step` is under, for observers."""
 
     step: Step
     text: str
     line: int
     ends: bool = False
+    guard: Callable[[Group], Array] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +297,18 @@ class Machine:
         return self.code.instructions[min(self.pc, len(self.code.instructions) - 1)]
 
     # --- groups ------------------------------------------------------------------------------
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether threads are at several places."""
+        return len(self._groups) > 1
+
+    def places(self) -> Array:
+        """The index of the instruction that is next for each thread; -1 for those that have ended."""
+        found = np.full(self.threads, -1, np.int64)
+        for group in self._groups:
+            found[group.numbers] = group.pc
+        return found
 
     def shaped(self, active: Array, start: int) -> tuple[slice, Array | None]:
         """The smallest slice of whole warps with these lanes, and their mask in it. start: the first one's number."""

@@ -76,6 +76,9 @@ class Store:
         return self._rows[unit, count]
 
 
+Observe = Callable[["Group", Store, Array, int, str], None]  # a group's access, as `Memory.locate` has found it
+
+
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """A buffer in global memory. name: for messages. begin: its index in the store. size: in bytes."""
@@ -113,6 +116,7 @@ class Memory:
         self._begins: list[int] = []
         self._end = GUARD_BYTES
         self.watch: Order | None = None  # sees each access of shared and global memory
+        self.observe: Observe | None = None  # sees each access of all memory
         self.tensor_maps: list[Any] = []  # what descriptors of TMA name; see tma.py
         self.global_ = self.shared = self.local = Store.of_size(0)
         self._stride = 0
@@ -251,6 +255,8 @@ class Memory:
             self.watch.access(group, index, aligned, how)
         elif self.watch is not None and store is self.global_:
             self.watch.outside(group, index, aligned, how)
+        if self.observe is not None:
+            self.observe(group, store, index, size, how)
         return store, index
 
     def _in_store(self, group: Group, space: str, addresses: Array) -> tuple[Store, Array, int]:

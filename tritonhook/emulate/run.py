@@ -100,7 +100,7 @@ def run_ptx(kernel: Kernel | Ptx, run: Run, contents: Sequence[bytes]) -> Ran:
     return execute(load_ptx(kernel, run, contents), run)
 
 
-def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> Ran:
+def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes], watcher: Watcher | None = None) -> Ran:
     """Execute machine code. contents: of the launch's buffers before it. Raises NotUnderstood, Fault, Hang,
     Unfinished."""
     launch = run.launch
@@ -117,7 +117,7 @@ def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> Ran:
     def decoded(machine: Machine) -> tuple[Code, tuple[NotUnderstood, ...]]:
         return decode_sass(kernel, machine, kernel.constants(machine.geometry, parameters, address))
 
-    return execute(Loaded(memory, placed, decoded, _cta_bytes(launch, memory, registers, text)), run)
+    return execute(Loaded(memory, placed, decoded, _cta_bytes(launch, memory, registers, text)), run, watcher)
 
 
 def execute(loaded: Loaded, run: Run, watcher: Watcher | None = None) -> Ran:

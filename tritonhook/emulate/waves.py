@@ -44,9 +44,10 @@ class Loaded:
 
 
 class Watcher(Protocol):
-    """Looks at the machine of each wave."""
+    """Looks at the machine of each wave: at each access, which `machine.memory` tells it, and at each instruction, in
+    the code that it gives back to be executed."""
 
-    def begin(self, machine: Machine) -> None: ...
+    def begin(self, machine: Machine, code: Code) -> Code: ...
     def end(self, machine: Machine) -> None: ...
 
 
@@ -117,7 +118,7 @@ class Waves:
         machine = Machine(geometry, memory, run.seed, run.most_steps, run.limit_s, run.began)
         code, self.unknown = self.loaded.decode(machine)
         if self.watcher is not None:
-            self.watcher.begin(machine)
+            code = self.watcher.begin(machine, code)
         self.resident.appendleft((machine, machine.turns(code)))
 
     def _why_not_finished(self, why: str) -> Unfinished:

@@ -256,6 +256,10 @@ class Result(Fields, tag_field="kind"):
         """Summarise the result."""
         raise NotImplementedError
 
+    def rows(self) -> Table | None:
+        """Give the table of --csv; None if there is none."""
+        return next(iter(self.summary().tables), None)
+
     def document(self) -> dict[str, Any]:
         """Convert the result to JSON values."""
         return {"format": FORMAT, **to_builtins(self)}

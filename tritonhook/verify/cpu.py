@@ -23,6 +23,7 @@ from tritonhook.verify.differential import Built
 from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Order, Ran
 
 if TYPE_CHECKING:
+    from tritonhook.emulate.counters.metrics import Counted
     from tritonhook.emulate.run import Ran as Emulated
     from tritonhook.emulate.run import Run
     from tritonhook.emulate.sanitizer.run import Sanitized
@@ -102,14 +103,31 @@ def sanitized(
     began: when its time began; None: now.
 
     Raises NotUnderstood, UsageError."""
-    from tritonhook.emulate.launch import edges
-    from tritonhook.emulate.run import Run
     from tritonhook.emulate.sanitizer.run import sanitize
 
+    return sanitize(ptx, _run(case, ctas, limit_s, seed, began), _Before(case, name), case.kernel)
+
+
+def counted(
+    case: Case, cubin: Cubin, name: str, ctas: int | None, limit_s: float = LIMIT_S, seed: int = 0,
+    began: float | None = None,
+) -> tuple[Counted, Emulated]:  # fmt: skip
+    """Execute the machine code of a launch on one input, and count. The arguments are those of `sanitized`.
+
+    Raises NotUnderstood, UsageError, Fault, Hang, Unfinished."""
+    from tritonhook.emulate.counters.run import count
+
+    sass = reading_toolchain().disassemble(cubin, [case.kernel])[case.kernel]
+    return count(cubin, sass, _run(case, ctas, limit_s, seed, began), _Before(case, name))
+
+
+def _run(case: Case, ctas: int | None, limit_s: float, seed: int, began: float | None) -> Run:
+    from tritonhook.emulate.launch import edges
+    from tritonhook.emulate.run import Run
+
     launch = case.launch
-    x, y, z = launch.grid
-    run = Run(launch, edges(launch, ctas or x * y * z), seed, limit_s=limit_s, began=began or time.monotonic())
-    return sanitize(ptx, run, _Before(case, name), case.kernel)
+    chosen = edges(launch, ctas or math.prod(launch.grid))
+    return Run(launch, chosen, seed, limit_s=limit_s, began=began or time.monotonic())
 
 
 def _on_input(order: Order, name: str, ctas: int, limit_s: float) -> Iterator[Ran]:

@@ -29,6 +29,8 @@ from tritonhook.compare.diff import CodeVerdict
 from tritonhook.compare.modules import KernelDelta, ModuleDiff
 from tritonhook.compare.names import NameComparison, RenamedBuild
 from tritonhook.cubin.image import Cubin
+from tritonhook.emulate.counters.metrics import Counted, CountedInstruction, counters
+from tritonhook.emulate.counters.observer import Tally
 from tritonhook.emulate.run import Ran
 from tritonhook.emulate.sanitizer.findings import Finding, Place
 from tritonhook.emulate.sanitizer.run import Sanitized
@@ -47,6 +49,7 @@ from tritonhook.report.result import Result, Summary, Table
 from tritonhook.report.results.ab import TimedComparison
 from tritonhook.report.results.bisect import Bisect
 from tritonhook.report.results.capture import CodeFields, Row
+from tritonhook.report.results.counters import CountedKernel, Counting
 from tritonhook.report.results.emulation import EmulatedKernel, Emulation
 from tritonhook.report.results.file import File, GpuFile
 from tritonhook.report.results.memory import Memory, Variants
@@ -142,6 +145,17 @@ def emulation() -> Emulation:
     return Emulation("sm_90a", "numbers from 0 to 1", 4, tuple(kernels))
 
 
+def counting() -> Counting:
+    """A kernel with conflicts, of which some CTAs were counted, and one that was not."""
+    one = counters("LDS", "R0, [R1]", Tally(4, 128, 128, shared_requests=4, wavefronts=32, wavefronts_ideal=4), 90)
+    row = CountedInstruction(0, "LDS", "LDS R0, [R1]", "/home/f.py", 7, one)
+    kernels = [
+        CountedKernel.of("grid 8", Counted("padded", 90, 4, 8, (row,), True), "8 of 64 warps in 2 blocks"),
+        CountedKernel("odd", "grid 1", "NOT UNDERSTOOD: CS2R"),
+    ]
+    return Counting("sm_90a", "zeros", 4, tuple(kernels))
+
+
 def several_timelines() -> Memory:
     """Two processes; in the second one the stack limit rises twice, and a part of the growth is not explained."""
     marks = [
@@ -234,6 +248,7 @@ MADE: Mapping[str, Callable[[], Result]] = {
     "kernel_changes": changes,
     "lock": built_lock,
     "bisect": lambda: Bisect.of("a.lock", bisections(), True, ["a note"]),
+    "counters": counting,
     "emulation": emulation,
     "emulation_of_nothing": lambda: Emulation("sm_90a", "zeros", None, ()),
     "memory_nothing": lambda: Memory.of([TRACES["nothing"]()], ["a note"]),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tritonhook.emulate.errors import Fault, Hang, Late, Unfinished
-from tritonhook.emulate.machine import Machine
+from tritonhook.emulate.machine import Code, Machine
 from tritonhook.emulate.ptx.kernel import SIZES, Kernel, read_kernel
 from tritonhook.emulate.run import Ran, Run, execute, load_ptx
 from tritonhook.emulate.sanitizer import findings
@@ -89,9 +89,10 @@ class _Telling:
         self.unfenced_at: set[int] = set()
         self.code: list[tuple[int, str]] = []
 
-    def begin(self, machine: Machine) -> None:
+    def begin(self, machine: Machine, code: Code) -> Code:
         machine.memory.watch = order = Order(machine, machine.memory, self.unit, self.world)
         self.orders.append(order)
+        return code
 
     def end(self, machine: Machine) -> None:
         order = next(one for one in self.orders if one.machine is machine)

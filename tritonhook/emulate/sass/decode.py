@@ -113,12 +113,13 @@ class Decoder:
     def instruction(self, one: Instruction, immediate: int) -> Decoded:
         site = Site(self, one, immediate)
         step, moves = OPCODES.step(site.base, site), site.base in OPCODES.moves
+        read = None
         if one.predicate.startswith("@"):  # P2R and R2P have "PR" there
             read = self.predicate(site, one.predicate.removeprefix("@"))
             if site.base == "BRA" and "ANY" in site.modifiers:
                 read = any_of_warp(read)
             step = guarded(step, read, moves)
-        return Decoded(step, f"{one.predicate} {one.opcode} {one.operands}".strip(), one.offset, moves)
+        return Decoded(step, f"{one.predicate} {one.opcode} {one.operands}".strip(), one.offset, moves, read)
 
 
 def decode(

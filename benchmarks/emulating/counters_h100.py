@@ -1,0 +1,94 @@
+"""Counters of the emulator beside those that Nsight Compute gave on an H100: per instruction, in total; and what
+counting costs.
+
+    python -m benchmarks counters_h100 DATA [--rounds N] [--out FILE]
+
+DATA: launches as tests/emulate/counters/h100.json.xz has some: code, launch, contents of its buffers, and what ncu's
+source page and raw page say. A counter that the page leaves empty is 0 there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import statistics
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import REPOSITORY, environment, interleave, seconds
+
+NEEDS = ("numpy",)
+MOST_SHOWN = 20  # differences
+QUICK = (str(REPOSITORY / "tests/emulate/counters/h100.json.xz"), "--rounds", "1")
+Row = dict[str, Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--rounds", type=int, default=3, help="of emulation with and without counting (default: 3)")
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    sys.path.insert(0, str(REPOSITORY / "tests/support"))
+    given = json.loads(lzma.decompress(arguments.data.read_bytes()))
+    rows = [judged(one, arguments.data, arguments.rounds) for one in given]
+    return {
+        "summary": summary(rows),
+        "environment": environment("numpy", "triton") | {"ncu": "on an H100, driver 580.159, two runs that agree"},
+        "samples": {"launches": rows},
+    }
+
+
+def judged(one: Row, data: Path, rounds: int) -> Row:
+    """One launch: for each counter, how many instructions are equal; the totals that differ; the costs in seconds."""
+    from counters_h100 import counted, work_of
+
+    row: Row = {"launch": one["name"], "instructions": len(one["instructions"]), "left_out": ""}
+    try:
+        found = counted(one, path=data)
+    except Exception as error:
+        return row | {"left_out": f"{type(error).__name__}: {error}"}
+    equal: Counter[str] = Counter()
+    different: list[Row] = []
+    for own, theirs in zip(found.instructions, one["instructions"], strict=True):
+        for name, value in own.counters.ncu.items():
+            wanted = int(theirs.get(name, "0").replace(",", ""))
+            equal[name] += value == wanted
+            if value != wanted:
+                different.append({"instruction": own.text, "counter": name, "ncu": wanted, "counted": value})
+    totals = {name: int(one["launch_counters"][name].replace(",", "")) for name in found.raw}
+    work = work_of(one, data)
+    plain, counting = interleave(rounds, *(lambda c=c: seconds(lambda: work(c)) for c in (False, True)))
+    return row | {
+        "executed": sum("Instructions Executed" in each for each in one["instructions"]),
+        "equal": dict(equal),
+        "instructions_equal": len(one["instructions"]) - len({each["instruction"] for each in different}),
+        "different": different[:MOST_SHOWN],
+        "totals": len(totals),
+        "totals_different": {n: [v, found.raw[n]] for n, v in totals.items() if v != found.raw[n]},
+        "plain_s": statistics.median(plain),
+        "counting_s": statistics.median(counting),
+    }
+
+
+def summary(rows: list[Row]) -> dict[str, Any]:
+    done = [row for row in rows if not row["left_out"]]
+    instructions = sum(row["instructions"] for row in done)
+    equal = sum((Counter(row["equal"]) for row in done), Counter[str]())
+    return {
+        "tried": len(rows),
+        "judged": len(done),
+        "left_out": len(rows) - len(done),
+        "instructions": instructions,
+        "instructions_executed": sum(row["executed"] for row in done),
+        "instructions_equal": sum(row["instructions_equal"] for row in done),
+        "equal_by_counter": dict(equal),
+        "totals": sum(row["totals"] for row in done),
+        "totals_equal": sum(row["totals"] - len(row["totals_different"]) for row in done),
+        "cost_whole": round(sum(r["counting_s"] for r in done) / sum(r["plain_s"] for r in done), 3),
+        "cost_median": round(statistics.median(r["counting_s"] / r["plain_s"] for r in done), 3),
+        "cost_most": round(max(r["counting_s"] / r["plain_s"] for r in done), 3),
+    }

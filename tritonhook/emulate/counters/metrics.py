@@ -1,0 +1,244 @@
+"""Counters of a launch: by instruction, source line and kernel, in Nsight Compute's names and units. And which rule
+has which evidence. None is what no rule is known for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.counters.observer import Tally
+
+
+MEASURED, DOCUMENTED = "measured on an H100", "documented"
+INSTRUCTIONS, GLOBAL, SHARED, WGMMA = "instructions", "global memory", "shared memory", "operands of wgmma"
+_BANKS = dict.fromkeys((INSTRUCTIONS, GLOBAL, SHARED), DOCUMENTED)
+# Documented: the CUDA programming guide has 32 banks of 4 bytes and sectors of 32 bytes for these.
+RULES: Mapping[int, Mapping[str, str]] = {
+    90: dict.fromkeys((INSTRUCTIONS, GLOBAL, SHARED, WGMMA), MEASURED),
+    **dict.fromkeys((80, 86, 87, 89, 120, 121), _BANKS),
+    100: {INSTRUCTIONS: DOCUMENTED},
+    103: {INSTRUCTIONS: DOCUMENTED},
+}
+_LSU = {  # opcodes by the space that they access, and by ncu's name of the access
+    (GLOBAL, "ld"): ("LDG", "LDGSTS"), (GLOBAL, "st"): ("STG",), (GLOBAL, "atom"): ("ATOMG",),
+    (GLOBAL, "red"): ("REDG", "RED"), (SHARED, "ld"): ("LDS", "LDSM"), (SHARED, "st"): ("STS", "STSM"),
+}  # fmt: skip
+_NO_RULE = re.compile(r"(LD|ST|ATOM|UTMA\w+|UBLK\w+|SYNCS|ARRIVES|STAS|REDAS|REDS|LDTM|STTM|UTC\w+)$")
+_WARPGROUP = re.compile(r"[HQIB]GMMA\.64x(\d+)x(\d+)\b")
+_MMA = re.compile(r"([HIQBD]MMA)(?:\.SF)?\.(\d+x\d+x\d+|\d+)")
+_SHAPES = {"1688": (16, 8), "1684": (16, 4), "16816": (16, 16), "16832": (16, 32), "16864": (16, 64), "8816": (8, 16)}
+_ROW, _WAVEFRONT, _WARPS = 32, 128, 4  # bytes: k numbers of a wgmma, of any type; a wavefront. Warps of a warpgroup
+_IN_GLOBAL = "global_requests", "tags", "sectors", "sectors_ideal", "turns", "global_bytes"
+_IN_SHARED = "shared_requests", "wavefronts", "wavefronts_ideal"
+_FLOPS = {"FADD": 1, "FMUL": 1, "FFMA": 2, "DADD": 1, "DMUL": 1, "DFMA": 2, "HADD2": 2, "HMUL2": 2, "HFMA2": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What one instruction, line or kernel did; None: no rule is known.
+
+    instructions: of warps. threads, threads_on: of their lanes, and of those that a predicate does not turn off.
+    requests: of warps. tags: lines of 128 bytes. sectors: of 32 bytes; ideal: if the bytes lay behind one another.
+    global_bytes: that lanes asked for. turns: sectors, those of atomics anew for each lane of an address.
+    wavefronts: of shared memory. local_bytes: of the stack, spills among them. tensor_ops, flops: multiplications and
+    additions of tensor cores, and of floating-point instructions."""
+
+    instructions: int = 0
+    threads: int = 0
+    threads_on: int = 0
+    divergent_branches: int = 0
+    global_requests: int | None = 0
+    tags: int | None = 0
+    sectors: int | None = 0
+    sectors_ideal: int | None = 0
+    turns: int | None = 0
+    global_bytes: int | None = 0
+    shared_requests: int | None = 0
+    wavefronts: int | None = 0
+    wavefronts_ideal: int | None = 0
+    local_bytes: int = 0
+    tensor_instructions: int = 0
+    tensor_ops: int = 0
+    flops: int = 0
+
+    @property
+    def sectors_excess(self) -> int | None:
+        return _less(self.sectors, self.sectors_ideal)
+
+    @property
+    def wavefronts_excess(self) -> int | None:
+        return (
+            None
+            if self.wavefronts is None or self.wavefronts_ideal is None
+            else self.wavefronts - self.wavefronts_ideal
+        )
+
+    @property
+    def ways(self) -> int | None:
+        """Wavefronts of an instruction, rounded down: ncu's N-way conflicts."""
+        return None if self.wavefronts is None else self.wavefronts // max(self.instructions, 1)
+
+    @property
+    def ncu(self) -> dict[str, int | None]:
+        """By the names of ncu's source page."""
+        return {
+            "Instructions Executed": self.instructions,
+            "Thread Instructions Executed": self.threads,
+            "Predicated-On Thread Instructions Executed": self.threads_on,
+            "Divergent Branches": self.divergent_branches,
+            "L1 Tag Requests Global": self.tags,
+            "L2 Theoretical Sectors Global": self.sectors,
+            "L2 Theoretical Sectors Global Ideal": self.sectors_ideal,
+            "L2 Theoretical Sectors Global Excessive": self.sectors_excess,
+            "L1 Wavefronts Shared": self.wavefronts,
+            "L1 Wavefronts Shared Ideal": self.wavefronts_ideal,
+            "L1 Wavefronts Shared Excessive": self.wavefronts_excess,
+            "L1 Conflicts Shared N-Way": self.ways,
+        }
+
+
+def _less(all_: int | None, ideal: int | None) -> int | None:
+    return None if all_ is None or ideal is None else all_ - ideal
+
+
+def total(several: Iterable[Counters]) -> Counters:
+    """Add counters up, without those that are not known: `Counted.without` names their instructions."""
+    several = tuple(several)
+    return Counters(*(sum(getattr(one, field.name) or 0 for one in several) for field in fields(Counters)))
+
+
+@dataclass(frozen=True, slots=True)
+class CountedInstruction:
+    """index: in the kernel. text: as people read it. file, line: in the source; "" and 0 where no table says it."""
+
+    index: int
+    opcode: str
+    text: str
+    file: str
+    line: int
+    counters: Counters
+
+    @property
+    def base(self) -> str:
+        return self.opcode.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Counters of one launch. ctas: that were executed, of so many (of_ctas). agree: whether each of these, or each
+    cluster, has the same counters; None where all were executed together."""
+
+    kernel: str
+    arch: int
+    ctas: int
+    of_ctas: int
+    instructions: tuple[CountedInstruction, ...]
+    agree: bool | None = None
+
+    @property
+    def evidence(self) -> Mapping[str, str]:
+        """Of each rule, by what it is about."""
+        return RULES.get(self.arch, {})
+
+    @property
+    def total(self) -> Counters:
+        """Of what was executed."""
+        return total(one.counters for one in self.instructions)
+
+    @property
+    def factor(self) -> float | None:
+        """What the whole launch has for each that was counted; None: not known, as CTAs differ."""
+        return 1.0 if self.ctas == self.of_ctas else self.of_ctas / self.ctas if self.agree else None
+
+    @property
+    def without(self) -> tuple[str, ...]:
+        """The opcodes that were executed, and whose accesses no total has."""
+        unknown = (one for one in self.instructions if one.counters.instructions)
+        return tuple(sorted({one.base for one in unknown if None in (one.counters.sectors, one.counters.wavefronts)}))
+
+    @property
+    def lines(self) -> dict[tuple[str, int], Counters]:
+        """By file and line of the source."""
+        found: dict[tuple[str, int], list[Counters]] = {}
+        for one in self.instructions:
+            if one.line:
+                found.setdefault((one.file, one.line), []).append(one.counters)
+        return {place: total(several) for place, several in found.items()}
+
+    @property
+    def raw(self) -> dict[str, int]:
+        """Totals by the names of ncu's raw page. Those of accesses whose rule is not known are left out."""
+        whole = self.total
+        found = {
+            "smsp__inst_executed.sum": whole.instructions,
+            "smsp__thread_inst_executed.sum": whole.threads,
+            "smsp__thread_inst_executed_pred_on.sum": whole.threads_on,
+            "sm__inst_executed_pipe_tensor.sum": sum(
+                one.counters.instructions for one in self.instructions if "MMA" in one.opcode.partition("x")[0]
+            ),  # HFMA2.MMA is of this pipe, too
+        }
+        for (space, how), bases in _LSU.items():
+            if space not in self.evidence:
+                continue
+            of = total(one.counters for one in self.instructions if one.base in bases)
+            own = total(one.counters for one in self.instructions if one.base == bases[0])
+            if how in ("ld", "st"):
+                found[f"smsp__inst_executed_op_{space.split()[0]}_{how}.sum"] = own.instructions
+            if space == GLOBAL:
+                found[f"l1tex__t_sectors_pipe_lsu_mem_global_op_{how}.sum"] = of.turns or 0
+            if space == GLOBAL and how in ("ld", "st"):
+                found[f"l1tex__t_requests_pipe_lsu_mem_global_op_{how}.sum"] = of.global_requests or 0
+            if space == SHARED:
+                found[f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{how}.sum"] = of.wavefronts or 0
+                found[f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{how}.sum"] = of.wavefronts_excess or 0
+        return found
+
+
+def counters(opcode: str, operands: str, tally: Tally, arch: int) -> Counters:
+    """Give what was counted of an instruction; None where the architecture has no rule for it."""
+    base, rules = opcode.partition(".")[0], RULES.get(arch, {})
+    is_tensor, operations, wavefronts = _tensor(opcode, operands)
+    is_odd = tally.odd > 0 or (_NO_RULE.match(base) is not None and tally.warps > 0)
+    has_accesses = tally.global_requests or tally.shared_requests or is_odd or (wavefronts and tally.warps)
+    has_wgmma = not wavefronts or WGMMA in rules
+    in_global = {name: getattr(tally, name) for name in _IN_GLOBAL}
+    in_shared = {name: getattr(tally, name) for name in _IN_SHARED}
+    if wavefronts:
+        in_shared = dict(zip(_IN_SHARED, (tally.warps, *[wavefronts * tally.warps] * 2), strict=True))
+    if has_accesses and (is_odd or GLOBAL not in rules):
+        in_global = dict.fromkeys(_IN_GLOBAL)
+    if has_accesses and (is_odd or SHARED not in rules or not has_wgmma):
+        in_shared = dict.fromkeys(_IN_SHARED)
+    return Counters(
+        tally.warps,
+        tally.threads,
+        tally.on,
+        tally.divergent,
+        **in_global,
+        **in_shared,
+        local_bytes=tally.local_bytes,
+        tensor_instructions=tally.warps * is_tensor,
+        tensor_ops=tally.warps * operations,
+        flops=tally.on * _FLOPS.get(base, 0),
+    )
+
+
+def _tensor(opcode: str, operands: str) -> tuple[bool, int, int]:
+    """Whether an instruction is of tensor cores; operations of a warp; wavefronts of a warp for operands in shared
+    memory: a warpgroup reads each of its tiles once."""
+    if (match := _WARPGROUP.match(opcode)) is not None:
+        n, k = int(match[1]), int(match[2])
+        rows = n + (64 if operands.split(",")[1].strip().startswith("gdesc") else 0)
+        return True, 2 * 16 * n * k, rows * _ROW // _WAVEFRONT // _WARPS
+    if (match := _MMA.match(opcode)) is not None:
+        if "x" in match[2]:
+            m, n, k = map(int, match[2].split("x"))
+        else:
+            m, k = _SHAPES.get(match[2], (0, 0))
+            n = 8
+        return True, 2 * m * n * k, 0
+    return False, 0, 0

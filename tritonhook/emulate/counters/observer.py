@@ -1,0 +1,188 @@
+"""Watches a machine while it executes machine code, and counts. It changes nothing of what is executed.
+
+A *warp execution* is one for each convergence class: lanes of a warp that parted at a branch go apart, also where they
+happen to meet, until BSYNC or WARPSYNC joins them. Steps that wait are counted when their threads arrive, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tritonhook.emulate.counters import banks
+from tritonhook.emulate.machine import WARP, Code, Step
+from tritonhook.emulate.words import Array
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.machine import Group, Instruction, Machine
+    from tritonhook.emulate.memory import Store
+
+_JOINING = ("BSYNC", "WARPSYNC")
+_BYTES = (1, 2, 4, 8, 16)  # of one lane's access
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of one instruction; metrics.py says what they are. turns: sectors, those of atomics anew for each
+    turn. odd: accesses that no rule is known for."""
+
+    warps: int = 0
+    threads: int = 0
+    on: int = 0
+    divergent: int = 0
+    global_requests: int = 0
+    tags: int = 0
+    sectors: int = 0
+    sectors_ideal: int = 0
+    turns: int = 0
+    global_bytes: int = 0
+    shared_requests: int = 0
+    wavefronts: int = 0
+    wavefronts_ideal: int = 0
+    local_bytes: int = 0
+    odd: int = 0
+
+
+class Counter:
+    """Counts of all machines of a launch. opcodes: of the kernel's instructions, with modifiers."""
+
+    def __init__(self, opcodes: Sequence[str]) -> None:
+        self.opcodes = [one.split(".") for one in opcodes]
+        self.tallies = [Tally() for _ in opcodes]
+
+    def begin(self, machine: Machine, code: Code) -> Code:
+        return _Counting(self, machine).watched(code)
+
+    def end(self, machine: Machine) -> None:
+        """Do nothing: counts are of all machines."""
+
+
+class _Counting:
+    """Counts of one machine. classes: lanes of a warp with one number go together. waiting: by instruction, the threads
+    that have been counted and wait there."""
+
+    def __init__(self, counter: Counter, machine: Machine) -> None:
+        self.counter, self.machine, self.memory = counter, machine, machine.memory
+        self.classes, self.fresh, self.is_parted = np.zeros(machine.threads, np.int64), 1, False
+        self.waiting: dict[int, Array] = {}
+        self.pc = 0
+        machine.memory.observe = self.access
+
+    def watched(self, code: Code) -> Code:
+        """The code, with steps that count."""
+        steps = [replace(one, step=self._step(pc, one)) for pc, one in enumerate(code.instructions)]
+        return replace(code, instructions=steps)
+
+    def _step(self, pc: int, one: Instruction) -> Step:
+        inner, guard, ends, tally = one.step, one.guard, one.ends, self.counter.tallies[pc]
+        joins, waiting = self.counter.opcodes[pc][0] in _JOINING, self.waiting
+
+        def step(g: Group) -> None:
+            self.pc = pc
+            if g.mask is None and not self.is_parted and not joins and pc not in waiting:
+                threads = g.s.stop - g.s.start
+                tally.warps += threads // WARP
+                tally.threads += threads
+                tally.on += threads if guard is None else int(np.count_nonzero(guard(g)))
+            else:
+                self._enter(tally, pc, g, guard(g) if guard is not None else None, joins)
+            begin, active = g.s, g.active if joins or pc in waiting else None
+            numbers = g.numbers if ends else None
+            try:
+                inner(g)
+            except Exception:  # they wait, and run it again
+                waiting.setdefault(pc, np.zeros(self.machine.threads, bool))[g.s] |= g.active
+                raise
+            if active is not None:
+                self._leave(pc, begin, active, joins)
+            if numbers is not None and self.machine.is_divided:
+                self._moved(tally, numbers)
+
+        return step
+
+    # --- warps -------------------------------------------------------------------------------
+
+    def _enter(self, tally: Tally, pc: int, g: Group, where: Array | None, joins: bool) -> None:
+        active = g.active
+        if joins or pc in self.waiting:
+            counted = self.waiting.setdefault(pc, np.zeros(self.machine.threads, bool))[g.s]
+            active = active & ~counted
+            counted |= active
+        tally.warps += sum(int(one.reshape(-1, WARP).any(1).sum()) for one in self._classes(g.s, active))
+        threads = int(np.count_nonzero(active))
+        tally.threads += threads
+        tally.on += threads if where is None else int(np.count_nonzero(where & active))
+
+    def _classes(self, s: slice, active: Array) -> list[Array]:
+        """Masks of lanes that go together, at most one class of each warp in a mask."""
+        if not self.is_parted:
+            return [active]
+        classes, left, found = self.classes[s].reshape(-1, WARP), active.reshape(-1, WARP).copy(), []
+        while left.any():
+            first = classes[np.arange(len(left)), left.argmax(1)]
+            mine = left & (classes == first[:, None])
+            found.append(mine.reshape(-1))
+            left &= ~mine
+        return found
+
+    def _leave(self, pc: int, s: slice, active: Array, joins: bool) -> None:
+        """Threads have executed an instruction that some waited at."""
+        if pc in self.waiting:
+            self.waiting[pc][s] &= ~active
+        if joins and self.is_parted:
+            self.classes[s][active] = self.fresh
+            self.fresh += 1
+            rows, live = self.classes.reshape(-1, WARP), self.machine.live.reshape(-1, WARP)
+            most = np.where(live, rows, -1).max(1)
+            self.is_parted = bool(((rows != most[:, None]) & live).any())
+
+    def _moved(self, tally: Tally, numbers: Array) -> None:
+        """Threads have executed what may move them: lanes of a warp that are at different instructions now part."""
+        places = self.machine.places()[numbers]
+        numbers, places = numbers[places >= 0], places[places >= 0]
+        if not len(numbers) or (places == places[0]).all():
+            return
+        keys = np.stack([numbers // WARP, self.classes[numbers], places])
+        parts, own = np.unique(keys, axis=1, return_inverse=True)
+        counts = np.unique(parts[:2], axis=1, return_counts=True)[1]
+        if (counts > 1).any():
+            tally.divergent += int((counts > 1).sum())
+            self.classes[numbers] = self.fresh + own.reshape(-1)
+            self.fresh += parts.shape[1]
+            self.is_parted = True
+
+    # --- memory ------------------------------------------------------------------------------
+
+    def access(self, g: Group, store: Store, index: Array, size: int, how: str) -> None:
+        """Lanes access memory. index: bytes, over the slice. how: as in Memory.locate."""
+        tally, opcode = self.counter.tallies[self.pc], self.counter.opcodes[self.pc]
+        if store is self.memory.local:
+            tally.local_bytes += int(np.count_nonzero(g.active)) * size
+            return
+        if how == "b" or size not in _BYTES:
+            tally.odd += 1
+            return
+        for one in self._classes(g.s, g.active):
+            active = one.reshape(-1, WARP)
+            keep = active.any(1)
+            active, addresses = active[keep], index.reshape(-1, WARP)[keep]
+            if store is self.memory.global_:
+                _count_global(tally, addresses, active, size, how)
+            elif store is self.memory.shared:
+                cost, ideal = banks.wavefronts(addresses, active, size, how == "r" and opcode[0] == "LDS")
+                tally.shared_requests += len(cost)
+                tally.wavefronts += int(cost.sum())
+                tally.wavefronts_ideal += int(ideal.sum())
+
+
+def _count_global(tally: Tally, addresses: Array, active: Array, size: int, how: str) -> None:
+    sectors = int(banks.sectors(addresses, active).sum())
+    tally.global_requests += len(addresses)
+    tally.tags += int(banks.tags(addresses, active).sum())
+    tally.sectors += sectors
+    tally.turns += int(banks.sectors_in_turns(addresses, active).sum()) if how == "a" else sectors
+    tally.sectors_ideal += int(banks.sectors_ideal(addresses, active, size).sum())
+    tally.global_bytes += int(np.count_nonzero(active)) * size

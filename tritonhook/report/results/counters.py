@@ -1,0 +1,165 @@
+"""Nsight Compute's counters of kernels, counted on the CPU: `emulate --count`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from tritonhook._util.schema import Count, Fields
+from tritonhook.report.result import UNKNOWN, Result, Summary, Table, Tone, count, grouped, number
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.counters.metrics import Counted, CountedInstruction
+
+_WORST = 5  # lines
+_RUN, _THREADS, _ON = (f"{name}Instructions Executed" for name in ("", "Thread ", "Predicated-On Thread "))
+_WAVES, _SECTORS, _EXCESS = "L1 Wavefronts Shared", "L2 Theoretical Sectors Global", " Excessive"
+_SECTOR_BYTES = 32
+Figures = dict[str, Count | None]
+
+
+class CountedRow(Fields):
+    """One instruction. file, line: in the source; "" and 0: not known. counters: by the names of Nsight Compute's
+    source page; null: no rule is known."""
+
+    instruction: str
+    file: str
+    line: Count
+    counters: Figures
+
+    @classmethod
+    def of(cls, one: CountedInstruction) -> CountedRow:
+        return cls(one.text, one.file, one.line, one.counters.ncu)
+
+    @property
+    def place(self) -> str:
+        return f"{self.file.rpartition('/')[2]}:{self.line}" if self.line else ""
+
+
+class CountedKernel(Fields):
+    """One kernel. reason: why it was not counted; "" if it was. arch: the SM number of its machine code. ctas: counted,
+    of so many (of_ctas). factor: what to multiply counters with for the whole launch; null: CTAs differ, so that it is
+    not known. evidence: of the rules of this architecture. without: opcodes whose accesses no total has. metrics:
+    totals, by the names of Nsight Compute's raw page. global_bytes: that lanes asked for. local_bytes: of the stack.
+    operations: multiplications and additions, those of tensor cores among them. occupancy: as text; "": not known."""
+
+    kernel: str
+    launch: str
+    reason: str
+    arch: Count = 0
+    ctas: Count = 0
+    of_ctas: Count = 0
+    factor: float | None = None
+    evidence: dict[str, str] = {}
+    without: tuple[str, ...] = ()
+    metrics: dict[str, Count] = {}
+    global_bytes: Count = 0
+    local_bytes: Count = 0
+    operations: Count = 0
+    occupancy: str = ""
+    instructions: tuple[CountedRow, ...] = ()
+
+    @classmethod
+    def of(cls, launch: str, counted: Counted, occupancy: str) -> CountedKernel:
+        whole = counted.total
+        return cls(
+            counted.kernel, launch, "", counted.arch, counted.ctas, counted.of_ctas, counted.factor,
+            dict(counted.evidence), counted.without, counted.raw, whole.global_bytes or 0, whole.local_bytes,
+            whole.flops + whole.tensor_ops, occupancy, tuple(map(CountedRow.of, counted.instructions)),
+        )  # fmt: skip
+
+    def total(self, name: str) -> int:
+        return sum(row.counters[name] or 0 for row in self.instructions)
+
+    def worst(self) -> list[tuple[str, str, int]]:
+        """List the lines with the most wavefronts and sectors in excess: the line, what is wrong, how much.
+
+        An instruction without a line stands for itself."""
+        lines: dict[str, list[CountedRow]] = {}
+        for row in self.instructions:
+            lines.setdefault(row.place or row.instruction, []).append(row)
+        found = [(place, *_excess(rows)) for place, rows in lines.items()]
+        return sorted((one for one in found if one[2]), key=lambda one: -one[2])[:_WORST]
+
+    def figures(self) -> Iterator[tuple[str, str]]:
+        """Yield the figures of ncu's details page that are counted."""
+        moved, waves = self.total(_SECTORS) * _SECTOR_BYTES, self.total(_WAVES)
+        yield "instructions of warps", number(self.total(_RUN))
+        yield "threads on, of 32", f"{self.total(_ON) / max(self.total(_RUN), 1):.1f}"
+        yield "divergent branches", number(self.total("Divergent Branches"))
+        if "global memory" in self.evidence:
+            used = f"{self.global_bytes:,} asked for, {moved:,} moved in sectors"
+            yield "bytes of global memory", used
+            yield "sectors in excess", _share(self.total(_SECTORS + _EXCESS), self.total(_SECTORS))
+            yield "operations for each byte moved", f"{self.operations / moved:.2f}" if moved else UNKNOWN
+        if "shared memory" in self.evidence:
+            yield "wavefronts of shared memory in excess", _share(self.total(_WAVES + _EXCESS), waves)
+        yield "bytes of local memory", number(self.local_bytes)
+        yield "operations", number(self.operations)
+        yield "occupancy", self.occupancy or UNKNOWN
+
+    def notes(self) -> Iterator[str]:
+        kinds = [f"{evidence}: {what}" for evidence, what in grouped(self.evidence.items()).items()]
+        yield f"{self.kernel}, rules of sm_{self.arch}: {'; '.join(kinds) or UNKNOWN}"
+        if self.without:
+            yield f"{self.kernel}: accesses of {', '.join(self.without)} are {UNKNOWN}, and in no total"
+        if self.factor is None:
+            yield f"{self.kernel}: {count(self.ctas, 'CTA')} of {self.of_ctas:,}, which differ: the whole is {UNKNOWN}"
+        elif self.factor != 1:
+            ctas = f"{count(self.ctas, 'CTA')} of {self.of_ctas:,}"
+            yield f"{self.kernel}: {ctas}, which agree: all have {self.factor:g} times as much"
+
+
+def _excess(rows: list[CountedRow]) -> tuple[str, int]:
+    """Describe what is wrong with a line, and what it costs in sectors: a wavefront is as many bytes as four."""
+    texts = []
+    waves, extra = (sum(row.counters[name] or 0 for row in rows) for name in (_WAVES, _WAVES + _EXCESS))
+    if extra:
+        ways = max(row.counters["L1 Conflicts Shared N-Way"] or 0 for row in rows if row.counters[_WAVES + _EXCESS])
+        texts.append(f"{ways}-way bank conflict, {_share(extra, waves)} wavefronts in excess")
+    sectors, over = (sum(row.counters[name] or 0 for row in rows) for name in (_SECTORS, _SECTORS + _EXCESS))
+    if over:
+        texts.append(f"{sectors:,} sectors where {sectors - over:,} would do")
+    return "; ".join(texts), 4 * extra + over
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} of {whole:,}"
+
+
+class Counting(Result, tag="counters"):
+    """Kernels counted on the CPU. ctas: per launch; null: all."""
+
+    verbs: ClassVar = "emulate --count"
+
+    target: str
+    input: str
+    ctas: Count | None
+    kernels: tuple[CountedKernel, ...]
+
+    def summary(self) -> Summary:
+        counted = [kernel for kernel in self.kernels if not kernel.reason]
+        tables, notes = [], [f"buffers hold {self.input}; run on CPU (emulated), from machine code; no time is known"]
+        for kernel in counted:
+            if rows := [place[:2] for place in kernel.worst()]:
+                tables.append(Table(f"Worst lines of {kernel.kernel}", ("line", "what"), tuple(rows), 2, words=(1,)))
+            tables.append(Table(f"{kernel.kernel} {kernel.launch}", ("figure", "value"), tuple(kernel.figures()), 1))
+            notes += kernel.notes()
+        if failed := tuple((kernel.kernel, kernel.reason) for kernel in self.kernels if kernel.reason):
+            tables.append(Table("Not counted", ("kernel", "why"), failed, 2))
+        verdict = f"{len(counted):,} of {count(len(self.kernels), 'kernel')} counted"
+        worst = max((one for kernel in counted for one in kernel.worst()), key=lambda one: one[2], default=None)
+        if counted:
+            verdict += f"; {worst[0]}: {worst[1]}" if worst else ": nothing in excess"
+        tone = Tone.UNSURE if failed else Tone.CHANGED if worst else Tone.GOOD
+        return Summary("Counters", self.target, verdict, tone, (), tuple(tables), tuple(notes))
+
+    def rows(self) -> Table:
+        """List the instructions, in columns that ncu's CSV of its source page has."""
+        names = tuple(next((row.counters for kernel in self.kernels for row in kernel.instructions), {}))
+        rows = tuple(
+            (kernel.kernel, str(index), row.instruction, row.place, *(number(row.counters[name]) for name in names))
+            for kernel in self.kernels
+            for index, row in enumerate(kernel.instructions)
+        )
+        return Table("Instructions", ("Kernel Name", "#", "Source", "File:Line", *names), rows, 4)
