@@ -409,7 +409,7 @@ def give(
     if options.json:
         show_json(brief.document())
     elif options.csv:
-        write_out(_csv(brief.rows()))
+        write_out(_csv(brief.csv_table()))
     elif options.markdown:
         from tritonhook.report.render.markdown import render_markdown
 

@@ -256,7 +256,7 @@ class Result(Fields, tag_field="kind"):
         """Summarise the result."""
         raise NotImplementedError
 
-    def rows(self) -> Table | None:
+    def csv_table(self) -> Table | None:
         """Give the table of --csv; None if there is none."""
         return next(iter(self.summary().tables), None)
 

@@ -77,7 +77,6 @@ class Decoder:
         self.files: dict[str, Array] = {}
         self.function, self.index, self.stack = self.kernel.function, 0, calls.Stack(self.machine)
         self._constants: dict[tuple[int, str], Array] = {}
-        self._parts: list[Part] = []
         self._addresses: dict[str, Array] = {}
         self.specials = self.machine.specials
         self.specials["%dynamic_smem_size"] = self.constant(self.dynamic_shared, np.dtype(np.uint32))
@@ -86,17 +85,18 @@ class Decoder:
     def code(self) -> Code:
         """The instructions of the entry, then those of the functions that it calls; a return behind each."""
         listed, made = list[tuple[Any, ...]](), list[Instruction]()
+        parts: list[Part] = []  # not of the decoder: the two would keep each other in memory
         for function in self.kernel.functions:
             self.begins[function.name] = sum(len(items) for items, *_ in listed)
             listed.append(self._items(function, self.begins[function.name]))
         for function, (items, labels, tables) in zip(self.kernel.functions, listed, strict=True):
             self.function, self.labels, self.tables = function, labels, tables
             self.files, self._addresses = self._new_files(function), {}
-            self._parts.append(Part(len(made), items, partial(self._row, self.files), self._parameter))
+            parts.append(Part(len(made), items, partial(self._row, self.files), self._parameter))
             for item in items:
                 self.index = len(made)
                 made.append(self._instruction(item))
-        return Code(made, frozenset(self.targets), origin=partial(origin, self._parts))
+        return Code(made, frozenset(self.targets), origin=partial(origin, parts))
 
     def _items(self, function: Function, begin: int) -> tuple[list[Item], dict[str, int], dict[str, tuple[str, ...]]]:
         """The instructions of a function, where its labels are, and its lists of branch targets."""

@@ -154,7 +154,7 @@ class Counting(Result, tag="counters"):
         tone = Tone.UNSURE if failed else Tone.CHANGED if worst else Tone.GOOD
         return Summary("Counters", self.target, verdict, tone, (), tuple(tables), tuple(notes))
 
-    def rows(self) -> Table:
+    def csv_table(self) -> Table:
         """List the instructions, in columns that ncu's CSV of its source page has."""
         names = tuple(next((row.counters for kernel in self.kernels for row in kernel.instructions), {}))
         rows = tuple(
