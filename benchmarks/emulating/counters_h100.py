@@ -59,7 +59,7 @@ def judged(one: Row, data: Path, rounds: int) -> Row:
             equal[name] += value == wanted
             if value != wanted:
                 different.append({"instruction": own.text, "counter": name, "ncu": wanted, "counted": value})
-    totals = {name: int(one["launch_counters"][name].replace(",", "")) for name in found.raw}
+    totals = {name: round(float(one["launch_counters"][name].replace(",", ""))) for name in found.raw}
     work = work_of(one, data)
     plain, counting = interleave(rounds, *(lambda c=c: seconds(lambda: work(c)) for c in (False, True)))
     return row | {
