@@ -221,7 +221,7 @@ def test_a_function_is_no_kernel_of_the_captures_that_are_here(captures, plans, 
     monkeypatch.chdir(captures.parent)
     monkeypatch.setenv("TRITONHOOK_OUT", captures.name)
     record(captures, "add_kernel")
-    assert main(["ab", "m:f", "--args", "1"]) == 2
+    assert main(["ab", "m:f", "--args", "x.json"]) == 2
     assert "--args: not allowed here" in capsys.readouterr().err
     assert main(["ab", "mf"]) == 2
     assert f"no such kernel in {captures.name}; there are: add_kernel" in capsys.readouterr().err

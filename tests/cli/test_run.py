@@ -260,7 +260,7 @@ def test_the_document_is_a_file_of_its_own(place: Path) -> None:
     document = json.loads((place / "seen.json").read_text())
     assert {k["kernel"] for k in document["kernels"]} == {"copy_block", "plus", "total"}
     sentence = "--to nosuch=x: no kernel of that name was seen"
-    assert document["notes"] == [sentence]
+    assert sentence in document["notes"]
     assert sentence in done.stderr
     assert "--to add=plus" not in done.stderr
     again = tritonhook(place, "run", "--save", "seen.json", "script.py")

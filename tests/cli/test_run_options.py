@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from collections.abc import Callable
@@ -84,7 +85,7 @@ def test_a_dry_run_is_for_a_gpu_and_records_launches(program: Program, monkeypat
     assert program.settings.dry_run == DryRun.of(None, "H100", "all", "none", 5.0)
     monkeypatch.setattr(verb, "find_spec", lambda name: name == "numpy" or None)
     main(["run", "--arch", "sm_90a", "--emulate", "script.py"])
-    assert program.environment[EMULATE] == "1"
+    assert json.loads(program.environment[EMULATE])["sanitize"] is False
 
 
 @pytest.mark.parametrize(

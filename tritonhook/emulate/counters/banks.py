@@ -44,16 +44,22 @@ def sectors_in_turns(addresses: Array, active: Array) -> Array:
 
 
 def sectors_ideal(addresses: Array, active: Array, size: int) -> Array:
-    """Count the sectors that the bytes of each warp would fill if they lay behind one another."""
-    return np.minimum(-(-distinct(addresses, active) * size // SECTOR), sectors(addresses, active))
+    """Count the sectors that the lanes' bytes would fill behind one another; at most those that the warp asks for."""
+    return np.minimum(-(-active.sum(1) * size // SECTOR), sectors(addresses, active))
+
+
+def sectors_ideal_packed(addresses: Array, active: Array, size: int) -> Array:
+    """Count the same for copies past the first cache: a wavefront of them fills a line."""
+    lines = wavefronts_packed(addresses, active, size)[1]
+    return np.minimum(lines * (LINE // SECTOR), sectors(addresses, active))
 
 
 def _turns(addresses: Array, active: Array) -> Array:
     """Number the lanes of each address."""
-    keys = np.where(active, addresses, -1 - np.arange(LANES))
+    keys = np.where(active, addresses, -1 - np.arange(addresses.shape[1]))
     order = np.argsort(keys, axis=1, kind="stable")
     keys = np.take_along_axis(keys, order, 1)
-    places = np.broadcast_to(np.arange(LANES), keys.shape)
+    places = np.broadcast_to(np.arange(addresses.shape[1]), keys.shape)
     is_first = np.ones(keys.shape, bool)
     is_first[:, 1:] = keys[:, 1:] != keys[:, :-1]
     turns = np.empty_like(keys)
@@ -61,39 +67,64 @@ def _turns(addresses: Array, active: Array) -> Array:
     return turns
 
 
-def wavefronts(addresses: Array, active: Array, size: int, may_join: bool) -> tuple[Array, Array]:
+def wavefronts(addresses: Array, active: Array, size: int, may_join: bool = False) -> tuple[Array, Array]:
     """Count the wavefronts of shared memory of each warp, and those without conflicts.
 
     Lanes go in parts: half warps for 8 bytes, quarter warps for 16. may_join: two neighbouring parts are served as one
     where their addresses repeat: those of a load, but not of a load of matrices."""
-    lanes = LANES if size <= WORD else LANES * WORD // size
-    parts, warps = LANES // lanes, len(addresses)
-    by_part = addresses.reshape(-1, lanes), active.reshape(-1, lanes)
-    cost = _worst_bank(*by_part, size).reshape(warps, parts)
-    ideal = by_part[1].any(1).reshape(warps, parts).astype(np.int64)
-    if may_join and parts > 1:
+    lanes = _lanes(size)
+    cost = _worst_bank(addresses.reshape(-1, lanes), active.reshape(-1, lanes), size).reshape(len(active), -1)
+    ideal = active.reshape(len(active), -1, lanes).any(2).astype(np.int64)
+    if may_join and lanes < LANES:
         pairs = addresses.reshape(-1, 2 * lanes), active.reshape(-1, 2 * lanes)
-        is_one = _repeats(*pairs).reshape(warps, -1)
-        both = _worst_bank(*pairs, size).reshape(warps, -1)
-        cost = np.where(is_one, both, cost.reshape(warps, -1, 2).sum(2))
-        ideal = np.where(is_one, ideal.reshape(warps, -1, 2).max(2), ideal.reshape(warps, -1, 2).sum(2))
+        both = _worst_bank(*pairs, size).reshape(len(active), -1)
+        is_one, is_one_at_best = (one.reshape(both.shape) for one in _repeats(*pairs))
+        cost = np.where(is_one, both, cost.reshape(len(active), -1, 2).sum(2))
+        ideal = ideal.reshape(len(active), -1, 2)
+        ideal = np.where(is_one_at_best, ideal.max(2), ideal.sum(2))
     return cost.sum(1), ideal.sum(1)
 
 
-def _worst_bank(addresses: Array, active: Array, size: int) -> Array:
-    """Count the different words of the bank that has the most of them."""
+def wavefronts_in_turns(addresses: Array, active: Array, size: int) -> tuple[Array, Array]:
+    """Count the same where lanes of one address take turns: for atomics, and for copies through registers."""
+    lanes = _lanes(size)
+    parts = addresses.reshape(-1, lanes), active.reshape(-1, lanes)
+    cost = _worst_bank(*parts, size, _turns(*parts)).reshape(len(active), -1)
+    return cost.sum(1), active.reshape(len(active), -1, lanes).any(2).sum(1)
+
+
+def wavefronts_packed(addresses: Array, active: Array, size: int) -> tuple[Array, Array]:
+    """Count the same where each address of a warp is served once: for copies past the first cache."""
+    keys, is_first = _firsts(addresses, active)
+    order = np.argsort(~is_first, axis=1, kind="stable")
+    own, is_first = (np.take_along_axis(one, order, 1) for one in (np.where(is_first, keys, 0), is_first))
+    return wavefronts(own, is_first, size)
+
+
+def _lanes(size: int) -> int:
+    """Count the lanes that go together."""
+    return LANES if size <= WORD else LANES * WORD // size
+
+
+def _worst_bank(addresses: Array, active: Array, size: int, turns: Array | None = None) -> Array:
+    """Count the different words of the bank that has the most of them. turns: words of two turns are different."""
     count = max(1, size // WORD)
-    words = (addresses[:, :, None] // WORD + np.arange(count)).reshape(len(addresses), -1)
-    words, is_first = _firsts(words, np.repeat(active, count, axis=1))
+    words = addresses[:, :, None] // WORD + np.arange(count)
+    if turns is not None:
+        words = words + (turns[:, :, None] << 48)
+    words, is_first = _firsts(words.reshape(len(addresses), -1), np.repeat(active, count, axis=1))
     rows = np.nonzero(is_first)[0]
     counts = np.bincount(rows * BANKS + words[is_first] % BANKS, minlength=len(words) * BANKS)
     return counts.reshape(-1, BANKS).max(1)
 
 
-def _repeats(addresses: Array, active: Array) -> Array:
-    """Tell whether lanes 2i and 2i + 1, or i and i + 2, have one address all over the row."""
-    found = np.zeros(len(addresses), bool)
+def _repeats(addresses: Array, active: Array) -> tuple[Array, Array]:
+    """Tell whether lanes 2i and 2i + 1, or i and i + 2, have one address all over the row: if both access or neither
+    does; and if it is enough that one does not."""
+    found = np.zeros((2, len(addresses)), bool)
     for step in (1, 2):
         other = np.arange(addresses.shape[1]) ^ step
-        found |= ((addresses == addresses[:, other]) | ~active | ~active[:, other]).all(1)
-    return found
+        is_same, both = addresses == addresses[:, other], active & active[:, other]
+        found[0] |= (np.where(both, is_same, active == active[:, other])).all(1)
+        found[1] |= (is_same | ~both).all(1)
+    return found[0], found[1]

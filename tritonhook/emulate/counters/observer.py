@@ -170,19 +170,31 @@ class _Counting:
             keep = active.any(1)
             active, addresses = active[keep], index.reshape(-1, WARP)[keep]
             if store is self.memory.global_:
-                _count_global(tally, addresses, active, size, how)
+                _count_global(tally, addresses, active, size, how, opcode)
             elif store is self.memory.shared:
-                cost, ideal = banks.wavefronts(addresses, active, size, how == "r" and opcode[0] == "LDS")
+                cost, ideal = _shared(addresses, active, size, how, opcode)
                 tally.shared_requests += len(cost)
                 tally.wavefronts += int(cost.sum())
                 tally.wavefronts_ideal += int(ideal.sum())
 
 
-def _count_global(tally: Tally, addresses: Array, active: Array, size: int, how: str) -> None:
+def _shared(addresses: Array, active: Array, size: int, how: str, opcode: Sequence[str]) -> tuple[Array, Array]:
+    """Count the wavefronts of each warp, and those without conflicts."""
+    if opcode[0] == "LDGSTS":
+        count = banks.wavefronts_packed if "BYPASS" in opcode else banks.wavefronts_in_turns
+        return count(addresses, active, size)
+    if how == "a":
+        cost, ideal = banks.wavefronts_in_turns(addresses, active, size)
+        return (2 * cost, 2 * ideal) if "CAS" in opcode else (cost, ideal)  # the old and the new value
+    return banks.wavefronts(addresses, active, size, how == "r" and opcode[0] == "LDS")
+
+
+def _count_global(tally: Tally, addresses: Array, active: Array, size: int, how: str, opcode: Sequence[str]) -> None:
     sectors = int(banks.sectors(addresses, active).sum())
     tally.global_requests += len(addresses)
     tally.tags += int(banks.tags(addresses, active).sum())
     tally.sectors += sectors
     tally.turns += int(banks.sectors_in_turns(addresses, active).sum()) if how == "a" else sectors
-    tally.sectors_ideal += int(banks.sectors_ideal(addresses, active, size).sum())
+    ideal = banks.sectors_ideal_packed if opcode[0] == "LDGSTS" and "BYPASS" in opcode else banks.sectors_ideal
+    tally.sectors_ideal += int(ideal(addresses, active, size).sum())
     tally.global_bytes += int(np.count_nonzero(active)) * size
