@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     rows = [judged(one, arguments.data, arguments.rounds) for one in given]
     return {
         "summary": summary(rows),
-        "environment": environment("numpy", "triton") | {"ncu": "on an H100, driver 580.159, two runs that agree"},
+        "environment": environment("numpy", "triton") | {"ncu": "on an H100, driver 580.159"},
         "samples": {"launches": rows},
     }
 
@@ -53,19 +53,26 @@ def judged(one: Row, data: Path, rounds: int) -> Row:
         return row | {"left_out": f"{type(error).__name__}: {error}"}
     equal: Counter[str] = Counter()
     different: list[Row] = []
+    unknown: set[int] = set()
     for own, theirs in zip(found.instructions, one["instructions"], strict=True):
         for name, value in own.counters.ncu.items():
+            if value is None:
+                unknown.add(own.index)
+                continue
             wanted = int(theirs.get(name, "0").replace(",", ""))
             equal[name] += value == wanted
             if value != wanted:
-                different.append({"instruction": own.text, "counter": name, "ncu": wanted, "counted": value})
+                different.append(
+                    {"index": own.index, "instruction": own.text, "counter": name, "ncu": wanted, "counted": value}
+                )
     totals = {name: round(float(one["launch_counters"][name].replace(",", ""))) for name in found.raw}
     work = work_of(one, data)
     plain, counting = interleave(rounds, *(lambda c=c: seconds(lambda: work(c)) for c in (False, True)))
     return row | {
         "executed": sum("Instructions Executed" in each for each in one["instructions"]),
         "equal": dict(equal),
-        "instructions_equal": len(one["instructions"]) - len({each["instruction"] for each in different}),
+        "instructions_equal": len(one["instructions"]) - len(unknown | {each["index"] for each in different}),
+        "instructions_unknown": len(unknown),
         "different": different[:MOST_SHOWN],
         "totals": len(totals),
         "totals_different": {n: [v, found.raw[n]] for n, v in totals.items() if v != found.raw[n]},
@@ -85,6 +92,7 @@ def summary(rows: list[Row]) -> dict[str, Any]:
         "instructions": instructions,
         "instructions_executed": sum(row["executed"] for row in done),
         "instructions_equal": sum(row["instructions_equal"] for row in done),
+        "instructions_unknown": sum(row["instructions_unknown"] for row in done),
         "equal_by_counter": dict(equal),
         "totals": sum(row["totals"] for row in done),
         "totals_equal": sum(row["totals"] - len(row["totals_different"]) for row in done),

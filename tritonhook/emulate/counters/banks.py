@@ -78,10 +78,9 @@ def wavefronts(addresses: Array, active: Array, size: int, may_join: bool = Fals
     if may_join and lanes < LANES:
         pairs = addresses.reshape(-1, 2 * lanes), active.reshape(-1, 2 * lanes)
         both = _worst_bank(*pairs, size).reshape(len(active), -1)
-        is_one, is_one_at_best = (one.reshape(both.shape) for one in _repeats(*pairs))
-        cost = np.where(is_one, both, cost.reshape(len(active), -1, 2).sum(2))
-        ideal = ideal.reshape(len(active), -1, 2)
-        ideal = np.where(is_one_at_best, ideal.max(2), ideal.sum(2))
+        is_one = _repeats(*pairs).reshape(both.shape) & (both == 1)
+        cost, ideal = (np.where(is_one, 1, one.reshape(len(active), -1, 2).sum(2)) for one in (cost, ideal))
+        return cost.sum(1), np.minimum(ideal.sum(1), -(-active.sum(1) * size // LINE))
     return cost.sum(1), ideal.sum(1)
 
 
@@ -118,13 +117,10 @@ def _worst_bank(addresses: Array, active: Array, size: int, turns: Array | None 
     return counts.reshape(-1, BANKS).max(1)
 
 
-def _repeats(addresses: Array, active: Array) -> tuple[Array, Array]:
-    """Tell whether lanes 2i and 2i + 1, or i and i + 2, have one address all over the row: if both access or neither
-    does; and if it is enough that one does not."""
-    found = np.zeros((2, len(addresses)), bool)
+def _repeats(addresses: Array, active: Array) -> Array:
+    """Tell whether lanes 2i and 2i + 1, or i and i + 2, have one address all over the row."""
+    found = np.zeros(len(addresses), bool)
     for step in (1, 2):
         other = np.arange(addresses.shape[1]) ^ step
-        is_same, both = addresses == addresses[:, other], active & active[:, other]
-        found[0] |= (np.where(both, is_same, active == active[:, other])).all(1)
-        found[1] |= (is_same | ~both).all(1)
-    return found[0], found[1]
+        found |= ((addresses == addresses[:, other]) | ~active | ~active[:, other]).all(1)
+    return found

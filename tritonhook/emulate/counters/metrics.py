@@ -181,8 +181,10 @@ class Counted:
                 one.counters.instructions for one in self.instructions if "MMA" in one.opcode.partition("x")[0]
             ),  # HFMA2.MMA is of this pipe, too
         }
+        done = [one.counters for one in self.instructions if one.counters.instructions]
+        unknown = {GLOBAL: None in (one.sectors for one in done), SHARED: None in (one.wavefronts for one in done)}
         for (space, how), bases in _LSU.items():
-            if space not in self.evidence:
+            if space not in self.evidence or unknown[space]:
                 continue
             of = total(one.counters for one in self.instructions if one.base in bases)
             own = total(one.counters for one in self.instructions if one.base == bases[0])

@@ -162,7 +162,8 @@ class _Counting:
         if store is self.memory.local:
             tally.local_bytes += int(np.count_nonzero(g.active)) * size
             return
-        if how == "b" or size not in _BYTES:
+        packed = opcode[0] == "LDGSTS" and "BYPASS" in opcode
+        if how == "b" or size not in _BYTES or (packed and not g.active.all()):
             tally.odd += 1
             return
         for one in self._classes(g.s, g.active):
