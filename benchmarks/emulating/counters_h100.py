@@ -88,7 +88,7 @@ def summary(rows: list[Row]) -> dict[str, Any]:
     return {
         "tried": len(rows),
         "judged": len(done),
-        "left_out": len(rows) - len(done),
+        "left_out": dict(Counter(row["left_out"] for row in rows if row["left_out"])),
         "instructions": instructions,
         "instructions_executed": sum(row["executed"] for row in done),
         "instructions_equal": sum(row["instructions_equal"] for row in done),

@@ -114,7 +114,7 @@ def counters() -> str:
     """Counters beside Nsight Compute's."""
     found = result("counters_h100")["summary"]
     rows = [
-        ("launches tried, judged, left out", f"{found['tried']}, {found['judged']}, {found['left_out']}"),
+        ("launches tried, judged, left out", f"{found['tried']}, {found['judged']}, {sum(found['left_out'].values())}"),
         ("instructions, of these executed", f"{found['instructions']:,}, {found['instructions_executed']:,}"),
         ("of these, equal in all counters", f"{found['instructions_equal']:,}"),
         ("with a counter that is not known", f"{found['instructions_unknown']:,}"),
