@@ -183,6 +183,7 @@ def test_a_capture_that_cannot_be_written_is_contained(out, capfd):
     with tritonhook.session(out) as session:
         for folder in ("kernels", "index", ".staging"):
             (out / folder).rmdir()
+        (out / ".gitignore").unlink()
         out.rmdir()
         out.write_text("in the way")
         assert entries(compile_kernel()) == ("add_kernel",)

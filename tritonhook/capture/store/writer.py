@@ -67,7 +67,7 @@ class CaptureWriter:
         self._known: dict[_Key, str] = {}
         _writers.add(self)
         try:
-            if not out.exists():
+            with suppress(FileExistsError):  # another process may be first
                 out.mkdir(parents=True)
                 (out / ".gitignore").write_text("*\n")
             for folder in ("kernels", "index", STAGING):
