@@ -9,6 +9,7 @@ np = pytest.importorskip("numpy")
 from emulated import launch_of, module_of  # noqa: E402
 
 from tritonhook.emulate.errors import Fault, Hang, Unfinished  # noqa: E402
+from tritonhook.emulate.machine import MOST_STEPS  # noqa: E402
 from tritonhook.emulate.ptx.kernel import read_kernel  # noqa: E402
 from tritonhook.emulate.run import Run  # noqa: E402
 from tritonhook.emulate.sanitizer.findings import source_lines  # noqa: E402
@@ -135,12 +136,12 @@ KERNELS = {
 }  # fmt: skip
 
 
-def found(body, threads=64, grid=1, ctas=(0,), limit_s=600.0):
+def found(body, threads=64, grid=1, ctas=(0,), limit_s=600.0, most_steps=MOST_STEPS):
     """What is found in a kernel that stores %r4."""
     buffers = [np.zeros(128, np.uint32)] * 2
     launch = launch_of(*buffers, threads=threads, grid=grid)
     text = ".loc 1 7 3\n" + MINE + body + (STORE if grid == 1 else "")
-    run = Run(launch, ctas, limit_s=limit_s)
+    run = Run(launch, ctas, limit_s=limit_s, most_steps=most_steps)
     return sanitize(module_of(text, 2, declarations=ROOM), run, [one.tobytes() for one in buffers])
 
 
@@ -231,7 +232,7 @@ def test_faults_are_findings(line, kind):
     [("W: add.u32 %r4, %r4, 1;\nbra W;", "add"), (f"{INIT}{WAIT.format(name='W')}", "mbarrier.try_wait")],
 )
 def test_what_never_ends_is_a_finding_with_its_line(body, at):
-    got = found(body)
+    got = found(body, most_steps=100_000)
     (one,) = got.findings
     assert one.kind == "hang" and at in one.places[0].instruction and got.ran is None
 
