@@ -117,4 +117,4 @@ def recording() -> str:
             plain, recorded = (document["samples"][f"{call}_{kind}"][f"{name}_us"] for name in ("plain", "recorded"))
             added = ", ".join(f"{one:.0f}" for one in sorted(b - a for a, b in zip(plain, recorded, strict=True)))
             rows.append((what, told, f"{statistics.median(plain):.0f} us", f"{added} us"))
-    return markdown(("call", "memory", "a call, median", "recording adds, in each session"), rows)
+    return markdown(("call", "memory", "a call, median", "recording adds, in each run"), rows)
