@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -23,10 +24,13 @@ from tritonhook.verify.differential import Built
 from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Order, Ran
 
 if TYPE_CHECKING:
+    from tritonhook.cubin.sass import Sass
     from tritonhook.emulate.counters.metrics import Counted
+    from tritonhook.emulate.ptx.kernel import Kernel
     from tritonhook.emulate.run import Ran as Emulated
     from tritonhook.emulate.run import Run
     from tritonhook.emulate.sanitizer.run import Sanitized
+    from tritonhook.emulate.sass.kernel import SassKernel
     from tritonhook.verify.differential import Case
 
 CTAS = 2
@@ -34,6 +38,7 @@ LIMIT_S = 120.0
 DEVICE = "CPU (emulated)"
 PTX_LABEL = "PTX"
 _SUFFIX = ".ptx"
+_READ = 64  # builds whose kernels stay read: each input executes all builds of an order
 
 
 def with_ptx(built: Built, ptx: Ptx, entry: str, folder: Path) -> Built:
@@ -117,7 +122,7 @@ def counted(
     Raises NotUnderstood, UsageError, Fault, Hang, Unfinished."""
     from tritonhook.emulate.counters.run import count
 
-    sass = reading_toolchain().disassemble(cubin, [case.kernel])[case.kernel]
+    sass = _disassembled(cubin, case.kernel)
     return count(cubin, sass, _run(case, ctas, limit_s, seed, began), _Before(case, name))
 
 
@@ -185,13 +190,31 @@ def _stored(
     build: Build, launch: Launch, given: Sequence[bytes], ctas: int, limit_s: float, seed: int, other_nan: bool = False
 ) -> tuple[bytes, ...]:
     from tritonhook.emulate.launch import edges
-    from tritonhook.emulate.ptx.kernel import read_kernel
-    from tritonhook.emulate.run import Run, run_ptx
+    from tritonhook.emulate.run import Run, run_code, run_ptx
 
     run = Run(launch, edges(launch, ctas), seed, limit_s=limit_s, other_nan=other_nan)
     if build.path.suffix == _SUFFIX:
-        return run_ptx(read_kernel(Ptx(build.path.read_text()), build.entry), run, given).contents
-    return run_cubin(Cubin.from_bytes(build.path.read_bytes()), build.entry, run, given).contents
+        return run_ptx(_ptx_kernel(build.path.read_text(), build.entry), run, given).contents
+    return run_code(_code_kernel(build.path.read_bytes(), build.entry), run, given).contents
+
+
+@lru_cache(maxsize=_READ)
+def _ptx_kernel(text: str, entry: str) -> Kernel:
+    from tritonhook.emulate.ptx.kernel import read_kernel
+
+    return read_kernel(Ptx(text), entry)
+
+
+@lru_cache(maxsize=_READ)
+def _code_kernel(image: bytes, entry: str) -> SassKernel:
+    from tritonhook.emulate.sass.kernel import read_sass_kernel
+
+    cubin = Cubin.from_bytes(image)
+    return read_sass_kernel(cubin, _disassembled(cubin, entry))
+
+
+def _disassembled(cubin: Cubin, entry: str) -> Sass:
+    return reading_toolchain().disassemble(cubin, [entry])[entry]
 
 
 def run_cubin(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> Emulated:
@@ -199,8 +222,7 @@ def run_cubin(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> 
     from tritonhook.emulate.run import run_code
     from tritonhook.emulate.sass.kernel import read_sass_kernel
 
-    sass = reading_toolchain().disassemble(cubin, [entry])[entry]
-    return run_code(read_sass_kernel(cubin, sass), run, contents)
+    return run_code(read_sass_kernel(cubin, _disassembled(cubin, entry)), run, contents)
 
 
 def _failure(error: TritonHookError, ctas: int, launch: Launch, is_first: bool) -> Failure:
