@@ -154,15 +154,15 @@ class Emulator:
         self, name: str, key: str, text: Callable[[], str], run: Run, contents: Sequence[bytes]
     ) -> Sequence[bytes]:
         """Return what the buffers hold after a launch."""
+        if key not in self._kernels:
+            self._kernels[key] = read_kernel(Ptx(text()), name)
         if self._emulation.sanitize:
-            done = sanitize(Ptx(text()), run, contents, name)
+            done = sanitize(Ptx(text()), run, contents, kernel=self._kernels[key])
             launches.findings += (f"{name}: {finding}" for finding in done.findings)
             if done.ran is None:
                 assert done.error is not None
                 raise done.error
             return done.ran.contents
-        if key not in self._kernels:
-            self._kernels[key] = read_kernel(Ptx(text()), name)
         return run_ptx(self._kernels[key], run, contents).contents
 
 

@@ -136,7 +136,7 @@ class Resources(Brief):
 
 
 WARP = 32  # threads
-_REGISTERS, _QUARTERS, _UNIT = 65_536, 4, 256  # per SM; parts of an SM; registers per allocation of a warp
+REGISTERS, _QUARTERS, _UNIT = 65_536, 4, 256  # per SM; parts of an SM; registers per allocation of a warp
 _RESERVED, _SHARED_UNIT = 1024, 128  # bytes of shared memory: for the system, per block; per allocation
 _KIB = 1024
 _NUMBER = re.compile(r"sm_(\d+)[af]?")
@@ -193,6 +193,11 @@ class Occupancy:
         return f"{self.warps} of {self.most_warps} warps in {blocks}, limited by {' and '.join(self.limits)}"
 
 
+def registers_of_warp(registers: int) -> int:
+    """Compute the registers that a warp is given. registers: of a thread."""
+    return -(-registers * WARP // _UNIT) * _UNIT
+
+
 def occupancy(
     arch: str, registers: int | None, threads: int | None, shared: int | None, dynamic: int = 0
 ) -> Occupancy | None:
@@ -204,12 +209,12 @@ def occupancy(
     if number is None or limits is None or not registers or not threads or shared is None:
         return None
     warps = -(-threads // WARP)
-    of_warp = -(-registers * WARP // _UNIT) * _UNIT
+    of_warp = registers_of_warp(registers)
     static = shared - dynamic
     taken = dynamic + (max(static, _RESERVED) if reserved_in_image(int(number[1])) else static + _RESERVED)
     of_block = -(-taken // _SHARED_UNIT) * _SHARED_UNIT
     fits = {
-        "registers": _QUARTERS * (_REGISTERS // _QUARTERS // of_warp) // warps,
+        "registers": _QUARTERS * (REGISTERS // _QUARTERS // of_warp) // warps,
         "shared memory": limits.shared // of_block,
         "warps": limits.warps // warps,
         "blocks": limits.blocks,

@@ -35,7 +35,7 @@ class Geometry:
 
     @property
     def padded_threads(self) -> int:
-        """Of a CTA, in whole warps."""
+        """The threads of a CTA, rounded up to whole warps."""
         return -(-self.block_threads // WARP) * WARP
 
 

@@ -38,7 +38,7 @@ FUNCTIONS: dict[str, tuple[Function, float]] = {
 
 
 def _results(function: Function, dtype: Any) -> list[Any]:
-    """Of forward and backward, with gradients of what `normal` makes."""
+    """Run forward and backward; return the result and the gradients of what `normal` makes."""
     torch.manual_seed(0)
     leaves = []
 

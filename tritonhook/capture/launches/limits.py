@@ -9,12 +9,11 @@ import math
 from collections.abc import Sequence
 
 from tritonhook.capture.launches.record import Descriptor, Launch
-from tritonhook.cubin.resources import WARP, most_shared
+from tritonhook.cubin.resources import REGISTERS, WARP, most_shared, registers_of_warp
 
 GRID, BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)
 _THREADS = 1024  # of a block
 _CLUSTER = 16  # blocks; 8 without the attribute that allows more
-_REGISTERS, _PER_WARP = 65_536, 256  # of a block; a warp gets a multiple
 _ALIGNED = 16  # bytes; buffers start at multiples of 256
 _BOX = 256  # elements along a dimension
 LOCAL_BYTES = 512 << 10  # of a thread
@@ -26,10 +25,6 @@ def _beyond(name: str, extents: Sequence[int], most: Sequence[int]) -> str | Non
         if extent > limit:
             return f"{name} {axis} of {extent:,}: a GPU allows {limit:,}"
     return None
-
-
-def _rounded(registers: int) -> int:
-    return -(-registers // _PER_WARP) * _PER_WARP
 
 
 def why_no_grid(grid: Sequence[int], ctas: int) -> str | None:
@@ -47,9 +42,8 @@ def why_not(launch: Launch, arch: str, shared: int = 0, registers: int = 0) -> s
             return why
     if (threads := math.prod(launch.block)) > _THREADS:
         return f"a block of {threads:,} threads: a GPU allows {_THREADS:,}"
-    allocated = -(-threads // WARP) * _rounded(registers * WARP)
-    if allocated > _REGISTERS:
-        return f"{registers} registers in each of {threads:,} threads: a GPU allows {_REGISTERS:,} in a block"
+    if -(-threads // WARP) * registers_of_warp(registers) > REGISTERS:
+        return f"{registers} registers in each of {threads:,} threads: a GPU allows {REGISTERS:,} in a block"
     for axis, extent, of_cluster in zip("xyz", launch.grid, launch.cluster, strict=True):
         if extent % of_cluster:
             return f"grid {axis} of {extent:,} is no multiple of cluster {axis}, {of_cluster}"

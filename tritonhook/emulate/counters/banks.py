@@ -72,11 +72,9 @@ def wavefronts(addresses: Array, active: Array, size: int, may_join: bool = Fals
 
     Lanes go in parts: half warps for 8 bytes, quarter warps for 16. may_join: two neighbouring parts are served as one
     where their addresses repeat: those of a load, but not of a load of matrices."""
-    lanes = _lanes(size)
-    cost = _worst_bank(addresses.reshape(-1, lanes), active.reshape(-1, lanes), size).reshape(len(active), -1)
-    ideal = active.reshape(len(active), -1, lanes).any(2).astype(np.int64)
-    if may_join and lanes < LANES:
-        pairs = addresses.reshape(-1, 2 * lanes), active.reshape(-1, 2 * lanes)
+    cost, ideal = _by_part(addresses, active, size)
+    if may_join and (parts := cost.shape[1]) > 1:
+        pairs = addresses.reshape(-1, 2 * LANES // parts), active.reshape(-1, 2 * LANES // parts)
         both = _worst_bank(*pairs, size).reshape(len(active), -1)
         is_one = _repeats(*pairs).reshape(both.shape) & (both == 1)
         cost, ideal = (np.where(is_one, 1, one.reshape(len(active), -1, 2).sum(2)) for one in (cost, ideal))
@@ -86,10 +84,8 @@ def wavefronts(addresses: Array, active: Array, size: int, may_join: bool = Fals
 
 def wavefronts_in_turns(addresses: Array, active: Array, size: int) -> tuple[Array, Array]:
     """Count the same where lanes of one address take turns: for atomics, and for copies through registers."""
-    lanes = _lanes(size)
-    parts = addresses.reshape(-1, lanes), active.reshape(-1, lanes)
-    cost = _worst_bank(*parts, size, _turns(*parts)).reshape(len(active), -1)
-    return cost.sum(1), active.reshape(len(active), -1, lanes).any(2).sum(1)
+    cost, ideal = _by_part(addresses, active, size, in_turns=True)
+    return cost.sum(1), ideal.sum(1)
 
 
 def wavefronts_packed(addresses: Array, active: Array, size: int) -> tuple[Array, Array]:
@@ -100,9 +96,13 @@ def wavefronts_packed(addresses: Array, active: Array, size: int) -> tuple[Array
     return wavefronts(own, is_first, size)
 
 
-def _lanes(size: int) -> int:
-    """Count the lanes that go together."""
-    return LANES if size <= WORD else LANES * WORD // size
+def _by_part(addresses: Array, active: Array, size: int, in_turns: bool = False) -> tuple[Array, Array]:
+    """Count the wavefronts of each part of each warp, and those without conflicts."""
+    lanes = LANES if size <= WORD else LANES * WORD // size
+    parts = addresses.reshape(-1, lanes), active.reshape(-1, lanes)
+    cost = _worst_bank(*parts, size, _turns(*parts) if in_turns else None)
+    ideal = parts[1].any(1).astype(np.int64)
+    return cost.reshape(len(active), -1), ideal.reshape(len(active), -1)
 
 
 def _worst_bank(addresses: Array, active: Array, size: int, turns: Array | None = None) -> Array:

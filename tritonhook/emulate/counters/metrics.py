@@ -71,11 +71,7 @@ class Counters:
 
     @property
     def wavefronts_excess(self) -> int | None:
-        return (
-            None
-            if self.wavefronts is None or self.wavefronts_ideal is None
-            else self.wavefronts - self.wavefronts_ideal
-        )
+        return _less(self.wavefronts, self.wavefronts_ideal)
 
     @property
     def ways(self) -> int | None:
@@ -141,12 +137,12 @@ class Counted:
 
     @property
     def evidence(self) -> Mapping[str, str]:
-        """Of each rule, by what it is about."""
+        """The evidence of each rule, by what the rule is about."""
         return RULES.get(self.arch, {})
 
     @property
     def total(self) -> Counters:
-        """Of what was executed."""
+        """The counters of all instructions that were executed."""
         return total(one.counters for one in self.instructions)
 
     @property

@@ -32,9 +32,12 @@ class Sanitized:
     error: Fault | Hang | Unfinished | None = None
 
 
-def sanitize(ptx: Ptx, run: Run, contents: Sequence[bytes], entry: str | None = None) -> Sanitized:
-    """Execute a launch, and look for faults. contents: of its buffers before it. Raises NotUnderstood, UsageError."""
-    kernel = read_kernel(ptx, entry)
+def sanitize(
+    ptx: Ptx, run: Run, contents: Sequence[bytes], entry: str | None = None, kernel: Kernel | None = None
+) -> Sanitized:
+    """Execute a launch, and look for faults. contents: of its buffers before it. kernel: of the PTX, if it was read
+    before. Raises NotUnderstood, UsageError."""
+    kernel = kernel or read_kernel(ptx, entry)
     loaded = load_ptx(kernel, run, contents)
     told = _Telling(ptx, kernel, World(loaded.memory, _unit(kernel, "global")))
     of_watching = watched_bytes(loaded.memory.shared_bytes, run.launch, told.unit)
