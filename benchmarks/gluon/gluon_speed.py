@@ -4,7 +4,7 @@
 
 Every launch is timed in random order in the same rounds, first captured into a CUDA graph, then as programs call it
 ("eager"). Compiling is over before, and a launch whose output disagrees with PyTorch's is absent. Raw samples are kept.
-Also: the host's time for a call, and how exact fp8 is on kinds of data that are hard for it. Other attentions in fp8
+Also: how exact fp8 is on kinds of data that are hard for it. Other attentions in fp8
 are timed beside ours (fp8_peers.py): cuDNN's where nvidia-cudnn-frontend is installed, and with --tutorial that of
 Triton's tutorial.
 """
@@ -12,7 +12,7 @@ Triton's tutorial.
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,8 @@ from benchmarks.gluon.fp8_peers import (
 )
 from gluon_kernels.api import launcher
 from gluon_kernels.mma.config import default_config
-from gluon_kernels.verify.bench import Row, Shape, baseline, bench, geomean, subject, table
+from gluon_kernels.verify.bench import Row, Shape, bench, geomean, table
 from gluon_kernels.verify.fp8_accuracy import LENGTHS, accuracy_cases, judge_accuracy
-from gluon_kernels.verify.timer import host_us
 
 RESULT = "gluon_h200"
 # The first four have FlexAttention, which compiles for each shape.
@@ -47,9 +46,6 @@ SHAPES += [Shape(1, 24, 3000, 128, c) for c in (False, True)]  # short enough fo
 SHAPES += [Shape(8, 12, 1500, 64, c) for c in (False, True)]
 # The shapes that the tutorial's kernel is tuned for.
 TUTORIAL_SHAPES = SHAPES[:4]
-# The host's time for a call is measured where the GPU needs less.
-SMALL = Shape(1, 8, 256, 64)
-HOST = {"hopper_host_us": "hopper_bf16", "mma_host_us": "mma_bf16", "sdpa_flash_host_us": "sdpa_flash"}
 
 SUMMARY = {
     "hopper_bf16_vs_cudnn_geomean": ("hopper_bf16", "cudnn"),
@@ -62,9 +58,7 @@ SUMMARY = {
 }
 
 
-def document(
-    rows: list[Row], rounds: int, host: dict[str, float], fp8: list[dict[str, Any]], others: list[dict[str, Any]]
-) -> dict[str, Any]:
+def document(rows: list[Row], rounds: int, fp8: list[dict[str, Any]], others: list[dict[str, Any]]) -> dict[str, Any]:
     import torch
 
     return {
@@ -77,16 +71,16 @@ def document(
         "samples": [as_sample(row) for row in rows],
         "fp8_accuracy": fp8,
         "fp8_peers": others,
-        "summary": means(rows) | host | worst(fp8) | {"shapes": len(rows)},
+        "summary": means(rows) | worst(fp8) | {"shapes": len(rows)},
     }
 
 
 def means(rows: list[Row]) -> dict[str, float | None]:
     """Geometric means over all shapes, of graphs and of eager calls."""
     graph = {name: geomean(row.ratio(*pair) for row in rows) for name, pair in SUMMARY.items()}
-    return graph | {
-        f"{name}_eager": geomean(row.ratio(*pair, eager=True) for row in rows) for name, pair in SUMMARY.items()
-    }
+    eager = {f"{name}_eager": geomean(row.ratio(*pair, eager=True) for row in rows) for name, pair in SUMMARY.items()}
+    by_fa4 = [ratio for row in rows if (ratio := row.ratio("hopper_bf16", "fa4")) is not None]
+    return graph | eager | {"hopper_bf16_vs_fa4_min": min(by_fa4, default=None)}
 
 
 def worst(fp8: list[dict[str, Any]]) -> dict[str, float]:
@@ -101,16 +95,6 @@ def worst(fp8: list[dict[str, Any]]) -> dict[str, float]:
         if found
         else {}
     )
-
-
-def host_times() -> dict[str, float]:
-    """The host's time for a call, in us."""
-    inputs = SMALL.inputs()
-    made = {label: subject(label, inputs, SMALL) for label in HOST.values() if not label.startswith("sdpa")}
-    made["sdpa_flash"] = baseline("sdpa_flash", inputs, SMALL)
-    causal = replace(SMALL, causal=True)
-    found = {name: host_us(made[label]) for name, label in HOST.items()}
-    return found | {"hopper_causal_host_us": host_us(subject("hopper_bf16", inputs, causal))}
 
 
 def fp8_accuracy() -> list[dict[str, Any]]:
@@ -180,15 +164,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     rows: list[Row] = []
-    host, fp8, others = host_times(), fp8_accuracy(), peers_accuracy(arguments.tutorial)
-    print({name: round(value, 1) for name, value in host.items()}, worst(fp8), flush=True)
+    fp8, others = fp8_accuracy(), peers_accuracy(arguments.tutorial)
+    print(worst(fp8), flush=True)
 
     def report(row: Row) -> None:
         rows.append(row)
         cells = ", ".join(f"{label} {row.tflops(label):.0f}/{row.tflops(label, eager=True):.0f}" for label in row.times)
         print(f"{row.shape.label}: {cells}", flush=True)
         write_json(
-            arguments.out, document(rows, arguments.rounds, host, fp8, others), digits=6
+            arguments.out, document(rows, arguments.rounds, fp8, others), digits=6
         )  # what there is, should the time be over
 
     subjects, baselines = arguments.subjects.split(","), arguments.baselines.split(",")

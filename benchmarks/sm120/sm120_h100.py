@@ -12,7 +12,7 @@ Beside the kernel that `plan` picks, others of ours (CANDIDATES) are timed in th
 call. The summary is about the kernel that `plan` picks *now*: where `plan` has learnt from these samples, its choice is
 among them, and --again puts it in.
 
-Summary: vs_best_peer_geomean, vs_best_peer_min, vs_<peer>_geomean (above 1: ours is faster), host_us.
+Summary: vs_best_peer_geomean, vs_best_peer_min, vs_<peer>_geomean (above 1: ours is faster).
 """
 
 from __future__ import annotations
@@ -118,7 +118,6 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
         "summary": {},
         "peers": list(peers),
         "missing_peers": missing,
-        "host_us": bench.host_costs(),
         "sources": source_hash(Config),
         "device": bench.device(),
         "environment": environment("torch", "nvidia-cutlass-dsl", "flash-attn-4", "apache-tvm-ffi"),
@@ -173,8 +172,7 @@ def summary_of(document: dict[str, Any]) -> dict[str, Any]:
             raise SystemExit(f"{problem.name}: the kernel that plan() picks now was not timed; run it again on an H100")
         labels[problem.name] = label
         times[problem] = one["median_ms"] | {"ours": one["median_ms"][label]}
-    host_us = {"host_us": document["host_us"]["attention"]}
-    return bench.summary(times, "ours", document["peers"]) | host_us | {"planned": labels}
+    return bench.summary(times, "ours", document["peers"]) | {"planned": labels}
 
 
 def available(wanted: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

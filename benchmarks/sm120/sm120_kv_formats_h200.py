@@ -91,8 +91,6 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         document["summary"] = summary_of(document)
         document["seconds"] = time.perf_counter() - started
         write_json(arguments.out, document)
-    document["host_us"] = host_us(torch, pool)
-    print("host us:", document["host_us"], flush=True)
     document["summary"] = summary_of(document)
     return document
 
@@ -257,25 +255,6 @@ def error_of(torch: Any, call: dict[str, Any]) -> float:
     return float((off / wanted.abs().amax(-1)).max())
 
 
-def host_us(torch: Any, pool: Pool) -> dict[str, float]:
-    """Microseconds of a call on the host, of a problem with which the device keeps up."""
-    from sm120_attn import attention_with_kv_cache
-
-    found = {}
-    q = torch.randn(1, 1, 4 * HEADS_KV, DIM, dtype=torch.bfloat16, device="cuda")
-    for kind in KINDS:
-        call = calls_of(torch, pool, kind, (1, 64, 4, 16), q, torch.arange(4, device="cuda").int().view(1, -1))[0]
-        samples = []
-        for _ in range(20):
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for _ in range(100):
-                attention_with_kv_cache(**call)
-            samples.append(1e4 * (time.perf_counter() - start))
-        found[kind] = statistics.median(samples)
-    return found
-
-
 def summary_of(document: dict[str, Any]) -> dict[str, Any]:
     rows, found = document["rows"], {}
     found["checks_failed"] = len(document["checks"]["failed"])
@@ -293,4 +272,4 @@ def summary_of(document: dict[str, Any]) -> dict[str, Any]:
         ]
         if rates:
             found[f"{kind}_of_a_copy_geomean"] = statistics.geometric_mean(r / document["copy_gb_per_s"] for r in rates)
-    return found | ({"host_us": max(document["host_us"].values())} if "host_us" in document else {})
+    return found

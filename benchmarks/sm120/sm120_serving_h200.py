@@ -405,26 +405,8 @@ def prefill_row(pool: Pool, batch: int, queries: int, keys: int) -> dict[str, An
     return row
 
 
-def host_part(pool: Pool) -> Iterator[dict[str, Any]]:
-    """Microseconds of a call on the host, of the smallest problem: the device keeps up."""
-    found = {}
-    for name, page, splits in (("contiguous", 0, 1), ("paged", 16, 1), ("paged_split", 16, 4)):
-        launch = ours(problem(pool, 1, 64, 4, page), num_splits=splits)[0]
-        samples = []
-        for _ in range(20):
-            pool.torch.cuda.synchronize()
-            start = time.perf_counter()
-            for _ in range(100):
-                launch()
-            samples.append(1e4 * (time.perf_counter() - start))
-        found[name] = statistics.median(samples)
-    print("host us:", found, flush=True)
-    yield {"host_us": found}
-
-
 PARTS: dict[str, Callable[[Pool], Iterator[dict[str, Any]]]] = {
     "copy": copy_part,
-    "host": host_part,
     "append": append_part,
     "prefill": prefill_part,
     "fp8": fp8_part,
@@ -444,8 +426,6 @@ def summary_of(document: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if "decode" in document:
         found |= _decode_summary(document["decode"], document.get("copy_gb_per_s"))
-    if "host_us" in document:
-        found["decode_host_us"] = max(document["host_us"].values())
     if "append" in document:
         found |= _append_summary(document["append"])
     if "fp8" in document:

@@ -108,7 +108,7 @@ def sweep() -> str:
 
 def recording() -> str:
     """What recording a launch of the CuTe DSL adds to a call, on the host."""
-    document = result("recording_h200")
+    document = result("recording")
     calls = {"fa4": "FlashAttention 4, 18 parameters", "small": "a kernel with two pointers"}
     memory = {"known": "the same as before", "new": "not met before"}
     rows = []
@@ -118,3 +118,24 @@ def recording() -> str:
             added = ", ".join(f"{one:.0f}" for one in sorted(b - a for a, b in zip(plain, recorded, strict=True)))
             rows.append((what, told, f"{statistics.median(plain):.0f} us", f"{added} us"))
     return markdown(("call", "memory", "a call, median", "recording adds, in each run"), rows)
+
+
+def host_times() -> str:
+    """How long an attention's call keeps the host, beside `torch.add_`."""
+    document = result("host_times")
+    calls = {
+        "torch_flash": "torch's flash attention, with `sdpa_kernel`",
+        "hopper": "gluon_kernels, wgmma bf16",
+        "hopper_causal": "gluon_kernels, wgmma bf16, causal",
+        "mma": "gluon_kernels, mma.sync bf16",
+        "sm120": "sm120_attn.attention",
+        "sm120_packed": "sm120_attn.attention, packed sequences",
+        "sm120_new_length": "sm120_attn.attention, a length not met before",
+        "sm120_paged_decode": "sm120_attn.attention_with_kv_cache, pages of 16",
+    }
+    rows = []
+    for name, what in calls.items():
+        ratios = sorted(a / b for a, b in zip(document["samples"][name], document["samples"]["add"], strict=True))
+        median = document["summary"][f"{name}_adds"]
+        rows.append((what, f"{median:.1f}", f"{ratios[0]:.1f} to {ratios[-1]:.1f}"))
+    return markdown(("a call of", "times `torch.add_`", "in each round"), rows)

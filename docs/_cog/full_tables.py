@@ -53,7 +53,7 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
         ),
         (
             "Speed on an H100",
-            "*Measured* in graphs, 25 rounds, with another form of the bf16 kernels (`gluon_h100.json`).",
+            "*Measured* as above (`gluon_h100.json`).",
             lambda: gluon_tables.gluon("gluon_h100"),
         ),
         (

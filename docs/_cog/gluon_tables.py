@@ -56,19 +56,6 @@ def gluon_means(name: str = "gluon_h200") -> str:
     return markdown(("kernel", "against", "times as fast, in graphs", "eager"), rows)
 
 
-def gluon_host() -> str:
-    """The host's time for a call, as a sentence."""
-    summary = result("gluon_h200")["summary"]
-    names = {
-        "hopper_host_us": "wgmma bf16",
-        "hopper_causal_host_us": "wgmma bf16, causal",
-        "mma_host_us": "mma.sync bf16",
-        "sdpa_flash_host_us": "torch flash, with `sdpa_kernel`",
-    }
-    times = ", ".join(f"{title} {summary[name]:.0f} us" for name, title in names.items())
-    return f"\n*Measured* on an H200, B1 H8 S256 D64, the host's time of a call: {times}.\n\n"
-
-
 def gluon_fp8_accuracy(head_dim: int = 128, length: int = 4096) -> str:
     """Errors of the Hopper kernel's fp8 by kind of data, and the worst ratios of all lengths and masks."""
     rows = []

@@ -162,7 +162,6 @@ def _error(row: Document, name: str) -> str:
 
 SERVING_GOALS = {
     "decode_bandwidth_ratio_geomean": "decode: bytes of K and V per second, over those of a copy",
-    "decode_host_us": "decode: us of the host for a call, alone on the machine",
     "fp8_kv_tokens_ratio_geomean": "FP8 caches: times the tokens per second of BF16, mean",
     "fp8_kv_tokens_ratio_min": "FP8 caches: the same, worst row",
     "paged_prefill_vs_contiguous_geomean": "prefill: time without pages over that with pages of 64 to 256",
@@ -190,8 +189,7 @@ def sm120_serving_sum() -> str:
         f"\nDecode is slower than its best peer in {s['decode_slower_than_best_peer_rows']} of "
         f"{s['decode_vs_best_peer_rows']} rows, by up to {1 - s['decode_vs_best_peer_min']:.0%}. FP8 caches give "
         f"{s['fp8_kv_tokens_ratio_geomean']:.2f} times\nthe tokens per second of BF16 "
-        f"({s['fp8_kv_tokens_ratio_min']:.2f} in the worst row). A call takes {s['decode_host_us']:.0f} us of the "
-        "host.\n\n"
+        f"({s['fp8_kv_tokens_ratio_min']:.2f} in the worst row).\n\n"
     )
 
 
@@ -309,7 +307,7 @@ def sm120_graph_means() -> str:
 
 
 def sm120_means() -> str:
-    """Geometric means of sm120_attn against its peers, and what a call costs the host."""
+    """Geometric means of sm120_attn against its peers."""
     document = result("sm120_bf16_h100")
     titles = {"best_peer": "the best peer of each row", "torch": "torch flash", "fa4": "FA4, SM120 path"}
     titles |= {"cutlass_ampere": "CUTLASS Ampere example", "frost": "cudnn-frontend SM120"}
@@ -319,13 +317,8 @@ def sm120_means() -> str:
         ratios = [_peer_ms(one, name, document) / _ours_ms(one, document) for one in long]
         mean = f"{statistics.geometric_mean(ratios):.2f}"
         means.append((f"times as fast as {title}", f"{document['summary'][f'vs_{name}_geomean']:.2f}", mean))
-    costs = [(f"host time of a call: {name}", f"{us:.0f} us", "") for name, us in document["host_us"].items()]
-    header = (
-        "geometric mean; host time",
-        f"all {len(document['problems'])} rows",
-        f"the {len(long)} rows from 0.1 ms on",
-    )
-    return markdown(header, [*means, *costs])
+    header = ("geometric mean", f"all {len(document['problems'])} rows", f"the {len(long)} rows from 0.1 ms on")
+    return markdown(header, means)
 
 
 def _ours_ms(one: Document, document: Document) -> float:

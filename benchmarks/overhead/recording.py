@@ -1,7 +1,7 @@
 """What it costs to record the launches of CuTe kernels, on the host: FlashAttention 4's call, and a kernel of two
 pointers.
 
-    CUTE_DSL_ARCH=sm_90a python -m benchmarks recording_h200 [--out FILE] [--rounds N]
+    CUTE_DSL_ARCH=sm_90a python -m benchmarks recording [--out FILE] [--rounds N]
 
 Host code that was compiled before `enable()` is not seen, and a session records the launches of what it captured: each
 round compiles in a new session, times calls there, and calls of the same code when the session has ended. `known`: on
