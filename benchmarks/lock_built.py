@@ -41,18 +41,22 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         work = Path(temporary)
         places = [place for file in arguments.files for place in _unpacked(file, arguments.member, work)]
         rows = [_measured(place, work / f"{n}.lock") for n, place in enumerate(places)]
-    kernels, seconds, wall = (
-        sum(row[COLUMNS.index(name)] for row in rows) for name in ("kernels", "lock_cpu_s", "lock_s")
-    )
-    summary = {
-        "kernels": kernels,
-        "lock_1000_s": round(1000 * wall / kernels, 2),
-        "lock_1000_cpu_s": round(1000 * seconds / kernels, 2),
-        "check_1000_s": round(1000 * sum(row[COLUMNS.index("check_s")] for row in rows) / kernels, 2),
-        "memory_mib": max(row[-1] for row in rows),
-        "processors": len(os.sched_getaffinity(0)),
+    found = summary(rows) | {"processors": len(os.sched_getaffinity(0))}
+    return {"environment": environment(), "summary": found, "columns": list(COLUMNS), "samples": rows}
+
+
+def summary(rows: list[list[Any]]) -> dict[str, float]:
+    sums = {
+        name: sum(row[at] for row in rows) for at, name in enumerate(COLUMNS) if name[-1] == "s" or name == "kernels"
     }
-    return {"environment": environment(), "summary": summary, "columns": list(COLUMNS), "samples": rows}
+    per_1000 = {name: round(1000 * sums[f"{name}_s"] / sums["kernels"], 2) for name in ("lock", "lock_cpu", "check")}
+    return {
+        "kernels": sums["kernels"],
+        "lock_1000_s": per_1000["lock"],
+        "lock_1000_cpu_s": per_1000["lock_cpu"],
+        "check_1000_s": per_1000["check"],
+        "memory_mib": max(row[-1] for row in rows),
+    }
 
 
 def _unpacked(file: Path, member: re.Pattern[str] | None, work: Path) -> list[Path]:

@@ -100,10 +100,13 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "environment": environment("triton", "tritonhook"),
         "samples": rows,
-        "summary": {
-            "rows": len(rows),
-            "same_code": sum(one["same_code"] is True for one in rows),
-            "other_code": sum(one["same_code"] is False for one in rows),
-            "evidence": "assembled",
-        },
+        "summary": summary(rows) | {"evidence": "assembled"},
+    }
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
+    return {
+        "rows": len(rows),
+        "same_code": sum(one["same_code"] is True for one in rows),
+        "other_code": sum(one["same_code"] is False for one in rows),
     }

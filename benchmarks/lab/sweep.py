@@ -40,14 +40,17 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
         assert all(cached for _, cached in swept(jobs(arguments.count), arguments.rerun, arguments.workers))
         return None
     samples = [measure(arguments.count, arguments.workers) for _ in range(arguments.runs)]
-    summary = {name: statistics.median(sample[name] for sample in samples) for name in samples[0]}
     return {
         "environment": environment("tritonhook", "triton"),
         "jobs": arguments.count,
         "ptxas": [tool.version for tool in ptxas()],
         "samples": samples,
-        "summary": summary,
+        "summary": summary(samples),
     }
+
+
+def summary(samples: list[dict[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(sample[name] for sample in samples) for name in samples[0]}
 
 
 def jobs(count: int) -> list[Any]:

@@ -40,11 +40,16 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         for name, call in calls.items():
             samples[name].append(loop_us(call))
     return {
-        "summary": {f"{ADD}_us": statistics.median(samples[ADD])}
-        | {f"{name}_adds": multiple(times, samples[ADD]) for name, times in samples.items() if name != ADD},
+        "summary": summary(samples),
         "environment": environment("torch", "triton", "nvidia-cutlass-dsl") | {"gpu": torch.cuda.get_device_name()},
         "samples": samples,
     }
+
+
+def summary(samples: dict[str, list[float]]) -> dict[str, float]:
+    adds = samples[ADD]
+    multiples = {f"{name}_adds": multiple(times, adds) for name, times in samples.items() if name != ADD}
+    return {f"{ADD}_us": statistics.median(adds)} | multiples
 
 
 def multiple(times: list[float], adds: list[float]) -> float:

@@ -26,6 +26,7 @@ NEEDS = ("gpu", "torch", "triton")
 QUICK = ("--rounds", "1")
 SIZES = 4096, 4096, 1024  # M, N, K
 SAYS = "seconds to the first result:"
+COLUMNS = tuple(f"{side}_{cache}_s" for side in ("tuned", "pinned") for cache in ("empty", "full"))
 TILES = tuple(product((64, 128), (64, 128), (4, 8)))  # rows and columns of a tile, warps
 
 
@@ -43,10 +44,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         for number in range(arguments.rounds):
             caches = [(work / f"{number} {side}", full) for side in range(2)]
             rows.append([_process(cache, *words) for words, of in zip(sides, caches, strict=True) for cache in of])
-    columns = [f"{side}_{cache}_s" for side in ("tuned", "pinned") for cache in ("empty", "full")]
+    return {"environment": environment(), "summary": summary(rows), "columns": list(COLUMNS), "samples": rows}
+
+
+def summary(rows: list[list[float]]) -> dict[str, Any]:
     medians = [round(statistics.median(column), 3) for column in zip(*rows, strict=True)]
-    summary = {"configurations": len(TILES), **dict(zip(columns, medians, strict=True))}
-    return {"environment": environment(), "summary": summary, "columns": columns, "samples": rows}
+    return {"configurations": len(TILES), **dict(zip(COLUMNS, medians, strict=True))}
 
 
 def _process(cache: Path, *words: str) -> float:

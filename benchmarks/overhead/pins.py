@@ -33,9 +33,13 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as folder, fake_driver.active():
         rows = _sampled(Path(folder), arguments.calls, arguments.rounds)
+    columns = ["own_cache_us", "pinned_us"]
+    return {"environment": environment(), "summary": summary(rows), "columns": columns, "samples": rows}
+
+
+def summary(rows: list[list[float]]) -> dict[str, float]:
     plain, pinned = (statistics.median(side) for side in zip(*rows, strict=True))
-    summary = {"own_cache_us": plain, "pinned_us": pinned, "ratio": round(pinned / plain, 3)}
-    return {"environment": environment(), "summary": summary, "columns": ["own_cache_us", "pinned_us"], "samples": rows}
+    return {"own_cache_us": plain, "pinned_us": pinned, "ratio": round(pinned / plain, 3)}
 
 
 def _sampled(work: Path, calls: int, rounds: int) -> list[list[float]]:

@@ -47,16 +47,17 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             one = samples.setdefault(name, {"plain_us": [], "recorded_us": []})
             one["plain_us"].append(us)
             one["recorded_us"].append(recorded[name])
-    added = {
-        f"{name}_added_us": median_difference(one["recorded_us"], one["plain_us"]) for name, one in samples.items()
-    }
     found = [len([*folder.glob("kernels/*/launches/*.json")]) for folder in place.iterdir()]
     return {
-        "summary": added | {"sessions": len(found), "sessions_with_launches": sum(map(bool, found))},
+        "summary": summary(samples) | {"sessions": len(found), "sessions_with_launches": sum(map(bool, found))},
         "environment": environment("torch", "nvidia-cutlass-dsl", "flash-attn-4")
         | {"gpu": torch.cuda.get_device_name()},
         "samples": samples,
     }
+
+
+def summary(samples: dict[str, dict[str, list[float]]]) -> dict[str, float]:
+    return {f"{name}_added_us": median_difference(one["recorded_us"], one["plain_us"]) for name, one in samples.items()}
 
 
 def compiled() -> dict[str, Call]:

@@ -39,24 +39,30 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
     device = "cpu" if arguments.format_only else "cuda"
     rows = [row_of(torch, kind, device) for kind in KINDS]
-    worst = {
-        name: {
-            f"{of}_{figure}": max(row[name][of][figure] for row in rows)
-            for of in ("format", "own")
-            if all(of in row[name] for row in rows)
-            for figure in ("rms", "worst")
-        }
-        for name in FORMATS
-    }
     packages = ("torch",) if arguments.format_only else ("torch", "nvidia-cutlass-dsl")
     shape = {"batch": BATCH, "queries": QUERIES, "heads": HEADS, "heads_kv": HEADS_KV, "keys": KEYS, "head_dim": DIM}
     return {
         "what": "errors of attention over KV caches of four formats, on twelve kinds of data",
-        "summary": {"worst": worst},
+        "summary": summary(rows),
         "environment": environment(*packages),
         "executed": not arguments.format_only,
         "shape": shape,
         "rows": rows,
+    }
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The worst error of each format and figure, over all kinds of data."""
+    return {
+        "worst": {
+            name: {
+                f"{of}_{figure}": max(row[name][of][figure] for row in rows)
+                for of in ("format", "own")
+                if all(of in row[name] for row in rows)
+                for figure in ("rms", "worst")
+            }
+            for name in FORMATS
+        }
     }
 
 

@@ -135,10 +135,14 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     for percent in GAINS_PERCENT:
         runs = max(1, arguments.runs // 4)
         samples[f"{percent}%"] = [tune(noises, percent / 100, f"{percent} {seed}") for seed in range(runs)]
+    found = {"noise_of_comparisons": len(noises)} | summary(samples)
+    return {"environment": environment("tritonhook"), "summary": found, "samples": samples}
+
+
+def summary(samples: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     tuned = {name: KERNELS * len(runs) for name, runs in samples.items()}
     wins = {name: sum(run["wins"] for run in runs) for name, runs in samples.items()}
-    summary = {
-        "noise_of_comparisons": len(noises),
+    return {
         "null_tunings": tuned["null"],
         "null_wins": wins["null"],
         "null_confirmed": sum(run["confirmed"] for run in samples["null"]),
@@ -151,4 +155,3 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         ),
         "race_blocks_median": statistics.median(count for run in samples["null"] for count in run["blocks"]),
     }
-    return {"environment": environment("tritonhook"), "summary": summary, "samples": samples}
