@@ -7,7 +7,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,12 @@ def interleave(rounds: int, *sides: Callable[[], float]) -> list[list[float]]:
         for kept, a, b in zip(samples, forth, back, strict=True):
             kept.append((a + b) / 2)
     return samples
+
+
+def coverage(tried: int, left_out: Mapping[str, int]) -> dict[str, Any]:
+    """What a summary's figures are of. left_out: reason -> how many were tried and not judged."""
+    left_out = {reason: count for reason, count in left_out.items() if count}
+    return {"tried": tried, "judged": tried - sum(left_out.values()), "left_out": left_out}
 
 
 def median_difference(candidate: Sequence[float], reference: Sequence[float]) -> float:

@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import REPOSITORY, RESULTS, environment
+from benchmarks.common import REPOSITORY, RESULTS, coverage, environment
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.ptx.normal_form import normal_sha256
 
@@ -183,10 +183,7 @@ def summary(rows: list[dict[str, Any]], gpu: list[dict[str, Any]]) -> dict[str, 
         spent = sum(row["compile_seconds"] for row in rows)
         return sum(row[name] for row in rows) / spent if spent else None
 
-    return {
-        "tried": sum(row["programs"] for row in small),
-        "judged": sum(row["programs"] for row in small) - refused,
-        "left_out": {"refused by their library": refused},
+    return coverage(sum(row["programs"] for row in small), {"refused by their library": refused}) | {
         "libraries": len(compiled),
         "programs": sum(row["programs"] for row in small),
         "failed_programs": sum(len(row["failed"]) for row in small),

@@ -39,7 +39,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import RESULTS, environment
+from benchmarks.common import RESULTS, coverage, environment
 from benchmarks.emulating.barriers import looked_at
 from benchmarks.emulating.found import newest_of, pairs, published
 from benchmarks.emulating.kept import Kept, Row
@@ -350,6 +350,9 @@ def sanitize_one(record: Path, entry: str, launched: Path, ctas: int) -> Row:
 # --- the whole -----------------------------------------------------------------------------------
 
 
+JUDGED = ("same", "rounding", "different")
+
+
 def summary(samples: dict[str, Any]) -> dict[str, Any]:
     kernels, bugs, altered, written, again, looked, found = (samples[name] for name in PARTS)
     h200 = json.loads((RESULTS / "verify_h200.json").read_bytes())["samples"]["kernels"]
@@ -359,11 +362,13 @@ def summary(samples: dict[str, Any]) -> dict[str, Any]:
     cells = [(one["builds"][v], said) for one in bugs for v, said in one["h200"].items() if v in one["builds"]]
     seconds = [one[side] for one in kernels for side in ("ptx_s", "sass_s")]
     compared = [one for one in altered if one["h200"] is not None]
-    return {
+    verdicts = Counter(one["verdict"] for one in kernels)
+    no_verdict = {verdict: count for verdict, count in verdicts.items() if verdict not in JUDGED}
+    return coverage(len(kernels), no_verdict) | {
         "kernels": len(kernels),
         "with_mma": sum(one["mma"] for one in kernels),
         "targets": dict(sorted(Counter(one["target"] for one in kernels).items())),
-        "verdicts": dict(Counter(one["verdict"] for one in kernels)),
+        "verdicts": dict(verdicts),
         "understood_share": round(sum(one["verdict"] != "not understood" for one in kernels) / max(len(kernels), 1), 4),
         "seconds_median": round(statistics.median(seconds), 2) if seconds else None,
         "seconds_most": max(seconds, default=None),

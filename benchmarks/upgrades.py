@@ -26,7 +26,7 @@ from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import environment
+from benchmarks.common import coverage, environment
 from benchmarks.dry_run import LIBRARIES, REPORTED, folder_of, library
 from benchmarks.upgrading.audit import BETTER, WORSE, assembled, compared, read, rows_of
 from tritonhook._util.versions import version_key
@@ -167,15 +167,13 @@ def summary(samples: dict[str, Any]) -> dict[str, Any]:
     rows = samples["kernels"]
     cells = Counter(cell[0] for row in rows for cell in row["by"].values())
     verified = sum((Counter(counts) for counts in samples["verified"].values()), Counter[str]())
-    return {
+    tried = coverage(sum(cells.values()), {"this ptxas does not assemble the PTX": cells["failed"]})
+    return tried | {
         "kernels": len(rows),
         "distinct_kernels": len({(row["library"], row["kernel"]) for row in rows}),
         "libraries": len({row["library"] for row in rows}),
         "archs": len({row["arch"] for row in rows}),
         "tritons": len({row["triton"] for row in rows}),
-        "tried": sum(cells.values()),
-        "judged": sum(cells.values()) - cells["failed"],
-        "left_out": {"this ptxas does not assemble the PTX": cells["failed"]},
         "assembled": sum(cells.values()) - cells["failed"],
         "worse": cells[WORSE],
         "better": cells[BETTER],

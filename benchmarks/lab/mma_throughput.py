@@ -25,7 +25,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import environment
+from benchmarks.common import coverage, environment
 
 FORMS = ("own", "plain", "name", "pragma", "both")
 SAME = ("name", "pragma", "both")  # the forms that shall have the same code
@@ -190,7 +190,7 @@ def common(row: dict[str, Any]) -> set[str]:
 def summary(rows: list[dict[str, Any]], tools: list[Any]) -> dict[str, Any]:
     failed = [row for row in rows if any(":" in row[form] for form in FORMS)]
     fine = [row for row in rows if row not in failed]
-    return {
+    return coverage(len(rows), {"not assembled": len(failed)}) | {
         "cells": len(fine),
         "changed": sum(row["name"] != row["plain"] for row in fine),
         "exceptions": [row for row in fine if not common(row)],

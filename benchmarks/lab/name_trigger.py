@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from string import ascii_lowercase
 from typing import Any
 
-from benchmarks.common import environment
+from benchmarks.common import coverage, environment
 
 ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 NAMES = ("cutlass_*", "*_cutlass", "_ZN7cutlass6kernelEv", "Cutlass_*", "CUTLASS_*", "cutlas_*", "cublas_*", "gemm_*")
@@ -153,7 +153,8 @@ def counts(cells: list[Any]) -> dict[str, int]:
 
     found = Counter(cell.verdict for cell in cells)
     with_capmerc = [cell for cell in cells if cell.verdict is NameVerdict.CHANGED and CAPMERC in cell.section_changes]
-    return {
+    not_compared = {"not assembled under both names": found[NameVerdict.NO_ANSWER]}
+    return coverage(len(cells), not_compared) | {
         "cells": len(cells),
         "cells_compared": len(cells) - found[NameVerdict.NO_ANSWER],
         "cells_changed": found[NameVerdict.CHANGED],

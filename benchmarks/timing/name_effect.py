@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import environment, write_json
+from benchmarks.common import coverage, environment, write_json
 from benchmarks.timing.spares import Spares
 
 TARGETS_FOLDER = Path(__file__).resolve().parent / "targets"
@@ -241,4 +241,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
     turned = {"faster": "slower", "slower": "faster"}
     said = [turned.get(row["verdict"], row["verdict"]) if row.get("stripped") else row["verdict"] for row in rows]
     verdicts = ("faster", "slower", "same", "same code", "inconclusive", "wrong outputs", "error")
-    return {"kernels": len(rows), **{verdict.replace(" ", "_"): said.count(verdict) for verdict in verdicts}}
+    no_verdict = {verdict: said.count(verdict) for verdict in ("inconclusive", "error")}
+    return coverage(len(rows), no_verdict) | {
+        "kernels": len(rows),
+        **{verdict.replace(" ", "_"): said.count(verdict) for verdict in verdicts},
+    }

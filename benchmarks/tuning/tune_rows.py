@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import RESULTS
+from benchmarks.common import RESULTS, coverage
 from tritonhook._util.schema import as_schema
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, SampleBlock
 from tritonhook.tuning.race import Certificate, TriedKernel, certify
@@ -115,9 +115,10 @@ def _raced(document: Row) -> Row:
     gains = [_ratio_of(row) for row in won]
     # A race that goes on where it ended has fewer before it: of each run the first call counts.
     planned = {row["run"]: row["planned"] for row in reversed(document["runs"]) if row["step"] == "race"}
-    return {
+    tried = sum(planned.values()) - len(document["earlier"])
+    return coverage(tried, {"the time on the GPU ended": tried - len(raced)}) | {
         "kernels": len(raced),
-        "kernels_planned": sum(planned.values()) - len(document["earlier"]),
+        "kernels_planned": tried,
         "kernels_not_ours": sum(not row["source"].startswith(OURS) and row["kernel"] != OUR_KERNEL for row in raced),
         "kernels_autotuned": sum(bool(row.get("configurations")) for row in raced),
         "wins": len(won),

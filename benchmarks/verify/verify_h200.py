@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import environment, write_json
+from benchmarks.common import coverage, environment, write_json
 from benchmarks.verify.programs import GROUPS, record, stop
 from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Launch, Pointer, Scalar, Scratch
 from tritonhook.errors import TritonHookError
@@ -123,7 +123,8 @@ def summary(samples: dict[str, Any]) -> dict[str, Any]:
     seeded_rows = samples.get("seeded", [])
     accused = [row["kernel"] for row in kernels if row["verdict"] in _BAD]
     tried = [row for row in samples.get("known", []) if "found" in row]
-    return {
+    skipped = Counter(row["verdict"] for row in samples.get("kernels", []) if row["verdict"] == "SKIPPED")
+    return coverage(len(samples.get("kernels", [])), skipped) | {
         "known_found": sum(row["found"] for row in tried),
         "known_tried": len(tried),
         "suspects_tried": sum("suspect" in row for row in samples.get("known", [])),

@@ -15,8 +15,21 @@ import timing_tables
 import tune_tables
 import upgrade_tables
 import verify_tables
+from results import RESULTS, markdown, result
 
 Table = tuple[str, str, Callable[[], str]]  # its title, what is to know, what makes it
+
+
+def coverage() -> str:
+    """How much of what each result tried has a verdict, and why the rest has none."""
+    rows = []
+    for path in sorted(RESULTS.glob("*.json")):
+        summary = result(path.stem).get("summary", {})
+        if "left_out" in summary:
+            left = "; ".join(f"{count:,}: {reason}" for reason, count in summary["left_out"].items())
+            rows.append((f"`{path.name}`", f"{summary['tried']:,}", f"{summary['judged']:,}", left))
+    return markdown(("result", "tried", "judged", "left out"), rows)
+
 
 SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
     ("The cutlass name", "../explanation/cutlass-name.md"): (
@@ -213,6 +226,9 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
         ("What newer versions of Triton do", "Each with its own ptxas. *Assembled*.", upgrade_tables.triton),
         ("Kernels that a newer Triton makes worse", "*Assembled*.", upgrade_tables.worse_by_triton),
     ),
+    ("What was tried", ""): (
+        ("Tried, judged, left out", "Of each result that judges: how much its figures are of.", coverage),
+    ),
 }
 
 
@@ -223,6 +239,6 @@ def sections() -> str:
 
 def _parts() -> Iterator[str]:
     for (title, page), tables in SECTIONS.items():
-        yield f"## {title}\n\n[How it was measured]({page}).\n"
+        yield f"## {title}\n" + (f"\n[How it was measured]({page}).\n" if page else "")
         for heading, note, table in tables:
             yield f"### {heading}\n\n{note}\n{table()}"
