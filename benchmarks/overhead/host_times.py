@@ -98,6 +98,11 @@ def sm120_calls() -> dict[str, Callable[[], Any]]:
     token = torch.randn(1, 1, 2, 64, dtype=torch.bfloat16, device="cuda")
     keys = [torch.randn(1, 8000, 2, 64, dtype=torch.bfloat16, device="cuda") for _ in range(2)]
     lengths = itertools.count(17)  # as in text generation: one key more at each call
+
+    def one_key_more() -> Any:
+        length = next(lengths)
+        return attention(token, *(tensor[:, :length] for tensor in keys), causal=True)
+
     cache = [torch.randn(4, 16, 8, 128, dtype=torch.bfloat16, device="cuda") for _ in range(2)]
     row = torch.randn(1, 1, 32, 128, dtype=torch.bfloat16, device="cuda")
     paged = {
@@ -106,7 +111,7 @@ def sm120_calls() -> dict[str, Callable[[], Any]]:
     }
     return {
         "sm120": lambda: attention(q, k, v, causal=True),
-        "sm120_new_length": lambda: attention(token, *(t[:, : next(lengths)] for t in keys), causal=True),
+        "sm120_new_length": one_key_more,
         "sm120_packed": lambda: attention(q[0], k[0], v[0], **packed),
         "sm120_paged_decode": lambda: attention_with_kv_cache(row, *cache, **paged),
     }

@@ -53,20 +53,23 @@ def placement() -> str:
 
 
 def placement_sum() -> str:
-    """The same in one paragraph."""
-    found = result("placement")
-    summary, gpu = found["summary"], found["environment"]["gpu"].removeprefix("NVIDIA ")
-    return (
-        f"\n***Measured*** on an {gpu}: {summary['places']} copies of one code at {summary['places']} places, "
-        f"{summary['kernels']} kernels (`benchmarks/timing/placement.py`).\nPlaces differ by "
-        f"{summary['spread_median_percent']:.2f}% in the median (a standard deviation, without what blocks differ by), "
-        f"by {summary['spread_max_percent']:.2f}% at most.\nThe slowest of 16 medians is up to "
-        f"{summary['fastest_to_slowest_max_percent']:.1f}% over the fastest, above the band of 0.5% for "
-        f"{summary['kernels_above_the_band']} of {summary['kernels']} kernels in at least one of "
-        f"{summary['processes']} processes.\nIn another process with the same places the times of the "
-        f"places correlate by {summary['correlation_same_order']:.2f} in the median:\npart of the effect persists. "
-        f"With other places it is {summary['correlation_other_order']:.2f}.\n\n"
-    )
+    """The same in one table, of both GPUs."""
+    rows = []
+    for name in ("placement", "placement_h100"):
+        found = result(name)
+        s = found["summary"]
+        rows.append(
+            (
+                found["environment"]["gpu"].removeprefix("NVIDIA "),
+                f"{s['spread_median_percent']:.2f}%, {s['spread_max_percent']:.2f}%",
+                f"{s['fastest_to_slowest_max_percent']:.1f}%",
+                f"{s['kernels_above_the_band']} of {s['kernels']}",
+                f"{s['correlation_same_order']:.2f}",
+                f"{s['correlation_other_order']:.2f}",
+            )
+        )
+    header = ("GPU", "places differ by (median, most)", "slowest over fastest, most", "kernels above the band")
+    return markdown((*header, "correlation, same places", "other places"), rows)
 
 
 def _at_most(found: int, runs: int) -> str:
