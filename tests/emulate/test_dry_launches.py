@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 from dry_runs import run_dry
-from repository import SUPPORT
+from repository import ROOT, SUPPORT
 
 pytest.importorskip("torch")
 np = pytest.importorskip("numpy")
@@ -287,3 +289,13 @@ clock[(1,)](torch.zeros(1, dtype=torch.int64, device="cuda"))
 """
     done = run_dry(tmp_path, script, "--emulate", status=1)
     assert "clock cannot be emulated: line" in done.stderr and "globaltimer" in done.stderr
+
+
+@pytest.mark.parametrize(("mask", "ends"), [("at < columns", "1 passed"), ("at <= columns", "1 failed")])
+def test_the_example_of_the_readme(tmp_path, triton_cache, mask, ends):
+    source = (ROOT / "examples" / "test_row_sum.py").read_text().replace("at < columns", mask)
+    (tmp_path / "test_row_sum.py").write_text(source)
+    words = "--kernel-arch", "sm_90a", "--kernel-emulate", "-k", "dtype1-1000"
+    command = [sys.executable, "-m", "pytest", *words, "test_row_sum.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ends in done.stdout and ("out of bounds at test_row_sum.py:13" in done.stdout) == ("failed" in ends)

@@ -112,6 +112,7 @@ def test_tests_are_judged_as_they_are(project: Project, workers: tuple[str, ...]
     done = run(project, "-k", "not slow and not unwritten and not large", *workers)
     assert "2 failed, 1 passed, 6 skipped, 1 xfailed" in done.said and done.code == 1, done.said
     assert "FAILED test_it.py::test_wrong " in done.said and "FAILED test_it.py::test_out_of_bounds " in done.said
+    assert "dry_launches.py" not in done.said  # a traceback ends at the test's line that launched
     assert "a tensor of pointers, which are not followed" in done.said
     assert "asked cannot be emulated: line" in done.said and "envreg3" in done.said
     assert "6 tests skipped, as a launch was NOT UNDERSTOOD" in done.said and "3 launches executed in" in done.said
