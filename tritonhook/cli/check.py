@@ -25,6 +25,7 @@ from tritonhook._util.demangle import function_name
 from tritonhook.capture.project import USUAL_LOCK, lock_path, read_project
 from tritonhook.capture.selection import settings_of, titles
 from tritonhook.capture.settings import DEFAULT_OUT
+from tritonhook.cli._files import check_new
 from tritonhook.cli._github import GitHub, lines_of, run_of_workflow, without_commands
 from tritonhook.cli._inputs import is_folder
 from tritonhook.cli._lockable import (
@@ -39,7 +40,9 @@ from tritonhook.cli._lockable import (
 )
 from tritonhook.cli._parser import Group, argument, flag, option, part, positive
 from tritonhook.cli._programs import is_script
-from tritonhook.cli._streams import KernelPage, Results, capture_page, check_new, give, working
+from tritonhook.cli._progress import working
+from tritonhook.cli._results import Results, give
+from tritonhook.cli._sites import KernelPage, capture_page
 from tritonhook.cli._sweeps import Sweep, running
 from tritonhook.errors import SnapshotError, UsageError, listed
 from tritonhook.ptx.miscompiles import note_of
@@ -47,9 +50,11 @@ from tritonhook.ptxas.command_line import level_of
 from tritonhook.ptxas.tool import Tool, find_ptxas
 from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS
 from tritonhook.report.result import count
-from tritonhook.snapshot.captured import MOST, Task, Text, crossed, disassembler, recheck, settled, timed
+from tritonhook.snapshot.assembled import Task, disassembler, recheck, timed
 from tritonhook.snapshot.changes import Change, ChangeStatus, commands_of, compare, not_judged, renumbered
+from tritonhook.snapshot.crossed import MOST, Text, crossed
 from tritonhook.snapshot.facts import Budgets, KernelFacts
+from tritonhook.snapshot.lockable import settled
 from tritonhook.snapshot.lockfile import WholeLock, all_kept_ptx, kept_ptx, read_whole_lock, write_lock
 from tritonhook.snapshot.rules import COMPILE_TIME, RULES, Rule, failures, fewer_configurations, nothing_compared, rules
 from tritonhook.verify.model import verify_captures

@@ -52,7 +52,10 @@ from tritonhook.cli._inputs import (
     trust_option,
 )
 from tritonhook.cli._parser import Group, flag, given_options, option, part
-from tritonhook.cli._streams import KernelPage, Results, capture_page, give, working, write_paged
+from tritonhook.cli._progress import working
+from tritonhook.cli._results import Results, give
+from tritonhook.cli._sites import KernelPage, capture_page
+from tritonhook.cli._streams import write_paged
 from tritonhook.cli.check import ShownChanges, fail_on_option, give_changes, told_apart
 from tritonhook.cli.rename import RenameOptions, check_mapping
 from tritonhook.compare.diff import CodeVerdict, CubinDiff
@@ -72,7 +75,7 @@ from tritonhook.snapshot.rules import Rule
 if TYPE_CHECKING:
     from tritonhook.report.result import Result
     from tritonhook.report.results.diff import Diff
-    from tritonhook.snapshot.captured import Kernels
+    from tritonhook.snapshot.folders import Kernels
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.settings import REWRITES, rewrite_by_name
 from tritonhook.capture.store import read_capture
+from tritonhook.cli._files import write_new
 from tritonhook.cli._inputs import place, read_bytes
 from tritonhook.cli._parser import Group, flag, option, part
-from tritonhook.cli._streams import Results, give, write_new, write_out
+from tritonhook.cli._results import Results, give
+from tritonhook.cli._streams import write_out
 from tritonhook.errors import PtxError, UsageError, listed
 from tritonhook.ptx.module import Ptx
 from tritonhook.rename import TRIGGER, Rename, make_rename

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING
 from tritonhook.children.environment import watch_environment
 from tritonhook.cli._parser import TROUBLE, Group, argument, flag, option, part
 from tritonhook.cli._programs import Ended, run_to_end, script_command, why_no_gpu
-from tritonhook.cli._streams import Results, complain, give, write_err
+from tritonhook.cli._results import Results, give
+from tritonhook.cli._streams import complain, write_err
 from tritonhook.errors import DeviceError
 from tritonhook.memory.prediction import parse_bytes
 from tritonhook.memory.timeline import MemoryTimeline
