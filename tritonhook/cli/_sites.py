@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tritonhook.capture.model import Capture
     from tritonhook.report.result import Result
 
-
+# A kernel's page: the key of its rows, and a function that makes its result.
 KernelPage = tuple[str, Callable[[], "Result"]]
 Write = Callable[[Path, str], None]
 
