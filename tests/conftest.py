@@ -91,9 +91,9 @@ def nothing_left(empty_folder: Path) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a quick verb may take long enough to say what it does: tests of standard error would see it."""
-    from tritonhook.cli import _streams
+    from tritonhook.cli import _progress
 
-    monkeypatch.setattr(_streams, "DELAY_S", 3600.0)
+    monkeypatch.setattr(_progress, "DELAY_S", 3600.0)
 
 
 @pytest.fixture(autouse=True)

@@ -22,8 +22,8 @@ from tritonhook.ptxas.command_line import level_of
 from tritonhook.ptxas.pool import Job, Run
 from tritonhook.ptxas.result_cache import Outcome
 from tritonhook.ptxas.tool import Tool, find_ptxas
-from tritonhook.snapshot.captured import crossed
 from tritonhook.snapshot.changes import Change, ChangeStatus, blocks_of, compare
+from tritonhook.snapshot.crossed import crossed
 from tritonhook.snapshot.facts import Identity, KernelFacts, numbered, stage_hashes, with_image, without_stages
 
 SAME, CHANGED, WORSE, BETTER, FAILED = "same", "changed", "worse", "better", "failed"

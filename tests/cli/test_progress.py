@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from tritonhook.cli import _streams, main
+from tritonhook.cli import _progress, main
 from tritonhook.ptxas.tool import find_ptxas
 
 
 @pytest.fixture(autouse=True)
 def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here progress is wanted, and at once."""
-    monkeypatch.setattr(_streams, "DELAY_S", 0.0)
+    monkeypatch.setattr(_progress, "DELAY_S", 0.0)
     monkeypatch.delenv("TRITONHOOK_QUIET", raising=False)
 
 
@@ -58,7 +58,7 @@ def test_quick_work_and_quiet_work_say_nothing(
     assert main(["diff", str(plain), str(plain), "--ptxas", slow_ptxas]) == 0
     assert capsys.readouterr().err == ""
     monkeypatch.delenv("TRITONHOOK_QUIET")
-    monkeypatch.setattr(_streams, "DELAY_S", 60.0)
+    monkeypatch.setattr(_progress, "DELAY_S", 60.0)
     assert main(["diff", str(plain), str(plain), "--ptxas", slow_ptxas]) == 0
     assert capsys.readouterr().err == ""
 

@@ -16,15 +16,10 @@ from documents import KINDS, golden, summary_of
 
 from tritonhook._util.text import say, visible
 from tritonhook.cli import main
-from tritonhook.cli._streams import (
-    _csv,
-    check_new,
-    streams,
-    write_new,
-    write_out,
-    write_paged,
-)
+from tritonhook.cli._files import check_new, write_new
+from tritonhook.cli._streams import streams, write_out, write_paged
 from tritonhook.errors import UsageError
+from tritonhook.report.render.csv import render_csv
 from tritonhook.report.result import Table
 
 # Escape sequences (title, clear, colours), C1 controls, the erasing carriage return and backspace, bidi overrides and
@@ -183,7 +178,7 @@ def test_csv_has_numbers_as_programs_read_them(capsys: pytest.CaptureFixture) ->
     table = Table(
         "T", ("kernel", "spills", "bytes", "note"), (("a,123", "4,248/3,952", "12,345,678", "1,234 is"),), 1, words=(3,)
     )
-    assert _csv(table) == ('kernel,spills,bytes,note\n"a,123",4248/3952,12345678,"1,234 is"\n')
+    assert render_csv(table) == ('kernel,spills,bytes,note\n"a,123",4248/3952,12345678,"1,234 is"\n')
 
 
 def test_where_a_new_file_cannot_be_is_said_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

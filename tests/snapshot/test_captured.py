@@ -26,18 +26,11 @@ from tritonhook.ptxas.pool import Limits
 from tritonhook.ptxas.result_cache import Outcome, OutcomeKind
 from tritonhook.ptxas.tool import Tool, available_ptxas
 from tritonhook.ptxas.toolchain import Toolchain
-from tritonhook.snapshot.captured import (
-    SourceLine,
-    Task,
-    all_drawn,
-    codes_of,
-    crossed,
-    disassembler,
-    recheck,
-    spill_lines,
-)
+from tritonhook.snapshot.assembled import Task, all_drawn, codes_of, disassembler, recheck
 from tritonhook.snapshot.changes import Change
+from tritonhook.snapshot.crossed import crossed
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
+from tritonhook.snapshot.spills import SourceLine, spill_lines
 
 LATER, BEFORE = 0.0, -3600.0  # when a run began, in seconds from the moment in which it meets its kernels
 

@@ -10,7 +10,7 @@ import pytest
 
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.ptxas.tool import Tool
-from tritonhook.snapshot import captured as module
+from tritonhook.snapshot import lockable as module
 from tritonhook.snapshot.changes import ChangeStatus, compare
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
 
@@ -28,7 +28,9 @@ def captured(code: str) -> tuple[Capture, KernelFacts]:
 def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The codes that ptxas gives the kernel, whatever the captures say. The test fills it."""
     codes: list[str] = []
-    monkeypatch.setattr(module, "find_ptxas", lambda version: Tool(Path("ptxas"), version, "a test"))
+    monkeypatch.setattr(
+        "tritonhook.snapshot.assembled.find_ptxas", lambda version: Tool(Path("ptxas"), version, "a test")
+    )
     monkeypatch.setattr(module, "codes_of", lambda tasks, run, runs: [tuple(codes) for _ in tasks])
     return codes
 

@@ -13,9 +13,10 @@ from tests.ptx.test_kernel_names import ANONYMOUS
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import Toolchain
-from tritonhook.snapshot.captured import facts_of, lockable, settled
 from tritonhook.snapshot.changes import ChangeStatus, compare
 from tritonhook.snapshot.facts import sha256
+from tritonhook.snapshot.folders import facts_of
+from tritonhook.snapshot.lockable import lockable, settled
 from tritonhook.snapshot.lockfile import kept_ptx, read_lock, write_lock
 from tritonhook.snapshot.rules import failures, rules
 

@@ -15,7 +15,7 @@ from tritonhook.cubin.sass import Sass
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.pool import sweep
 from tritonhook.ptxas.toolchain import Toolchain
-from tritonhook.snapshot.captured import Task, disassembler, recheck
+from tritonhook.snapshot.assembled import Task, disassembler, recheck
 from tritonhook.snapshot.facts import Disassemble
 
 

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.cli._streams import Results, write_out
+from tritonhook.cli._results import Results
+from tritonhook.cli._streams import write_out
 from tritonhook.errors import UsageError
-from tritonhook.snapshot.captured import SourceLine, spill_lines
 from tritonhook.snapshot.changes import Change, ChangeStatus
 from tritonhook.snapshot.facts import Identity, KernelFacts
+from tritonhook.snapshot.spills import SourceLine, spill_lines
 
 if TYPE_CHECKING:
     from tritonhook.report.results.snapshot import KernelChanges

@@ -17,7 +17,7 @@ from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.capture.store.ids import FEWEST, is_id, is_short_of_id
 from tritonhook.cli._parser import argument, flag, option
-from tritonhook.cli._streams import working
+from tritonhook.cli._progress import working
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, CubinError, PtxError, UsageError, listed
 from tritonhook.ptx.module import Ptx
@@ -26,7 +26,7 @@ from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS
 from tritonhook.report.result import count
 
 if TYPE_CHECKING:
-    from tritonhook.snapshot.captured import Kernels
+    from tritonhook.snapshot.folders import Kernels
 
 _MOST_BYTES = 1 << 32  # for a file with code: torch's shared libraries have 2 GiB
 
@@ -319,7 +319,7 @@ def kernels_at(*places: str | CaptureFolder, names: Sequence[str] = ()) -> tuple
     """Read the kernels of capture folders, with their facts. names: how messages call the folders. Also return notes:
     messages of the processes that wrote the folders, such as kernels that could not be captured, and kernels that are
     out of date. Raises CaptureError, CubinError or ToolError."""
-    from tritonhook.snapshot.captured import read_folders
+    from tritonhook.snapshot.folders import read_folders
 
     paths = names or list(map(str, places))
     folders = [place if isinstance(place, CaptureFolder) else captures_at(place) for place in places]

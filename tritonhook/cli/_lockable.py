@@ -16,11 +16,12 @@ from tritonhook.capture.model import Capture
 from tritonhook.cli._inputs import captures_at, is_folder, kernels_at
 from tritonhook.cli._parser import option
 from tritonhook.cli._programs import is_script, run_well
-from tritonhook.cli._streams import working
+from tritonhook.cli._progress import working
 from tritonhook.cubin.shipped import is_shipped
 from tritonhook.errors import UsageError, listed
-from tritonhook.snapshot.captured import Kernels, lockable
 from tritonhook.snapshot.facts import KernelFacts, built_kernels
+from tritonhook.snapshot.folders import Kernels
+from tritonhook.snapshot.lockable import lockable
 
 Failed = Sequence[tuple[str, str]]  # kernels that could not be compiled, each with the error
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from tritonhook._util.versions import version_key
 from tritonhook.cli._parser import Group, flag, option, positive, seconds
-from tritonhook.cli._streams import is_quiet, unescaped, working
+from tritonhook.cli._progress import is_quiet, working
+from tritonhook.cli._streams import unescaped
 from tritonhook.ptxas.pool import Job, Limits, ResultCache, Run, dask_executor, sweep
 from tritonhook.ptxas.result_cache import Outcome
 from tritonhook.ptxas.tool import Tool, available_ptxas, find_ptxas

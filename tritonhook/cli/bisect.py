@@ -21,15 +21,16 @@ from tritonhook.capture.model import Stage
 from tritonhook.capture.selection import fits
 from tritonhook.cli._inputs import KernelFile, is_folder, kernels_at, load_file, load_input, place
 from tritonhook.cli._parser import Group, flag, option, part
-from tritonhook.cli._streams import Results, give, working
+from tritonhook.cli._progress import working
+from tritonhook.cli._results import Results, give
 from tritonhook.cli._sweeps import Sweep, running
 from tritonhook.errors import ToolError, UsageError, listed
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.install import add_ptxas, released_versions
 from tritonhook.ptxas.tool import Tool, available_ptxas
 from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, STEADY_RUNS, may_draw
+from tritonhook.snapshot.assembled import Task, all_drawn, disassembler
 from tritonhook.snapshot.bisection import CODE, ON, Search, TriedVersion, bisect
-from tritonhook.snapshot.captured import Task, all_drawn, disassembler
 from tritonhook.snapshot.facts import FIGURES, Disassemble, Identity, KernelFacts, sha256
 from tritonhook.snapshot.lockfile import all_kept_ptx, is_lock, read_lock
 

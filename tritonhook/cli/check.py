@@ -14,32 +14,32 @@ tritonhook check tritonhook-captures --github                 # in a step of Git
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.demangle import function_name
 from tritonhook.capture.project import USUAL_LOCK, lock_path, read_project
 from tritonhook.capture.selection import settings_of, titles
 from tritonhook.capture.settings import DEFAULT_OUT
-from tritonhook.cli._github import GitHub, lines_of, run_of_workflow, without_commands
+from tritonhook.cli._changes import ShownChanges, fail_on_option, give_changes, told_apart
+from tritonhook.cli._files import check_new
+from tritonhook.cli._github import GitHub, lines_of, run_of_workflow
 from tritonhook.cli._inputs import is_folder
 from tritonhook.cli._lockable import (
-    Failed,
     Found,
     as_named,
     autotune_option,
     dry_places,
     is_built,
     lockable_at,
-    spills_note,
 )
-from tritonhook.cli._parser import Group, argument, flag, option, part, positive
+from tritonhook.cli._parser import Group, argument, flag, option, part
 from tritonhook.cli._programs import is_script
-from tritonhook.cli._streams import KernelPage, Results, capture_page, check_new, give, working
+from tritonhook.cli._progress import working
+from tritonhook.cli._results import Results
+from tritonhook.cli._sites import KernelPage, capture_page
 from tritonhook.cli._sweeps import Sweep, running
 from tritonhook.errors import SnapshotError, UsageError, listed
 from tritonhook.ptx.miscompiles import note_of
@@ -47,44 +47,13 @@ from tritonhook.ptxas.command_line import level_of
 from tritonhook.ptxas.tool import Tool, find_ptxas
 from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS
 from tritonhook.report.result import count
-from tritonhook.snapshot.captured import MOST, Task, Text, crossed, disassembler, recheck, settled, timed
+from tritonhook.snapshot.assembled import Task, disassembler, recheck, timed
 from tritonhook.snapshot.changes import Change, ChangeStatus, commands_of, compare, not_judged, renumbered
 from tritonhook.snapshot.facts import Budgets, KernelFacts
+from tritonhook.snapshot.lockable import settled
 from tritonhook.snapshot.lockfile import WholeLock, all_kept_ptx, kept_ptx, read_whole_lock, write_lock
-from tritonhook.snapshot.rules import COMPILE_TIME, RULES, Rule, failures, fewer_configurations, nothing_compared, rules
+from tritonhook.snapshot.rules import COMPILE_TIME, Rule
 from tritonhook.verify.model import verify_captures
-
-if TYPE_CHECKING:
-    from tritonhook.report.results.snapshot import KernelChanges
-
-
-def fail_on_option() -> Any:
-    return option(
-        type=rules,
-        default=(),
-        metavar="RULE,...",
-        help=f"exit with 1 only if one of these grew or changed: {', '.join(RULES)}; registers+10%% allows 10%% more",
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShownChanges(Group):
-    """Which changed kernels are printed. Exit codes and counts are of all."""
-
-    top: int | None = option(type=positive, metavar="N", help="show only the first N kernels")
-    filter: str | None = option(metavar="REGEX", help="show only kernels whose name or `changed by` matches")
-    only: str | None = option(choices=("worse", "better"), help="show only kernels that got worse, or better")
-
-    def of(self, result: KernelChanges) -> KernelChanges:
-        """Raise UsageError for a filter that is no regular expression."""
-        if self.top is None and self.filter is None and self.only is None:
-            return result
-        try:
-            pattern = None if self.filter is None else re.compile(self.filter, re.IGNORECASE)
-        except re.error as error:
-            said = f"not a regular expression: {error}; put \\ before a character that stands for itself"
-            raise UsageError(f"--filter {self.filter}: {said}") from None
-        return result.chosen(self.top, pattern, self.only)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,46 +295,3 @@ def _rechecked(options: Options, tasks: Sequence[Task]) -> list[KernelFacts]:
 def _assembled_by(options: Options) -> str:
     tool = f"ptxas {find_ptxas(options.ptxas).version}" if options.ptxas else "the same ptxas"
     return f"its PTX, assembled by {tool}{f' {options.ptxas_options}' if options.ptxas_options else ''}"
-
-
-def told_apart(changes: Sequence[Change], text: Text) -> tuple[list[Change], list[str]]:
-    """Return the changes and notes. Kernels with another PTX and another ptxas are also assembled crosswise."""
-    two = min(sum(change.has_two_steps for change in changes), MOST)
-    with working(f"telling PTX and ptxas apart for {count(two, 'kernel')}"):
-        return crossed(changes, text)
-
-
-def give_changes(
-    results: Results,
-    wanted: Sequence[Rule],
-    old: str,
-    new: str,
-    changes: Sequence[Change],
-    notes: Sequence[str] = (),
-    gate: bool = True,
-    tell: Callable[[KernelChanges], None] | None = None,
-    shown: ShownChanges | None = None,
-    pages: Sequence[KernelPage] = (),
-    failed: Failed = (),
-) -> int:
-    """Print the changes as asked for. Returns the exit code: 1 if a rule of --fail-on (wanted) is broken, or nothing
-    was compared; without rules, if a kernel has other code, is new or gone; else 2 if one failed to compile. gate:
-    whether the verb ends with it. tell: who else is told of the result, as GitHub. shown: which kernels are printed.
-    pages: of the kernels. failed: kernels that the new side could not compile, with the error."""
-    from tritonhook.report.results.snapshot import KernelChanges, page_key
-
-    notes = [*notes, *spills_note(facts for change in changes for facts in (change.old, change.new) if facts)]
-    broken = failures(changes, wanted)
-    notes += fewer_configurations(changes)
-    if blind := nothing_compared(changes):
-        fails = ", so --fail-on fails" if wanted and gate else ""
-        notes.append(f"no kernel is on both sides: nothing was compared{fails}")
-    result = KernelChanges.of(old, new, changes, broken, notes, failed)
-    printed = result if shown is None else shown.of(result)
-    listed_keys = {page_key(kernel) for kernel in printed.kernels if kernel.status is not ChangeStatus.SAME}
-    with without_commands(tell is not None):
-        give(results, printed, pages=[page for page in pages if page[0] in listed_keys])
-    if tell is not None:
-        tell(result)
-    is_bad = blind or bool(broken) if wanted else any(change.is_different for change in changes)
-    return 1 if is_bad else 2 if failed else 0

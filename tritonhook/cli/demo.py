@@ -19,9 +19,12 @@ from typing import TYPE_CHECKING
 from tritonhook._util.imports import call_function
 from tritonhook.capture.settings import DEFAULT_OUT
 from tritonhook.capture.store import CaptureFolder
+from tritonhook.cli._files import near
 from tritonhook.cli._inputs import chosen_arguments, chosen_ptxas, load_input
 from tritonhook.cli._parser import Group, flag, option, part
-from tritonhook.cli._streams import Results, give, near, show_summary, working, write_out
+from tritonhook.cli._progress import working
+from tritonhook.cli._results import Results, give, show_summary
+from tritonhook.cli._streams import write_out
 from tritonhook.compare.names import compare_names
 from tritonhook.errors import ToolError, UsageError
 from tritonhook.lab.published_table import CONDITIONS, PTXAS, measure

@@ -24,69 +24,41 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tritonhook._util.demangle import function_name
-from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.selection import settings_of, titles
+from tritonhook.capture.model import Stage
+from tritonhook.capture.selection import titles
 from tritonhook.capture.settings import REWRITES, default_out, rewrite_by_name
 from tritonhook.capture.store import CaptureFolder
+from tritonhook.cli._changes import ShownChanges, fail_on_option, give_folders
 from tritonhook.cli._inputs import (
     Input,
     KernelFile,
-    captures_at,
     check_entry,
     chosen_arguments,
     chosen_ptxas,
-    input_of,
     is_folder,
-    kernels_at,
     load_file,
     load_input,
     load_pair,
     place,
-    trust_option,
 )
+from tritonhook.cli._pair import ToolOptions, compared, notes_on_draws, notes_on_sides, side_of
 from tritonhook.cli._parser import Group, flag, given_options, option, part
-from tritonhook.cli._streams import KernelPage, Results, capture_page, give, working, write_paged
-from tritonhook.cli.check import ShownChanges, fail_on_option, give_changes, told_apart
-from tritonhook.cli.rename import RenameOptions, check_mapping
+from tritonhook.cli._progress import working
+from tritonhook.cli._renames import RenameOptions, check_mapping
+from tritonhook.cli._results import Results, give
+from tritonhook.cli._streams import write_paged
 from tritonhook.compare.diff import CodeVerdict, CubinDiff
-from tritonhook.compare.names import NameComparison, compare_names, diff_cubins
-from tritonhook.cubin.image import Cubin
-from tritonhook.errors import PtxError, UsageError, listed
-from tritonhook.ptx.miscompiles import warnings_of
-from tritonhook.ptxas.command_line import level_of
+from tritonhook.compare.names import NameComparison, compare_names
+from tritonhook.errors import UsageError, listed
 from tritonhook.ptxas.tool import Tool
-from tritonhook.ptxas.toolchain import Toolchain, may_draw, reading_toolchain, toolchain_of
-from tritonhook.rename import PREFIX, TRIGGER, Rename, Rewrites, control_name
-from tritonhook.snapshot.changes import Change, renumbered
-from tritonhook.snapshot.changes import compare as compare_facts
-from tritonhook.snapshot.facts import Identity, KernelFacts, identity_of
+from tritonhook.ptxas.toolchain import reading_toolchain, toolchain_of
+from tritonhook.rename import PREFIX, Rename, Rewrites
+from tritonhook.snapshot.facts import Identity, identity_of
 from tritonhook.snapshot.rules import Rule
-
-if TYPE_CHECKING:
-    from tritonhook.report.result import Result
-    from tritonhook.report.results.diff import Diff
-    from tritonhook.snapshot.captured import Kernels
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToolOptions(Group):
-    """Which kernel, which ptxas and its options: for diff and ab."""
-
-    entry: str | None = option(metavar="NAME|A:B", help="the kernel, if there are several; A:B: a name for each side")
-    ptxas: str | None = option(
-        metavar="VERSION|PATH", help="assemble with this ptxas (default: the capture's, else the newest)"
-    )
-    trust: bool = trust_option()
-    ptxas_options: str | None = option(
-        "--options", metavar="'...'", help="ptxas options, e.g. '-O1 -v' (default: the capture's, else -v -lineinfo)"
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,11 +162,11 @@ def _compare_modules(options: Options, files: Sequence[KernelFile]) -> int:
     inputs = [file.kernel(file.kernels[0]) for file in files]
     notes: list[str] = []
     with working("assembling both sides"):
-        a, b = (_side(number, given.entry, inputs, options.tool, notes) for number, given in enumerate(inputs))
-    notes += _notes_on_sides(inputs, a, b)
+        a, b = (side_of(number, given.entry, inputs, options.tool, notes) for number, given in enumerate(inputs))
+    notes += notes_on_sides(inputs, a, b)
     with working("disassembling and comparing both sides"):
         result = diff_modules(a.cubin, b.cubin, reading_toolchain())
-    notes += _notes_on_draws(result.identical_code, a.cubin)
+    notes += notes_on_draws(result.identical_code, a.cubin)
     if any(len(kernel.a) != len(kernel.b) for kernel in result.kernels):
         notes.append("names differ in length, which by itself moves string tables and alignment")
     if not result.kernels:
@@ -208,29 +180,12 @@ def _compare_modules(options: Options, files: Sequence[KernelFile]) -> int:
 def _compare_kernels(options: Options) -> int:
     inputs = _inputs(options)
     with working("assembling and comparing both sides"):
-        result, diff = _compared(options.tool, options.no_control, inputs, _titles(inputs))
+        result, diff = compared(options.tool, options.no_control, inputs, _titles(inputs))
     if options.code or options.ptx or options.ttgir or options.ttir:
         write_paged(_code_diff(options, inputs, result))
     else:
         give(options.results, diff)
     return 0 if result.verdict is CodeVerdict.SAME_CODE else 1
-
-
-def _compared(
-    tool: ToolOptions, no_control: bool, inputs: Sequence[Input], own: tuple[str, str]
-) -> tuple[CubinDiff, Callable[[bool], Diff]]:
-    """Compare two kernels. Also return a function that makes the result, called with True to add the code. own: the
-    user's names for them."""
-    from tritonhook.report.results.diff import Diff
-
-    names, notes = _names(inputs, no_control)
-    a, b = (_side(number, name, inputs, tool, notes) for number, name in enumerate(names))
-    notes += _notes_on_sides(inputs, a, b)
-    result = diff_cubins(a.cubin, b.cubin, reading_toolchain(), a.name, b.name)
-    result = result.with_launches(*(given.dynamic_shared for given in inputs))
-    notes += _notes_on_draws(result.identical_code, a.cubin)
-    ptxas, ptx, captures = (a.ptxas, b.ptxas), (a.ptx, b.ptx), [given.capture for given in inputs]
-    return result, lambda full: Diff.of(result, ptxas, ptx, own, notes, full, captures)
 
 
 def _code_diff(options: Options, inputs: Sequence[Input], result: CubinDiff) -> str:
@@ -266,50 +221,6 @@ def _compare_folders(options: Options, b: str) -> int:
     return give_folders(options.results, options.fail_on, options.a, b, options.shown)
 
 
-def give_folders(results: Results, fail_on: Sequence[Rule], a: str, b: str, shown: ShownChanges | None = None) -> int:
-    """Compare the kernels of two capture folders, or of two runs in one, and print what changed."""
-    sides, notes = kernels_at(a, b)
-    old, new = ([facts for _, facts in kernels] for kernels in sides)
-    captures = {facts.ptx_sha256: capture for kernels in sides for capture, facts in kernels}
-    changes, further = told_apart(compare_facts(old, new), lambda it: captures[it.ptx_sha256].text(Stage.PTX))
-    pages = _pages((a, b), sides, (old, renumbered(old, new)), changes)
-    failed = tuple(captures_at(b).failed.values())
-    noted = [*notes, *further]
-    return give_changes(results, fail_on, a, b, changes, noted, shown=shown, pages=pages, failed=failed)
-
-
-_AS_COMPILED = ToolOptions(entry=None, ptxas=None, trust=False, ptxas_options=None)
-Called = tuple[str, str, Capture]  # a captured kernel: path, title, capture
-
-
-def _pages(
-    places: Sequence[str], sides: Sequence[Kernels], facts: Sequence[Sequence[KernelFacts]], changes: Sequence[Change]
-) -> list[KernelPage]:
-    """Make a page for each change: both kernels, or the one that exists."""
-    from tritonhook.report.results.snapshot import page_key
-
-    known = {
-        (side, one.identity): capture
-        for side, kernels in enumerate(sides)
-        for (capture, _), one in zip(kernels, facts[side], strict=True)
-    }
-    called = titles({key: (function_name(it.kernel), it.arch, settings_of(it.options)) for key, it in known.items()})
-
-    def page(change: Change) -> KernelPage:
-        keys = [(side, one.identity) for side, one in enumerate((change.old, change.new)) if one is not None]
-        return page_key(change.identity), partial(_page, [(places[key[0]], called[key], known[key]) for key in keys])
-
-    return [page(change) for change in changes]
-
-
-def _page(kernels: Sequence[Called]) -> Result:
-    """Compare two captured kernels with their code, or show one kernel."""
-    inputs = [input_of(f"{place}: {title}", capture) for place, title, capture in kernels]
-    if len(inputs) == 2 and all(given.cubin is not None or given.ptx is not None for given in inputs):
-        return _compared(_AS_COMPILED, False, inputs, (kernels[0][1], kernels[1][1]))[1](True)
-    return capture_page(kernels[-1][2], kernels[-1][1])
-
-
 def _inputs(options: Options) -> list[Input]:
     """Read both kernels: two on the command line, or one and its rewritten form."""
     if options.b is not None and options.rewrite is None:
@@ -325,103 +236,6 @@ def _inputs(options: Options) -> list[Input]:
     if reason := Rewrites((REWRITES[options.rewrite],)).why_not(tool.version):
         raise UsageError(reason)
     return [a, replace(a, label=f"{a.label} after {options.rewrite}", ptx=ptx, cubin=None)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """A cubin to compare. name: of the kernel in it. ptxas, options: what made it; None if unknown. ptx: its source."""
-
-    name: str
-    cubin: Cubin
-    ptxas: str | None
-    options: Sequence[str] | None
-    ptx: str | None
-
-
-def _names(inputs: Sequence[Input], no_control: bool) -> tuple[list[str], list[str]]:
-    """Choose the names to compare the kernels under, one a control name if their lengths differ; and notes on that."""
-    names = [given.entry for given in inputs]
-    a, b = names
-    if len(a) == len(b):
-        return names, []
-    if no_control or not _is_one_kernel(*inputs):
-        without = [f"side {side}" for side, given in zip("ab", inputs, strict=True) if given.ptx is None]
-        why = f"; {' and '.join(without)} has no PTX, so no control name is used" if without else ""
-        return names, [f"the names differ in length, which by itself moves string tables and alignment{why}"]
-    index = _control_side(a, b)
-    control = control_name(names[index], names[1 - index])
-    note = (
-        f"one kernel under two names: side {'ab'[index]} ({names[index]}) is assembled under the control name "
-        f"{control}, as long as the other name and without effect, so that only the spelling of the names differs"
-    )
-    names[index] = control
-    return names, [note]
-
-
-def _is_one_kernel(a: Input, b: Input) -> bool:
-    """Whether both sides are the same entry of the same PTX, except for the names of its entries."""
-    if a.ptx is None or b.ptx is None or len(a.ptx.entries) != len(b.ptx.entries):
-        return False
-    names = dict(zip(a.ptx.entries, b.ptx.entries, strict=True))
-    if names[a.entry] != b.entry:
-        return False
-    try:
-        renamed = a.ptx.rename_entries(names)
-    except PtxError:  # a name is already used
-        return False
-    return renamed.tokens.code.split() == b.ptx.tokens.code.split()
-
-
-def _control_side(a: str, b: str) -> int:
-    """Choose the side that gets a control name: the one without the trigger, else the shorter."""
-    if (TRIGGER in a) != (TRIGGER in b):
-        return int(TRIGGER in a)
-    return 0 if len(a) < len(b) else 1
-
-
-def _options(given: Input) -> Sequence[str] | None:
-    return None if given.assembler is None else given.assembler.options
-
-
-def _side(number: int, name: str, inputs: Sequence[Input], tool: ToolOptions, notes: list[str]) -> _Side:
-    """Make the cubin of one input under a name. Assemble it if needed, and add a note."""
-    given = inputs[number]
-    chosen = tool.ptxas is not None or tool.ptxas_options is not None
-    assemble = given.cubin is None or (chosen and given.ptx is not None)
-    ptx = given.ptx if given.ptx is None or name == given.entry else given.ptx.rename_entries({given.entry: name})
-    if ptx is None or not (assemble or name != given.entry):
-        assert given.cubin is not None  # load_input gives PTX or a cubin
-        return _Side(name, given.cubin, given.ptxas, _options(given), None if ptx is None else ptx.text)
-    # Only the name of a capture may change: it is assembled again by the ptxas that made it, not by the other side's.
-    sources = inputs if assemble else [given]
-    ptxas = chosen_ptxas(tool.ptxas, tool.trust, sources)
-    arguments = chosen_arguments(tool.ptxas_options, sources)
-    notes.append(f"side {'ab'[number]} assembled with ptxas {ptxas.version}: {' '.join(arguments)}")
-    cubin = Toolchain(ptxas, ptxas).assemble_or_raise(ptx, arguments).cubin
-    return _Side(name, cubin, ptxas.version, arguments, ptx.text)
-
-
-def _notes_on_draws(identical: bool, cubin: Cubin) -> list[str]:
-    if identical or not may_draw(cubin.arch):
-        return []
-    return ["ptxas is not deterministic for this architecture: a few changed instructions can come from two runs alone"]
-
-
-def _notes_on_sides(inputs: Sequence[Input], a: _Side, b: _Side) -> list[str]:
-    """List known miscompilations of both ptxas, and note if their versions differ."""
-    notes = [
-        f"{given.label}: {sentence}"
-        for given, side in zip(inputs, (a, b), strict=True)
-        if given.ptx is not None
-        for sentence in warnings_of(given.ptx.text, side.ptxas, level_of(side.options))
-    ]
-    if a.ptxas != b.ptxas:
-        by_a, by_b = (f"ptxas {side.ptxas}" if side.ptxas else "an unknown ptxas" for side in (a, b))
-        notes.append(f"a was made by {by_a}, b by {by_b}: this alone can make differences")
-    return notes
-
-
-# --- one kernel under several names --------------------------------------------------------------
 
 
 def give_names(kernel: Input, rename: Rename, ptxas: Tool, options: Sequence[str], results: Results) -> int:

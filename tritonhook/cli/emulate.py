@@ -36,9 +36,11 @@ from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.selection import Selected, Skipped, launch_of, selected
 from tritonhook.capture.store import read_launch
+from tritonhook.cli._files import check_new, write_new
 from tritonhook.cli._inputs import Input, captures_at, launch_record, load_input, place
 from tritonhook.cli._parser import Group, flag, option, part
-from tritonhook.cli._streams import Results, check_new, give, working, write_new
+from tritonhook.cli._progress import working
+from tritonhook.cli._results import Results, give
 from tritonhook.cubin.resources import launch_shared, occupancy
 from tritonhook.errors import DeviceError, NotUnderstood, TritonHookError, UsageError
 from tritonhook.ptxas.tool import find_ptxas

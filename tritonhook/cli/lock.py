@@ -23,9 +23,10 @@ from pathlib import Path
 
 from tritonhook.capture.project import USUAL_LOCK, lock_path
 from tritonhook.capture.settings import default_out
+from tritonhook.cli._files import check_new
 from tritonhook.cli._lockable import as_named, autotune_option, dry_places, lockable_at, spills_note
 from tritonhook.cli._parser import Group, argument, flag, option
-from tritonhook.cli._streams import check_new, complain
+from tritonhook.cli._streams import complain
 from tritonhook.errors import ProgramError, SnapshotError
 from tritonhook.report.result import count
 from tritonhook.snapshot.facts import KernelFacts

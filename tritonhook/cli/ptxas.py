@@ -24,7 +24,8 @@ from tritonhook._util.versions import version_key
 from tritonhook.capture.ptxas_wrapper.install import InstallTarget, find_target, install, uninstall
 from tritonhook.capture.ptxas_wrapper.script import log_file, troubles
 from tritonhook.cli._parser import Group, Verb, argument, flag, part
-from tritonhook.cli._streams import Results, give, working
+from tritonhook.cli._progress import working
+from tritonhook.cli._results import Results, give
 from tritonhook.errors import ToolError, UsageError
 from tritonhook.ptxas.install import add_ptxas, released_versions
 from tritonhook.ptxas.tool import Tool, available_ptxas, tools_folder

@@ -11,53 +11,22 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tritonhook.capture.settings import REWRITES, rewrite_by_name
+from tritonhook.capture.settings import rewrite_by_name
 from tritonhook.capture.store import read_capture
+from tritonhook.cli._files import write_new
 from tritonhook.cli._inputs import place, read_bytes
-from tritonhook.cli._parser import Group, flag, option, part
-from tritonhook.cli._streams import Results, give, write_new, write_out
-from tritonhook.errors import PtxError, UsageError, listed
+from tritonhook.cli._parser import Group, option, part
+from tritonhook.cli._renames import RenameOptions, check_mapping, rewrite_option
+from tritonhook.cli._results import Results, give
+from tritonhook.cli._streams import write_out
+from tritonhook.errors import UsageError
 from tritonhook.ptx.module import Ptx
-from tritonhook.rename import TRIGGER, Rename, make_rename
 
 if TYPE_CHECKING:
     from tritonhook.report.result import Summary
     from tritonhook.report.results.tools import Renamed
-
-
-@dataclass(frozen=True, kw_only=True)
-class RenameOptions(Group):
-    """How kernels are renamed: for rename, run, diff and ab."""
-
-    prefix: str | None = option(help='prefix for kernel names, e.g. "cutlass_"')
-    strip: bool = flag(help=f'remove "{TRIGGER}" from names')
-    to: tuple[str, ...] = option(action="append", default=[], metavar="OLD=NEW", help="rename exactly; may be repeated")
-
-    def wanted(self) -> Rename | None:
-        """Build the rename from the options; None if they contain none. Raises UsageError."""
-        pairs = [item.partition("=") for item in self.to]
-        if wrong := [old for old, equals, new in pairs if not (old and equals and new)]:
-            raise UsageError(f"--to {wrong[0]}: write OLD=NEW")
-        if self.prefix == "":
-            raise UsageError("--prefix '': give at least one letter")
-        if pairs and (self.prefix or self.strip):
-            raise UsageError("--to names kernels exactly; do not combine it with --prefix or --strip")
-        if pairs:
-            return make_rename({old: new for old, _, new in pairs})
-        return make_rename(self.prefix, self.strip)
-
-
-def rewrite_option(what: str) -> Any:
-    """Declare --rewrite NAME, which may be repeated. what: its effect, for the help."""
-    return option(
-        action="append",
-        default=[],
-        choices=REWRITES,
-        metavar="NAME",
-        help=f"{what}: {' or '.join(REWRITES)}; may be repeated",
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,10 +86,3 @@ def _show(summary: Summary, result: Renamed) -> None:
     if result.output:
         done = f"{summary.verdict}; " if result.tokens else ""
         print(f"{done}wrote {result.output}", file=sys.stderr)
-
-
-def check_mapping(rename: Rename, ptx: Ptx, label: str) -> None:
-    """Raise PtxError if `rename` maps a name that no entry has."""
-    entries = set(ptx.entries)
-    if missing := [old for old, _ in rename.mapping if old not in entries]:
-        raise PtxError(f"{label}: no entry {missing[0]!r}; it has: {listed(ptx.entries)}")

@@ -40,10 +40,12 @@ from tritonhook.capture.session import summary_line
 from tritonhook.capture.settings import DEFAULT_OUT, SHAPES, VALUES, make_settings
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.children.environment import PTH, capture_environment, install_pth, pth_state, site_folder, uninstall_pth
+from tritonhook.cli._files import near
 from tritonhook.cli._parser import Group, argument, flag, given_options, option, option_names, part
 from tritonhook.cli._programs import Ended, reading_ahead, run_to_end, script_command
-from tritonhook.cli._streams import Results, complain, give, near, write_err
-from tritonhook.cli.rename import RenameOptions, rewrite_option
+from tritonhook.cli._renames import RenameOptions, rewrite_option
+from tritonhook.cli._results import Results, give
+from tritonhook.cli._streams import complain, write_err
 from tritonhook.device.cuda_driver import gpu_name
 from tritonhook.errors import CaptureError, TritonHookError, UsageError, listed
 from tritonhook.rename import Rename
@@ -142,7 +144,7 @@ def _change_startup(options: Options) -> int:
 
 def _watch(options: Options) -> int:
     """Run, and again after each change of a source, until a signal such as Ctrl-C. Only the first run may raise."""
-    from tritonhook.cli.diff import give_folders
+    from tritonhook.cli._changes import give_folders
 
     out = near(make_settings(options.out).out)
     runs, times, sources = _runs(out), times_of(_sources(options, out)), list[Path]()

@@ -15,7 +15,7 @@ from tritonhook._util.versions import version_key
 from tritonhook.capture.project import Project, read_project
 from tritonhook.children.environment import pth_state, site_folder
 from tritonhook.cli._parser import Group, part
-from tritonhook.cli._streams import Results, give
+from tritonhook.cli._results import Results, give
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.tool import available_ptxas, find_nvdisasm
 from tritonhook.ptxas.toolchain import fixed_layout_prefix

@@ -46,10 +46,13 @@ from tritonhook.capture.policy.model import (
 from tritonhook.capture.project import read_project
 from tritonhook.capture.selection import Kernel, Skipped, kernels_in, that_matter, with_shares
 from tritonhook.capture.store import CaptureFolder
+from tritonhook.cli._files import check_new
 from tritonhook.cli._inputs import captures_at, outdated_note, trust_option
 from tritonhook.cli._parser import Group, argument, flag, option, part, positive, rest, seconds, share
 from tritonhook.cli._programs import is_function, is_script, record_launches, why_not_timed
-from tritonhook.cli._streams import Results, check_new, give, is_quiet, unescaped, working
+from tritonhook.cli._progress import is_quiet, working
+from tritonhook.cli._results import Results, give
+from tritonhook.cli._streams import unescaped
 from tritonhook.cli._sweeps import Sweep, running
 from tritonhook.errors import INTERRUPTED, DeviceError, PolicyError, UsageError
 from tritonhook.ptxas.tool import available_ptxas

@@ -19,9 +19,9 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.resources import Occupancy, occupancy
 from tritonhook.errors import UsageError, listed
 from tritonhook.ptxas.toolchain import reading_toolchain
-from tritonhook.snapshot.captured import facts_of
 from tritonhook.snapshot.changes import Change, compare
 from tritonhook.snapshot.facts import Identity, KernelFacts, identity_of
+from tritonhook.snapshot.folders import facts_of
 
 _COLUMNS = (
     "id", "name", "title", "arch", "ptxas", "registers", "spill_stores", "spill_loads", "stack", "shared",

@@ -23,9 +23,11 @@ from tritonhook.children import bootstrap
 from tritonhook.errors import TritonHookError, UsageError, listed
 from tritonhook.report.render.terminal import render_terminal
 from tritonhook.report.result import count
-from tritonhook.snapshot.captured import crossed, lockable, read_folders, settled
 from tritonhook.snapshot.changes import compare, renumbered
+from tritonhook.snapshot.crossed import crossed
 from tritonhook.snapshot.facts import Budgets, Identity, KernelFacts
+from tritonhook.snapshot.folders import read_folders
+from tritonhook.snapshot.lockable import lockable, settled
 from tritonhook.snapshot.lockfile import WholeLock, is_lock, kept_ptx, read_whole_lock, write_lock
 from tritonhook.snapshot.rules import COMPILE_TIME, failures, fewer_configurations, nothing_compared, rules
 from tritonhook.testing.dry_tests import DryCaptures, Target

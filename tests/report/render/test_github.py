@@ -10,10 +10,10 @@ from documents import HOSTILE
 from tests.snapshot.test_changes import facts
 from tritonhook.report.render.github import MARK, annotation_commands, has_section, job_summary, joined
 from tritonhook.report.results.snapshot import KernelChanges
-from tritonhook.snapshot.captured import SourceLine
 from tritonhook.snapshot.changes import compare
 from tritonhook.snapshot.facts import KernelFacts
 from tritonhook.snapshot.rules import failures, rules
+from tritonhook.snapshot.spills import SourceLine
 
 LIMIT = 65_536  # characters of a comment; more are refused
 COMMIT = "9d2c3e1f00aa4b5c6d7e8f90123456789abcdef0"

@@ -62,9 +62,9 @@ from tritonhook.report.results.stacks import MemoryPrediction
 from tritonhook.report.results.tools import Installed, PtxasList, PtxasTool, Renamed, StatusResult
 from tritonhook.report.results.tuning import Tuning
 from tritonhook.report.results.verification import Known, Verification
-from tritonhook.snapshot.captured import SourceLine
 from tritonhook.snapshot.changes import Crossed, compare
 from tritonhook.snapshot.facts import Identity
+from tritonhook.snapshot.spills import SourceLine
 from tritonhook.tuning.policy_check import Checked, CheckedPin, State
 
 MIB = 1 << 20

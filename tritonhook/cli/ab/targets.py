@@ -35,11 +35,11 @@ from tritonhook.cli._inputs import (
     load_pair,
     place,
 )
+from tritonhook.cli._pair import ToolOptions
 from tritonhook.cli._parser import Group, given_options, option, part, rest, share
 from tritonhook.cli._programs import is_function, is_script, record_launches, script_command, why_not_timed
-from tritonhook.cli._streams import Results
-from tritonhook.cli.diff import ToolOptions
-from tritonhook.cli.rename import RenameOptions, rewrite_option
+from tritonhook.cli._renames import RenameOptions, rewrite_option
+from tritonhook.cli._results import Results
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.ptxas.tool import find_ptxas

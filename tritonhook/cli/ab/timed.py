@@ -11,8 +11,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from tritonhook.cli._files import check_new, write_new
 from tritonhook.cli._parser import given_options
-from tritonhook.cli._streams import check_new, complain, give, to_json, working, write_err, write_new
+from tritonhook.cli._progress import working
+from tritonhook.cli._results import give
+from tritonhook.cli._streams import complain, to_json, write_err
 from tritonhook.cli.ab.targets import OF_SAVED, Options, refuse_without_gpu, target_of
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.ptxas.toolchain import find_toolchain

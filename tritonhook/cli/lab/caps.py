@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from tritonhook._util.text import say
 from tritonhook.cli._parser import Group, option, part
-from tritonhook.cli._streams import Results, give, is_quiet
+from tritonhook.cli._progress import is_quiet
+from tritonhook.cli._results import Results, give
 from tritonhook.cli._sweeps import Sweep, running, wanted_tools
 from tritonhook.errors import UsageError
 from tritonhook.ptxas.pool import usable_processors

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from tritonhook._util.versions import version_key
 from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, load_input, place
 from tritonhook.cli._parser import Group, option, part
-from tritonhook.cli._streams import Results, give
+from tritonhook.cli._results import Results, give
 from tritonhook.cli._sweeps import Sweep, running, wanted_tools
 from tritonhook.errors import UsageError
 from tritonhook.lab.kernels.families import ARCHS, FAMILIES, SHAPES, Family

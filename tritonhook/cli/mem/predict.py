@@ -20,7 +20,8 @@ from tritonhook.capture.selection import settings_of, titles
 from tritonhook.capture.store import by_module, read_capture
 from tritonhook.cli._inputs import captures_at, no_kernels, place, read_bytes
 from tritonhook.cli._parser import Group, option, part
-from tritonhook.cli._streams import Results, give, working
+from tritonhook.cli._progress import working
+from tritonhook.cli._results import Results, give
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import UsageError
 from tritonhook.memory.prediction import GpuSpecs, StackNeed, find_gpu, make_gpu, parse_bytes, predict, stack_needs

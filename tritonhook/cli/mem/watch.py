@@ -15,22 +15,18 @@ not known.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tritonhook.children.environment import watch_environment
 from tritonhook.cli._parser import TROUBLE, Group, argument, flag, option, part
-from tritonhook.cli._programs import Ended, run_to_end, script_command, why_no_gpu
-from tritonhook.cli._streams import Results, complain, give, write_err
-from tritonhook.errors import DeviceError
+from tritonhook.cli._programs import script_command
+from tritonhook.cli._results import Results, give
+from tritonhook.cli._streams import complain, write_err
+from tritonhook.cli.mem._watched import watched
 from tritonhook.memory.prediction import parse_bytes
 from tritonhook.memory.timeline import MemoryTimeline
-from tritonhook.memwatch import PERIOD_MS, read_run
 
 if TYPE_CHECKING:
     from tritonhook.report.result import Summary
@@ -57,29 +53,6 @@ def run(options: Options) -> int:
     if ended.code or not timelines:
         return ended.code or TROUBLE
     return int(limit is not None and is_over(timelines, limit))
-
-
-def _check_gpu() -> None:
-    """Raise DeviceError without a GPU, with a remedy."""
-    if (why := why_no_gpu()) is not None:
-        raise DeviceError(
-            f"{why}; the script was not run. Without a GPU, `tritonhook mem predict FILE|CAPTURES --gpu NAME` computes "
-            "how much memory the driver will reserve"
-        )
-
-
-def watched(command: list[str], stdout_is_ours: bool = False) -> tuple[Ended, list[MemoryTimeline], list[str]]:
-    """Run a program to its end. Returns how it ended, the timelines, and notes on what is missing.
-
-    Raises DeviceError without a GPU, before anything runs.
-    """
-    _check_gpu()
-    with tempfile.TemporaryDirectory(prefix="tritonhook-watch-") as folder:
-        ended = run_to_end(command, watch_environment(Path(folder), PERIOD_MS, os.environ), stdout_is_ours)
-        timelines, notes = read_run(Path(folder))
-    if not timelines and not notes:
-        notes.append("nothing was watched: no process imported triton and ended normally")
-    return ended, timelines, notes
 
 
 def is_over(timelines: Sequence[MemoryTimeline], limit: int) -> bool:

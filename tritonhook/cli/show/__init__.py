@@ -31,7 +31,9 @@ from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.cli._inputs import captures_at, outdated_note, place
 from tritonhook.cli._parser import Group, flag, given_options, option, part, positive
-from tritonhook.cli._streams import Results, capture_page, give, show_summary, write_paged
+from tritonhook.cli._results import Results, give, show_summary
+from tritonhook.cli._sites import capture_page
+from tritonhook.cli._streams import write_paged
 from tritonhook.cli.show.saved import give_saved, is_saved
 from tritonhook.errors import UsageError
 from tritonhook.snapshot.lockfile import is_lock, read_whole_lock

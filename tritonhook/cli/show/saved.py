@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.cli._inputs import read_bytes
-from tritonhook.cli._streams import Results, give
+from tritonhook.cli._results import Results, give
 from tritonhook.errors import UsageError
 
 if TYPE_CHECKING:

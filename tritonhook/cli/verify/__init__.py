@@ -34,7 +34,8 @@ from tritonhook.capture.selection import Skipped
 from tritonhook.capture.store import by_module, read_capture
 from tritonhook.cli._inputs import captures_at, no_kernels, read_bytes
 from tritonhook.cli._programs import why_no_gpu
-from tritonhook.cli._streams import Results, give, working
+from tritonhook.cli._progress import working
+from tritonhook.cli._results import Results, give
 from tritonhook.cli.verify.targets import Options, VerifySubject, check_cpu, subjects_of
 from tritonhook.cubin.elf import MAGIC
 from tritonhook.errors import CaptureError, DeviceError, PtxError, TritonHookError, UsageError

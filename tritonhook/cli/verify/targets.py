@@ -26,7 +26,7 @@ from tritonhook.cli._inputs import (
 )
 from tritonhook.cli._parser import Group, flag, option, part, rest
 from tritonhook.cli._programs import is_function, is_script, record_launches, why_no_gpu
-from tritonhook.cli._streams import Results
+from tritonhook.cli._results import Results
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import Tool, available_ptxas, find_ptxas

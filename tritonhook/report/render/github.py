@@ -16,8 +16,8 @@ from tritonhook.cubin.sass import INSTRUCTION_BYTES
 from tritonhook.report.render.markdown import SIGNS, code_span, escaped, markdown_table, render_markdown
 from tritonhook.report.result import Table, Tone, both, count, number, short, spills
 from tritonhook.report.results.snapshot import KernelChange, KernelChanges, namer
-from tritonhook.snapshot.captured import SourceLine
 from tritonhook.snapshot.changes import ChangeStatus
+from tritonhook.snapshot.spills import SourceLine
 
 MARK = "<!-- tritonhook -->"  # first line of the comment
 _MOST_BYTES = 65_000  # in a comment; GitHub accepts 65,536 characters

@@ -1,0 +1,67 @@
+"""Whether the PTX or ptxas changed a kernel, if both are new: each is assembled with the other's old one. The four
+builds show which of them changed the kernel, or whether only both together did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from tritonhook.errors import ToolError, TritonHookError, listed
+from tritonhook.ptxas.pool import ResultCache, Run, sweep
+from tritonhook.ptxas.tool import find_ptxas
+from tritonhook.snapshot.assembled import Task, all_drawn, disassembler
+from tritonhook.snapshot.changes import Change, Crossed
+from tritonhook.snapshot.facts import (
+    KernelFacts,
+)
+
+MOST = 100  # kernels: each takes two runs of ptxas
+Text = Callable[[KernelFacts], "str | None"]  # returns the PTX of a kernel
+
+
+def crossed(changes: Sequence[Change], text: Text, run: Run | None = None) -> tuple[list[Change], list[str]]:
+    """Add the crossed builds to the changes that have two steps, at most MOST; also return notes on those without
+    crossed builds. run: runs ptxas (default: here, with cached results)."""
+    if not any(change.has_two_steps for change in changes):
+        return list(changes), []
+    tasks: dict[int, tuple[Task, Task]] = {}
+    why: dict[str, list[str]] = {}
+    for number, change in enumerate(changes):
+        if change.has_two_steps and len(tasks) < MOST:
+            try:
+                tasks[number] = _tasks(change, text)
+            except TritonHookError as error:
+                why.setdefault(str(error), []).append(change.identity.kernel)
+    both = [task for pair in tasks.values() for task in pair]
+    made = iter(all_drawn(both, run or partial(sweep, cache=ResultCache()), disassembler(), runs=1))
+    told = list(changes)
+    for number in tasks:
+        (new_ptx,), (new_ptxas,) = next(made), next(made)
+        told[number] = replace(changes[number], crossed=Crossed(new_ptx, new_ptxas))
+    whose = {reason: listed(dict.fromkeys(names)) for reason, names in why.items()}
+    notes = [f"not known whether the PTX or ptxas changed {names}: {reason}" for reason, names in whose.items()]
+    if (left := sum(change.has_two_steps for change in changes) - len(tasks) - sum(map(len, why.values()))) > 0:
+        notes.append(f"PTX or ptxas: found out for the worst {MOST} kernels only, not for {left:,} more")
+    return told, notes
+
+
+def _tasks(change: Change, text: Text) -> tuple[Task, Task]:
+    """Return two tasks: new PTX with the old ptxas, and old PTX with the new one. Raises a TritonHookError if one is
+    missing."""
+    old, new = change.old, change.new
+    assert old is not None and new is not None
+    return _task(new, text, old), _task(old, text, new)
+
+
+def _task(kernel: KernelFacts, text: Text, assembler: KernelFacts) -> Task:
+    ptx = text(kernel)
+    if ptx is None or assembler.ptxas is None:
+        raise TritonHookError("its PTX was not kept" if ptx is None else "its ptxas version is not known")
+    try:
+        tool = find_ptxas(assembler.ptxas)
+    except ToolError:
+        remedy = f"`tritonhook ptxas add {assembler.ptxas}` fetches it"
+        raise ToolError(f"ptxas {assembler.ptxas} is not installed; {remedy}") from None
+    return Task(kernel, ptx, tool, assembler.options or ())
