@@ -53,9 +53,9 @@ class ExplainedTimeline(Fields):
     """One GPU during one watch, in one process, with the causes of its growth.
 
     device: its UUID. name, arch, total_bytes, resident_threads: of the GPU. period_ns, duration_ns, process: of the
-    sampling. samples: those that differ from the one before, and one a second. marks: loads and first launches. notes:
-    what is missing. torch_peak_allocated_bytes, torch_peak_reserved_bytes: torch's own peaks. outside_allocators_bytes:
-    compared with `--fail-over`. explanation: cause and remedy as sentences.
+    sampling. samples: those that differ from the one before, and one a second. marks: loads, first launches, and first
+    calls of torch operators. notes: what is missing. torch_peak_allocated_bytes, torch_peak_reserved_bytes: torch's own
+    peaks. outside_allocators_bytes: compared with `--fail-over`. explanation: cause and remedy as sentences.
     """
 
     device: str
@@ -131,11 +131,15 @@ def _verdict(timelines: Sequence[MemoryTimeline]) -> tuple[str, Tone]:
 def explain(timeline: MemoryTimeline) -> list[str]:
     """Explain in sentences: cause and remedy if the local-memory pool grew, and growth without a watched event."""
     sentences = []
-    raised = [m for m in timeline.launches if m.stack_growth_bytes and m.before is not None and m.after is not None]
+    raised = [
+        m
+        for m in timeline.marks
+        if m.kind != "load" and m.stack_growth_bytes and m.before is not None and m.after is not None
+    ]
     for mark in raised[-1:]:
         before, after = mark.before.stack_limit_bytes, mark.after.stack_limit_bytes  # type: ignore[union-attr]
         sentences.append(
-            f"Cause: the first launch of {mark.kernel} raised the stack from {number(before)} to {number(after)} bytes "
+            f"Cause: the {event(mark)} of {mark.kernel} raised the stack from {number(before)} to {number(after)} bytes "
             f"per thread, and the driver reserved {size(mark.growth_bytes)} for all threads the GPU can hold."
         )
         if _is_syscall_stack(timeline.arch, after):
@@ -227,7 +231,7 @@ def _marks_table(marks: Sequence[Mark], named: str) -> Table:
 
 
 def event(mark: Mark) -> str:
-    return {"load": "loaded", "launch": "first launch"}[mark.kind]
+    return {"load": "loaded", "launch": "first launch", "operator": "first call"}[mark.kind]
 
 
 def stack_limits(mark: Mark) -> str:
