@@ -253,23 +253,18 @@ def _make_mode(call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> A
     """Make a dispatch mode that hands each operator to `call`."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Watching(TorchDispatchMode):
-        supports_higher_order_operators = True
+    def dispatch(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return call(func, args, kwargs or {})
 
-        @classmethod
-        def is_infra_mode(cls) -> bool:
-            return True
-
-        @classmethod
-        def _should_skip_dynamo(cls) -> bool:
-            return False  # else torch imports torch._dynamo, which takes seconds; `_skip` does it
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return call(func, args, kwargs or {})
-
-    for function in (Watching.__torch_dispatch__, TorchOperators._call):
+    for function in (dispatch, TorchOperators._call):
         _skip(function.__code__)
-    return Watching()
+    traits: dict[str, Any] = {
+        "supports_higher_order_operators": True,
+        "is_infra_mode": classmethod(lambda cls: True),
+        "_should_skip_dynamo": classmethod(lambda cls: False),  # else torch imports torch._dynamo, which takes seconds
+        "__torch_dispatch__": dispatch,
+    }
+    return type("Watching", (TorchDispatchMode,), traits)()
 
 
 def _skip(code: Any) -> None:

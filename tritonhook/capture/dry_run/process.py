@@ -141,7 +141,7 @@ def _begun(*changes: AbstractContextManager[Any]) -> ExitStack:
 
 
 def begin_cute(dry: DryRun) -> ExitStack:
-    """Stop the CuTe DSL from launching, until the stack is closed."""
+    """Stop the CuTe DSL from launching, and let it refuse what the GPU refuses, until the stack is closed."""
     from tritonhook.capture.dry_run.cute import nothing_launched
 
-    return nothing_launched()
+    return nothing_launched(dry)

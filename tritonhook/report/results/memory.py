@@ -139,8 +139,8 @@ def explain(timeline: MemoryTimeline) -> list[str]:
     for mark in raised[-1:]:
         before, after = mark.before.stack_limit_bytes, mark.after.stack_limit_bytes  # type: ignore[union-attr]
         sentences.append(
-            f"Cause: the {event(mark)} of {mark.kernel} raised the stack from {number(before)} to {number(after)} bytes "
-            f"per thread, and the driver reserved {size(mark.growth_bytes)} for all threads the GPU can hold."
+            f"Cause: the {event(mark)} of {mark.kernel} raised the stack from {number(before)} to {number(after)} "
+            f"bytes per thread, and the driver reserved {size(mark.growth_bytes)} for all threads the GPU can hold."
         )
         if _is_syscall_stack(timeline.arch, after):
             sentences.append(
