@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from tritonhook._util.imports import AfterImport
 from tritonhook.capture.patching import Patch
@@ -169,8 +170,8 @@ def _chain(runtime: Any, name: str, hook: Callable[..., None]) -> Callable[[], N
 
 
 class TorchOperators:
-    """Marks the first calls of torch's operators on a GPU: one for each operator, types and shapes, because libraries
-    choose other kernels for other shapes.
+    """Marks the first calls of torch's operators on a GPU: one for each operator, thread, types, shapes and strides,
+    because libraries choose other kernels for other shapes. And the capture and the first replay of each CUDA graph.
 
     A dispatch mode at the bottom of the stack of the thread that attaches it, and of its backward passes: it calls each
     operator as it is. torch.compile ignores it, because it is "infra".
@@ -181,6 +182,7 @@ class TorchOperators:
         self._seen: set[object] = set()
         self._keys: Counter[object] = Counter()
         self._import: AfterImport | None = None
+        self._patches: list[Patch] = []
         self._mode: Any = None
         self._alive = False
 
@@ -197,6 +199,8 @@ class TorchOperators:
         if self._import is not None:
             self._import.end()
         self._alive = False
+        while self._patches:
+            self._patches.pop().undo()
         if self._mode is not None:
             stack = sys.modules["torch"]._C
             depth = stack._len_torch_dispatch_stack()
@@ -209,8 +213,46 @@ class TorchOperators:
             mode = _make_mode(self._call)
             sys.modules["torch"]._C._push_on_torch_dispatch_stack(mode)
             self._mode, self._alive = mode, True
+            graph = getattr(sys.modules["torch"].cuda, "CUDAGraph", None)
+            if "replay" in vars(graph or object):
+                self._patches += [Patch(graph, name, wrap) for name, wrap in self._of_graphs()]
         except Exception as error:  # torch is being imported, or has no modes
             self._marks.note(f"torch's operators are not watched: {type(error).__name__}: {error}")
+
+    def _of_graphs(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+        """Make the wrappers of a graph's methods."""
+        replayed: WeakSet[Any] = WeakSet()
+
+        def begins(original: Any) -> Any:
+            def capture_begin(graph: Any, *rest: Any, **named: Any) -> Any:
+                self._marks.begin("operator")
+                return original(graph, *rest, **named)
+
+            return capture_begin
+
+        def ends(original: Any) -> Any:
+            def capture_end(graph: Any, *rest: Any, **named: Any) -> Any:
+                try:
+                    return original(graph, *rest, **named)
+                finally:
+                    self._marks.end("operator", "capture of a CUDA graph")
+
+            return capture_end
+
+        def first(original: Any) -> Any:
+            def replay(graph: Any) -> Any:
+                if graph in replayed or self._marks.is_capturing():
+                    return original(graph)
+                replayed.add(graph)
+                self._marks.begin("operator")
+                try:
+                    return original(graph)
+                finally:
+                    self._marks.end("operator", "first replay of a CUDA graph")
+
+            return replay
+
+        return ("capture_begin", begins), ("capture_end", ends), ("replay", first)
 
     def _call(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         set_eval_frame = sys.modules["torch"]._C._dynamo.eval_frame.set_eval_frame
@@ -218,7 +260,7 @@ class TorchOperators:
         key = self._key(function, arguments, named) if self._alive else None
         if watched := key is not None and key not in self._seen and not self._marks.is_capturing():
             self._seen.add(key)
-            self._keys[function] += 1
+            self._keys[function, threading.get_ident()] += 1
             self._marks.begin("operator")
         set_eval_frame(compiler)
         try:
@@ -230,7 +272,7 @@ class TorchOperators:
                 set_eval_frame(compiler)
 
     def _key(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> object:
-        """Make the key of a call; None if it does not touch a GPU."""
+        """Make the key of a call; None if it does not touch a GPU. cuBLAS and cuDNN begin anew in each thread."""
         tensor = sys.modules["torch"].Tensor
         values = (*arguments, *named.values())
         inside = [value for one in values if isinstance(one, (list, tuple)) for value in one]
@@ -238,13 +280,14 @@ class TorchOperators:
         device = getattr(named.get("device"), "type", None)
         if device != "cuda" and not any(one.is_cuda for one in tensors):
             return None
-        types = (function, device, *((one.dtype, one.device.type, one.dim()) for one in tensors))
-        if self._keys[function] >= _MOST_KEYS:
+        thread = threading.get_ident()
+        types = (function, thread, device, *((one.dtype, one.device.type, one.dim()) for one in tensors))
+        if self._keys[function, thread] >= _MOST_KEYS:
             return types
         try:
-            key = types, *(tuple(one.shape) for one in tensors)
+            key = types, *((tuple(one.shape), one.stride()) for one in tensors)
             hash(key)
-        except (TypeError, RuntimeError):  # a size that is a symbol; a nested tensor has none
+        except (TypeError, RuntimeError):  # a size that is a symbol; sparse and nested tensors have no strides
             return types
         return key
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 from tritonhook._display import Brief, Notebook
@@ -179,6 +180,16 @@ class MemoryTimeline(Notebook):
             *self._others(source),
         ]
         return Attribution(growth, source, tuple(part for part in parts if part.bytes is not None))
+
+    def between(self) -> tuple[tuple[int, str, str], ...]:
+        """List growth between two marks: its bytes, and the names of the mark before and after; the largest first."""
+        marks = [(m.kernel, m.before, m.after) for m in self.marks if m.before is not None and m.after is not None]
+        places = [("the start", None, self.start.reading), *marks, ("the end", self.end.reading, None)]
+        grown = [
+            (Mark(0, "load", "", a, b).growth_bytes or 0, name, other)
+            for (name, _, a), (other, b, _) in pairwise(places)
+        ]
+        return tuple(sorted((each for each in grown if each[0] > 0), reverse=True))
 
     def _context(self, source: str) -> list[GrowthCause]:
         """List the memory taken before the first mark, if the watch began without a context."""

@@ -119,7 +119,7 @@ POINTER = """
 at = make_ptr(cutlass.Float32, {}, cute.AddressSpace.gmem, assumed_align=16)
 @cute.jit
 def of_pointer(a: cute.Pointer, b: cute.Tensor):
-    scaled(cute.make_tensor(a, cute.make_layout(128)), b, 128, 2.5)
+    scaled(cute.make_tensor(a, cute.make_layout(256)), b, 256, 2.5)
 of_pointer(at, tensor(memory[1024:]))
 """
 

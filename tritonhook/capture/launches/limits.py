@@ -62,9 +62,10 @@ def why_no_tensor_map(address: int, tiling: Tiling) -> str | None:
     if address % _ALIGNED or any(stride % _ALIGNED or not 0 <= stride < _STRIDE for stride in tiling.strides):
         return f"address and strides of a tensor map are multiples of {_ALIGNED} bytes, and strides below 2^40"
     if not all(1 <= extent <= _BOX for extent in tiling.box):
-        return f"a box of {max(tiling.box):,} elements: TMA allows 1 to {_BOX}"
+        return f"a box of {'x'.join(map(str, tiling.box))} elements: TMA allows 1 to {_BOX}"
     if not tiling.interleave and (row % _ALIGNED or (span is not None and row > span)):
-        return f"rows of {row:,} bytes in a box: TMA copies multiples of {_ALIGNED}, at most its swizzle of {span}"
+        most = f", with this swizzle at most {span}" if span else ""
+        return f"rows of {row:,} bytes in a box: TMA copies multiples of {_ALIGNED}{most}"
     if not all(1 <= size <= _SIZE for size in tiling.shape) or not all(1 <= step <= _STEP for step in tiling.steps):
         return f"sizes of a tensor map are 1 to 2^32, and steps 1 to {_STEP}"
     return None

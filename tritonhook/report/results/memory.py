@@ -14,7 +14,7 @@ from tritonhook.memory.timeline import Attribution, GrowthCause, Mark, MemorySam
 from tritonhook.report.result import MIB, UNKNOWN, Result, Summary, Table, Tone, number, size, size_range
 
 _SMALL = 16 * MIB  # smaller growth is ignored
-_MOST_MARKS = 20
+_MOST_MARKS, _MOST_BETWEEN = 20, 3
 _STEPS = "▁▂▃▄▅▆▇█"
 _SPARKS = 40  # characters
 _USED, _TORCH = ("used, at the peak", "growth over the start"), ("allocated (torch)", "reserved (torch)")
@@ -151,7 +151,11 @@ def explain(timeline: MemoryTimeline) -> list[str]:
             sentences.append(f"Remedy: smaller local arrays, spills or call chains in {mark.kernel}.")
     attribution = timeline.attribution()
     if attribution.is_explained is False:
-        sentences.append(f"Not explained: {size(attribution.unexplained_bytes)}; no watched event accounts for it.")
+        between = [f"{size(grown)} between {a} and {b}" for grown, a, b in timeline.between()[:_MOST_BETWEEN]]
+        where = f": {', '.join(between)}" if between else ""
+        sentences.append(
+            f"Not explained: {size(attribution.unexplained_bytes)}; no watched event accounts for it{where}."
+        )
     return sentences
 
 
