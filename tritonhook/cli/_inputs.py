@@ -68,7 +68,7 @@ def _place(text: str | None) -> str | None:
 
     An id without a folder is looked up in the default folder of `tritonhook run`.
     """
-    if text is None or Path(text).exists():
+    if text is None or Path(text).exists() or is_folder(text):
         return text
     path = Path(text)
     if is_short_of_id(path.name):
