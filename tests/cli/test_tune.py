@@ -228,8 +228,9 @@ def test_a_script_is_run_once(fake: Any, capsys, tmp_path: Path, triton_cache: P
     assert "ended with status 3: nothing was tuned" in failing(capsys, "tune", "script.py")
 
 
-def test_a_script_runs_dry_for_its_codes(capsys, tmp_path: Path, triton_cache: Path) -> None:
+def test_a_script_runs_dry_for_its_codes(capsys, tmp_path: Path, triton_cache: Path, monkeypatch) -> None:
     pytest.importorskip("triton", minversion="3.6")
+    monkeypatch.chdir(tmp_path)
     Path("script.py").write_text(
         f"import sys\nsys.path[:0] = [{str(ROOT)!r}, {str(SUPPORT)!r}]\nimport triton_kernels as kernels\n"
         "from fake_tensors import Storage, Tensor\n"
