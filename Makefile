@@ -103,7 +103,7 @@ TORCH_TESTS = tests/emulate/test_dry_launches.py tests/capture/test_inductor.py 
 	tests/capture/dry_run/test_without_storage.py \
 	tests/gluon_kernels/test_api.py tests/gluon_kernels/test_cli.py \
 	tests/gluon_kernels/verify tests/gluon_kernels/test_hot_path.py tests/gluon_kernels/test_torch_op.py \
-	tests/timing/test_output_check.py tests/timing/test_worker.py \
+	tests/timing/test_output_check.py tests/timing/test_worker.py tests/memory/test_torch_operators.py \
 	$(addprefix tests/children/test_processes.py::,test_torchrun test_the_users_own_startup_files_still_run)
 
 test-torch: .venv-torch/.installed

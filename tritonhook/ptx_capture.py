@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from tritonhook._util.text import say
 from tritonhook.capture.cute import state as cute
+from tritonhook.capture.dry_run.process import dry_program
 from tritonhook.capture.front_ends import front_ends, new_session
 from tritonhook.capture.session import Session, changing, finish_async_compiles
 from tritonhook.capture.settings import make_settings
@@ -120,16 +121,19 @@ def session(
     ptxas: str | os.PathLike[str] | None = None,
     options: str | Sequence[str] | None = None,
     policy: str | os.PathLike[str] | None = None,
+    arch: str | None = None,
 ) -> Iterator[Session]:
     """Capture for the length of a `with` block; arguments as of `enable`. Sessions can be nested; the innermost one
-    rewrites last."""
-    settings = make_settings(out, rename, strip, only, rewrites, launches, ptxas, options, policy)
-    current = new_session(settings, _kernels)
-    current.install()
-    try:
+    rewrites last.
+
+    arch: such as "sm_90a": compile for it and launch nothing, as `tritonhook run --arch` does; no GPU is needed."""
+    with contextlib.ExitStack() as stack:
+        dry = None if arch is None else stack.enter_context(dry_program(arch))
+        settings = make_settings(out, rename, strip, only, rewrites, launches, ptxas, options, policy, dry)
+        current = new_session(settings, _kernels)
+        current.install()
+        stack.callback(current.uninstall)
         yield current
-    finally:
-        current.uninstall()
 
 
 def _kernels(folder: CaptureFolder, captures: dict[str, Capture]) -> Kernels:

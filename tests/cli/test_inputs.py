@@ -10,7 +10,7 @@ from repository import GOLDEN
 from stored_kernels import keep_module, made
 
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
-from tritonhook.cli import _inputs
+from tritonhook.cli import _inputs, main
 from tritonhook.cli._inputs import (
     _places,
     find_capture,
@@ -66,7 +66,7 @@ def test_a_pair_is_one_kernel_of_each_side(plain: Path, two_entries: Path, here:
 # --- captures -------------------------------------------------------------------------------------
 
 
-def test_a_kernel_is_named_by_path_id_or_name(folder: CaptureFolder, here: Path) -> None:
+def test_a_kernel_is_named_by_path_id_or_name(folder: CaptureFolder, here: Path, capsys) -> None:
     record = next(it for it in folder.records if folder.capture(it).kernel == "foo_bar")
     kernels = folder.path / "kernels"
     out = _inputs.default_out()
@@ -76,15 +76,40 @@ def test_a_kernel_is_named_by_path_id_or_name(folder: CaptureFolder, here: Path)
     assert _places(None) is None and _places(out) == out
     for text, said in (
         ("abc", "abc: no such file or folder, and too short for an id: give"),
-        ("ffffff", f"ffffff: no such file or folder, and no kernel in {out} has an id that begins so"),
+        ("ffffff", f"ffffff: no such file or folder, and no kernel in {out} has an id that begins so; the latest run"),
         ("d/ffffff", "d/ffffff: no such file or folder; as an id: d"),
-        ("absent", f"absent: no such file or folder, and no such kernel in {out}; there are: foo, foo_bar, printer"),
+        ("absent", f"absent: no such file or folder, and no such kernel in {out}; "),
         ("foo[BM=64]", "foo[BM=64]: no such kernel; there are:\n  "),
     ):
         with pytest.raises(UsageError) as error:
             _places(text)
         assert str(error.value).startswith(said), str(error.value)
+        if text in ("ffffff", "absent"):
+            assert all(f"{id}  {folder.capture(it).kernel}" in str(error.value) for it, id in folder.ids.items())
+    assert _places(f"{out}@1") == f"{out}@1"
+    assert main(["lab", "probe"]) == 2
+    assert all(
+        f"{id}  {folder.capture(it).kernel}" in said
+        for said in [capsys.readouterr().err]
+        for it, id in folder.ids.items()
+    )
     assert str(error.value).count(f"{folder.ids[next(iter(folder.records))]}  ") <= 1
+
+
+def test_a_launch_is_named_by_its_id(folder: CaptureFolder) -> None:
+    launches = {}
+    for record, key in zip(folder.records, ("abcdef012345", "abcdef999999", "123456abcdef"), strict=True):
+        launches[key] = folder.path / "kernels" / record / "launches" / f"{key}.json"
+        launches[key].parent.mkdir()
+        launches[key].write_text("{}")
+    out, given = _inputs.default_out(), _inputs._launch_place
+    for text in ("123456", f"{out}/123456", "123456abcdef"):
+        assert Path(str(given(text))).resolve() == launches["123456abcdef"].resolve(), text
+    assert given("foo_bar") == _places("foo_bar") and given(None) is None
+    with pytest.raises(UsageError, match="abcdef: 2 launches have ids that begin so: abcdef.*, abcdef"):
+        given("abcdef")
+    with pytest.raises(UsageError, match="ffffff: no such file or folder"):
+        given("ffffff")
 
 
 def test_one_kernel_of_several_of_a_name_is_told_by_its_settings(here: Path) -> None:

@@ -228,6 +228,20 @@ def test_a_script_is_run_once(fake: Any, capsys, tmp_path: Path, triton_cache: P
     assert "ended with status 3: nothing was tuned" in failing(capsys, "tune", "script.py")
 
 
+def test_a_script_runs_dry_for_its_codes(capsys, tmp_path: Path, triton_cache: Path, monkeypatch) -> None:
+    pytest.importorskip("triton", minversion="3.6")
+    monkeypatch.chdir(tmp_path)
+    Path("script.py").write_text(
+        f"import sys\nsys.path[:0] = [{str(ROOT)!r}, {str(SUPPORT)!r}]\nimport triton_kernels as kernels\n"
+        "from fake_tensors import Storage, Tensor\n"
+        "x = Tensor(Storage(1 << 20, 4000))\nkernels.add_kernel[(7,)](x, x, x, 1000, BLOCK=128)\n"
+    )
+    found = document(capsys, "script.py", "--levers", "O1", "--arch", "sm_90a", "--assemble-only")
+    assert found["counts"]["ASSEMBLED"] == 1
+    (record,) = CaptureFolder.open(Path("tritonhook-captures")).records
+    assert CaptureFolder.open(Path("tritonhook-captures")).capture(record).dry_run
+
+
 def test_a_controls_file_takes_the_newest_ptxas_and_its_path_begins_at_the_policy(captures: str, capsys) -> None:
     Path("sub").mkdir()
     for file in ("sub/mine.bin", "other.bin"):
@@ -253,7 +267,9 @@ def test_a_controls_file_takes_the_newest_ptxas_and_its_path_begins_at_the_polic
         (["CAPTURES", "--entry", "nobody"], "no kernel 'nobody'"),
         (["CAPTURES", "other"], "not understood"),
         (["CAPTURES", "--", "--steps"], "only a script takes arguments"),
-        (["script.py", "--assemble-only"], "recorded on a GPU"),
+        (["script.py", "--assemble-only"], "give --arch SM to run it dry"),
+        (["script.py", "--arch", "sm_90a"], "only for a script or MODULE:FUNCTION with --assemble-only"),
+        (["CAPTURES", "--arch", "sm_90a", "--assemble-only"], "only for a script"),
         (["nothing_here"], "no such file or folder"),
         (["nothing_here.py"], "no such script"),
     ],

@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_gpu import CONTEXT, MIB, UUID, FakeGpu, FakeNvml, fake_driver
+from fake_gpu import CONTEXT, MIB, NAMES, UUID, FakeGpu, FakeNvml, Program, fake_driver
 from hangs import HANG_S
 from repository import ROOT
 
@@ -29,58 +28,6 @@ from tritonhook.memwatch import read_run, watch
 
 GPU = f"GPU-{UUID}"
 POOL = (14_512 - 1024) * 132 * 2048
-
-
-class Chain:
-    """As Triton's HookChain."""
-
-    def __init__(self) -> None:
-        self.calls: list[Callable[..., None]] = []
-
-    def add(self, call):
-        self.calls.append(call)
-
-    def remove(self, call):
-        self.calls.remove(call)
-
-    def __call__(self, *arguments):
-        for call in self.calls:
-            call(*arguments)
-
-
-NAMES = ("kernel_load_start_hook", "kernel_load_end_hook", "launch_enter_hook", "launch_exit_hook")
-
-
-class Program:
-    """A program on the model: makes a context, loads and launches kernels through Triton's hooks."""
-
-    def __init__(self, gpu: FakeGpu | None = None) -> None:
-        self.gpu = gpu or FakeGpu()
-        self.driver = fake_driver(self.gpu)
-        self.hooks = SimpleNamespace(**{name: Chain() for name in NAMES})
-
-    def watch(self, nvml: Any = "ours", **options: Any) -> Watch:
-        library = FakeNvml(self.gpu) if nvml == "ours" else nvml
-        return watch(
-            options.pop("period_ms", 1),
-            driver=options.pop("driver", self.driver),
-            nvml=Nvml(library) if library else None,
-            hooks=self.hooks,
-        )
-
-    def start(self) -> None:
-        self.driver.create_context(0)
-
-    def load(self, kernel: str, size: int = 80 * MIB) -> None:
-        self.hooks.kernel_load_start_hook(None, None, kernel, {}, "hash")
-        self.gpu.own += size
-        self.hooks.kernel_load_end_hook(1, 2, kernel, {}, "hash")
-
-    def launch(self, kernel: str, stack: int = 0, function: int | None = None) -> None:
-        metadata = SimpleNamespace(data={"name": kernel, "function": function or hash(kernel), "stream": 0})
-        self.hooks.launch_enter_hook(metadata)
-        self.gpu.grow_stack(stack)
-        self.hooks.launch_exit_hook(metadata)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -7,10 +7,14 @@ stack launched so far, times all threads the GPU can hold.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 from tritonhook.cubin.image import Cubin
+from tritonhook.device.nvml import Nvml
+from tritonhook.memory.watcher import Watch
+from tritonhook.memwatch import watch
 
 MIB = 1 << 20
 UUID = "11111111-2222-3333-4444-555555555555"
@@ -267,4 +271,69 @@ def fake_driver(gpu: FakeGpu) -> Any:
     return Driver(FakeCuda(gpu))
 
 
-__all__ = ["UUID", "FakeCuda", "FakeGpu", "FakeNvml", "NVMLError_LibraryNotFound", "ctypes", "fake_driver"]
+# --- a watched program -------------------------------------------------------------------------
+
+
+class Chain:
+    """As Triton's HookChain."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[..., None]] = []
+
+    def add(self, call):
+        self.calls.append(call)
+
+    def remove(self, call):
+        self.calls.remove(call)
+
+    def __call__(self, *arguments):
+        for call in self.calls:
+            call(*arguments)
+
+
+NAMES = ("kernel_load_start_hook", "kernel_load_end_hook", "launch_enter_hook", "launch_exit_hook")
+
+
+class Program:
+    """A program on the model: makes a context, loads and launches kernels through Triton's hooks."""
+
+    def __init__(self, gpu: FakeGpu | None = None) -> None:
+        self.gpu = gpu or FakeGpu()
+        self.driver = fake_driver(self.gpu)
+        self.hooks = SimpleNamespace(**{name: Chain() for name in NAMES})
+
+    def watch(self, nvml: Any = "ours", **options: Any) -> Watch:
+        library = FakeNvml(self.gpu) if nvml == "ours" else nvml
+        return watch(
+            options.pop("period_ms", 1),
+            driver=options.pop("driver", self.driver),
+            nvml=Nvml(library) if library else None,
+            hooks=self.hooks,
+        )
+
+    def start(self) -> None:
+        self.driver.create_context(0)
+
+    def load(self, kernel: str, size: int = 80 * MIB) -> None:
+        self.hooks.kernel_load_start_hook(None, None, kernel, {}, "hash")
+        self.gpu.own += size
+        self.hooks.kernel_load_end_hook(1, 2, kernel, {}, "hash")
+
+    def launch(self, kernel: str, stack: int = 0, function: int | None = None) -> None:
+        metadata = SimpleNamespace(data={"name": kernel, "function": function or hash(kernel), "stream": 0})
+        self.hooks.launch_enter_hook(metadata)
+        self.gpu.grow_stack(stack)
+        self.hooks.launch_exit_hook(metadata)
+
+
+__all__ = [
+    "NAMES",
+    "UUID",
+    "FakeCuda",
+    "FakeGpu",
+    "FakeNvml",
+    "NVMLError_LibraryNotFound",
+    "Program",
+    "ctypes",
+    "fake_driver",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,8 +38,20 @@ def place(**settings: Any) -> Any:
 
 def launch_record() -> Any:
     """Declare the option --args, a recorded launch."""
-    text = "launch as recorded in this JSON file or capture, or the captured kernel of this id"
-    return option(convert=_place, metavar="RECORD", help=text)
+    text = "launch as recorded in this JSON file or capture, or the captured launch or kernel of this id"
+    return option(convert=_launch_place, metavar="RECORD", help=text)
+
+
+def _launch_place(text: str | None) -> str | None:
+    """Resolve the id of a captured launch, `b4af31` or `FOLDER/b4af31`, to its record, and others as `_place` does."""
+    path = Path(text or "")
+    if text is None or path.exists() or not is_id(path.name):
+        return _place(text)
+    folder = path.parent if len(path.parts) > 1 else Path(default_out())
+    found = [*folder.glob(f"kernels/*/launches/{path.name}*.json")]
+    if len({one.stem for one in found}) > 1:
+        raise UsageError(f"{text}: {len(found)} launches have ids that begin so: {listed([it.stem for it in found])}")
+    return str(found[0]) if found else _place(text)
 
 
 def _places(given: Any) -> Any:
@@ -56,7 +68,7 @@ def _place(text: str | None) -> str | None:
 
     An id without a folder is looked up in the default folder of `tritonhook run`.
     """
-    if text is None or Path(text).exists():
+    if text is None or Path(text).exists() or is_folder(text):
         return text
     path = Path(text)
     if is_short_of_id(path.name):
@@ -69,10 +81,8 @@ def _place(text: str | None) -> str | None:
     except CaptureError as error:
         raise UsageError(f"{text}: no such file or folder; as an id: {error}") from None
     if record is None:
-        raise UsageError(
-            f"{text}: no such file or folder, and no kernel in {folder} has an id that begins so; "
-            f"`tritonhook show {folder}` lists them"
-        )
+        why = f"{text}: no such file or folder, and no kernel in {folder} has an id that begins so"
+        raise UsageError(why + kernels_there(folder))
     return str(folder / record)
 
 
@@ -86,22 +96,42 @@ def _selected(text: str, name: str, folder: Path) -> str:
         return str(folder / "kernels" / name)
     opened = captures_at(folder)
     captures = {record: c for record, c in opened.captures().items() if isinstance(c, Capture)}
+    called = _called(captures)
     fitting = [record for record, c in captures.items() if selector.fits(c.kernel, c.options)]
     if len(fitting) == 1:
         return str(opened.path / "kernels" / fitting[0])
     if not fitting and not selector.settings:
         if name != text or "." in name or ":" in name:  # a path, or MODULE:FUNCTION
             return text
-        names = listed(dict.fromkeys(function_name(c.kernel) for c in captures.values()))
         raise UsageError(
-            f"{text}: no such file or folder, and no such kernel in {folder}; there are: {names}; `tritonhook run "
-            f"--out {text} script.py` makes a capture folder"
+            f"{text}: no such file or folder, and no such kernel in {folder}; `tritonhook run --out {text} script.py` "
+            f"makes a capture folder; there are:\n  {_ids(opened, captures, called)}"
         )
-    called = titles({r: (function_name(c.kernel), c.arch, settings_of(c.options)) for r, c in captures.items()})
     alike = fitting or [record for record, c in captures.items() if selector.name == function_name(c.kernel)]
-    known = listed([f"{opened.ids[record]}  {called[record]}" for record in alike], "\n  ")
     what = f"{len(fitting)} kernels fit; give more of one, or its id" if fitting else "no such kernel; there are"
-    raise UsageError(f"{text}: {what}:\n  {known}")
+    raise UsageError(f"{text}: {what}:\n  {_ids(opened, alike, called)}")
+
+
+def _called(captures: Mapping[str, Capture]) -> Mapping[str, str]:
+    """Make the title of each captured kernel."""
+    return titles({r: (function_name(c.kernel), c.arch, settings_of(c.options)) for r, c in captures.items()})
+
+
+def _ids(folder: CaptureFolder, records: Iterable[str], called: Mapping[str, str]) -> str:
+    """List kernels, each with its id and its title, a line for each."""
+    return listed([f"{folder.ids[record]}  {called[record]}" for record in records], "\n  ")
+
+
+def kernels_there(folder: str | Path | None = None) -> str:
+    """List the kernels of the latest run in a folder (default: that of `tritonhook run`), for an error's text; "" if
+    there are none."""
+    folder = folder or default_out()
+    if not is_folder(str(folder)):
+        return ""
+    opened = captures_at(folder)
+    captures = {record: c for record, c in opened.captures().items() if isinstance(c, Capture)}
+    called = _called(captures)
+    return f"; the latest run in {folder} has:\n  {_ids(opened, captures, called)}" if captures else ""
 
 
 # --- files and kernels ----------------------------------------------------------------------------

@@ -17,8 +17,10 @@ from types import FrameType
 from typing import NamedTuple
 
 from tritonhook._util.variables import DRY_RUN
+from tritonhook.capture.dry_run.gpu import ALL, DryRun
+from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.model import Stage
-from tritonhook.capture.settings import VALUES, make_settings
+from tritonhook.capture.settings import SHAPES, VALUES, make_settings
 from tritonhook.capture.store import read_capture
 from tritonhook.children.environment import capture_environment
 from tritonhook.cli._signals import Witness, heeded, interrupt
@@ -176,8 +178,8 @@ def why_not_timed() -> str | None:
     return why_no_gpu()
 
 
-def record_launches(words: Sequence[str], out: Path, without: str) -> None:
-    """Run a script with its arguments, or MODULE:FUNCTION, with launches recorded.
+def record_launches(words: Sequence[str], out: Path, without: str, arch: str | None = None) -> None:
+    """Run a script with its arguments, or MODULE:FUNCTION, with launches recorded; with an architecture dry.
 
     without: as of run_well. Raises UsageError if no kernel was seen, and else as run_well.
     """
@@ -186,8 +188,11 @@ def record_launches(words: Sequence[str], out: Path, without: str) -> None:
         command = [sys.executable, "-m", "tritonhook.verify.program", target]
     else:
         command = script_command(list(words), False)
-    settings = make_settings(out, launches=VALUES)
+    dry = None if arch is None else DryRun.of(arch, autotune=ALL)
+    if dry is not None:
+        check_assembled(dry)
+    settings = make_settings(out, launches=VALUES if dry is None else SHAPES, dry_run=dry)
     print(f"running {target} once, to record its launches ...", file=sys.stderr, flush=True)
-    run_well(command, capture_environment(settings, os.environ), target, without)
+    run_well(command, capture_environment(settings, os.environ, command), target, without, arch)
     if not (out / "index").is_dir():
         raise UsageError(f"{target}: no kernel was seen: Triton was not used")

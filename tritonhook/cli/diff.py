@@ -205,7 +205,8 @@ def _code_diff(options: Options, inputs: Sequence[Input], result: CubinDiff) -> 
         if text is None:
             raise UsageError(f"{given.label}: no {stage.value}; compare two captured kernels that have it")
         texts.append(text)
-    return render_text_diff(texts[0], texts[1], sys.stdout)
+    sources = [{} if given.capture is None else given.capture.sources for given in inputs]
+    return render_text_diff(texts[0], texts[1], sys.stdout, sources)
 
 
 def _titles(inputs: Sequence[Input]) -> tuple[str, str]:

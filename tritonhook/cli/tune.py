@@ -12,6 +12,7 @@ this machine, or if another configuration than the pinned one won an autotuning.
   tritonhook tune train.py -o tritonhook.toml -- --steps 3
   tritonhook tune my_kernels:launch --levers name,pragma+ptxas=13.5.37,O1
   tritonhook tune captures --assemble-only      # on a machine without a GPU
+  tritonhook tune train.py --arch sm_90a --assemble-only        # the same; it runs dry first
   tritonhook tune captures -o tritonhook.toml   # then on the one with it
   tritonhook tune --check                       # the kernels, levers and gains of the policy
   tritonhook tune --check captures              # which of its entries are stale?
@@ -45,6 +46,7 @@ from tritonhook.capture.policy.model import (
 )
 from tritonhook.capture.project import read_project
 from tritonhook.capture.selection import Kernel, Skipped, kernels_in, that_matter, with_shares
+from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._files import check_new
 from tritonhook.cli._inputs import captures_at, outdated_note, trust_option
@@ -124,6 +126,7 @@ class Options(Group):
         help=f"seconds after which a launch counts as hung (default: {LIMIT_S:g})",
     )
     assemble_only: bool = flag(help="assemble, and keep the codes in the capture folder, for a machine with a GPU")
+    arch: str | None = option(metavar="SM", help="with --assemble-only: run the script dry for this architecture first")
     trust: bool = trust_option()
     sweep: Sweep = part(Sweep)
     results: Results = part(Results)
@@ -140,6 +143,10 @@ def run(options: Options) -> int:
     if options.check_policy:
         return _check_policy(options)
     captures = _checked(options)
+    if options.arch is not None:
+        path = Path(default_out())
+        record_launches([*options.target, *(options.rest or ())], path, "nothing was assembled", options.arch)
+        captures = captures_at(path)
     before = read_entries(policy) if policy.exists() else ()
     if options.assemble_only:
         assert captures is not None
@@ -213,10 +220,12 @@ def _checked(options: Options) -> CaptureFolder | None:
     if options.rest is not None and not is_script(options.target[0]):
         raise UsageError(f"-- {' '.join(options.rest)}: only a script takes arguments after --")
     captures = None if recorded else captures_at(options.target[0])
-    if recorded and options.assemble_only:
+    if options.arch is not None and not (recorded and options.assemble_only):
+        raise UsageError(f"--arch {options.arch}: only for a script or MODULE:FUNCTION with --assemble-only")
+    if recorded and options.assemble_only and options.arch is None:
         raise UsageError(
-            f"--assemble-only: not for {options.target[0]}, whose launches are recorded on a GPU; record them there "
-            "with `tritonhook run --launch-values`, and give the capture folder"
+            f"--assemble-only: {options.target[0]} is run to record its launches; give --arch SM to run it dry, or the "
+            "capture folder of `tritonhook run --launch-values` on a GPU"
         )
     given = levers(options.levers) if options.levers is not None else ()
     for wanted in (*given, *_controls(options, CONTROLS_VERSION)):

@@ -5,8 +5,10 @@ All sizes are bytes; a value that a source lacks is None, never 0. watcher.py ma
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 from tritonhook._display import Brief, Notebook
@@ -38,13 +40,16 @@ class Reading:
     torch_reserved_bytes: int | None = None
 
 
+MarkKind = Literal["load", "launch", "operator"]
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Mark(Brief):
-    """A kernel's load or first launch; kind is "load" or "launch". before, after: None if they could not be read; then
-    `note` has the reason."""
+    """A kernel's load or first launch, or the first call of a torch operator. before, after: None if they could not be
+    read; then `note` has the reason. What a mark inside this one took is not between them."""
 
     t_ns: int
-    kind: Literal["load", "launch"]
+    kind: MarkKind
     kernel: str
     before: Reading | None = None
     after: Reading | None = None
@@ -146,6 +151,11 @@ class MemoryTimeline(Notebook):
         return tuple(mark for mark in self.marks if mark.kind == "launch")
 
     @property
+    def raised(self) -> tuple[Mark, ...]:
+        """The launches and calls that raised the stack limit."""
+        return tuple(mark for mark in self.marks if mark.kind != "load" and mark.stack_growth_bytes)
+
+    @property
     def outside_allocators_bytes(self) -> int | None:
         """The growth that no allocator of the program shows: the pool, buffers of first launches, and unexplained
         growth. None if all are unknown."""
@@ -157,18 +167,29 @@ class MemoryTimeline(Notebook):
         return sum(known) + max(0, left or 0)
 
     def attribution(self) -> Attribution:
-        """Divide the growth into parts: context, modules, local-memory pool, torch, other processes."""
+        """Divide the growth into parts: context, modules, operators, local-memory pool, torch, other processes."""
         source = next((name for name in self.start.used if name in self.end.used), "")
         growth = self.end.used[source] - self.start.used[source] if source else None
         torch = (self.start.reading or Reading(torch_reserved_bytes=0), self.end.reading)
         parts = [
             *self._context(source),
             GrowthCause(_MODULES, _total(m.growth_bytes for m in self.marks if m.kind == "load"), _AROUND),
+            *self._operators(),
             *self._pool(),
             GrowthCause(_TORCH, _difference(*torch, "torch_reserved_bytes"), "torch.cuda.memory_reserved"),
             *self._others(source),
         ]
         return Attribution(growth, source, tuple(part for part in parts if part.bytes is not None))
+
+    def between(self) -> tuple[tuple[int, str, str], ...]:
+        """List growth between two marks: its bytes, and the names of the mark before and after; the largest first."""
+        marks = [(m.kernel, m.before, m.after) for m in self.marks if m.before is not None and m.after is not None]
+        places = [("the start", None, self.start.reading), *marks, ("the end", self.end.reading, None)]
+        grown = [
+            (Mark(0, "load", "", a, b).growth_bytes or 0, name, other)
+            for (name, _, a), (other, b, _) in pairwise(places)
+        ]
+        return tuple(sorted((each for each in grown if each[0] > 0), reverse=True))
 
     def _context(self, source: str) -> list[GrowthCause]:
         """List the memory taken before the first mark, if the watch began without a context."""
@@ -185,10 +206,21 @@ class MemoryTimeline(Notebook):
         pool = ((first.stack_limit_bytes or DEFAULT_STACK) - DEFAULT_STACK) * (self.resident_threads or 0)
         seen = any(mark.before is not None for mark in self.marks)
         when = "used before the first kernel was loaded" if seen else "all that is left: no kernel's start was seen"
-        return [GrowthCause(_CONTEXT, max(0, used - began - pool), when)]
+        maker = next((f"with the first call of {m.kernel}" for m in self.marks[:1] if m.kind == "operator"), "")
+        return [GrowthCause(_CONTEXT, max(0, used - began - pool), when, maker if self.marks[0].before is None else "")]
+
+    def _operators(self) -> list[GrowthCause]:
+        """Add what first calls of torch's operators took: its kernels, cuBLAS, cuDNN. Rises of the stack are pool."""
+        marks = [m for m in self.marks if m.kind == "operator" and m.growth_bytes and not m.stack_growth_bytes]
+        grown = Counter[str]()
+        for mark in marks:
+            grown[mark.kernel] += mark.growth_bytes or 0
+        names = ", ".join(name for name, _ in grown.most_common(_MOST_NAMES))
+        more = f" and {len(grown) - _MOST_NAMES:,} more" if len(grown) > _MOST_NAMES else ""
+        return [GrowthCause(_OPERATORS, grown.total(), _AROUND, names + more)] if marks else []
 
     def _pool(self) -> list[GrowthCause]:
-        raised = [mark for mark in self.launches if mark.stack_growth_bytes]
+        raised = self.raised
         deepest = max(raised, key=lambda m: (m.after and m.after.stack_limit_bytes) or 0, default=None)
         detail = ""
         if deepest is not None and deepest.after is not None:
@@ -225,6 +257,7 @@ class MemoryTimeline(Notebook):
 
 _CONTEXT, _MODULES, _POOL, _TORCH = "context", "modules", "local-memory pool", "torch reserved"
 _POOL_OTHER, _FIRST, _OTHERS = "local-memory pool, other kernels", "buffers of first launches", "other processes"
+_OPERATORS, _MOST_NAMES = "first calls of torch operators", 4
 _AROUND = "cuMemGetInfo before and after"
 
 

@@ -1,5 +1,5 @@
-"""One watched window: Triton's hooks mark what kernels take, a thread samples NVML; both end with the window. And the
-GPUs that it reads: which ones this process uses, and what NVML, the driver and torch report about each."""
+"""One watched window: marks of what kernels and operators take (marks.py) and a thread that samples NVML; both end with
+it. And the GPUs that it reads: which ones this process uses, and what NVML, the driver and torch report about each."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from tritonhook._display import Notebook
-from tritonhook.capture.patching import Patch
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.device.nvml import Nvml, others_bytes
 from tritonhook.errors import DeviceError
+from tritonhook.memory.marks import Marks, TorchOperators, TritonHooks
 from tritonhook.memory.timeline import Mark, MemorySample, MemoryTimeline, Reading, Snapshot
 
 TorchBytes = tuple[int | None, int | None]
@@ -268,7 +268,8 @@ class Watch(Notebook):
         driver = driver or self._try(Driver, "the driver is not watched")
         self._own_nvml = self._try(Nvml, "no timeline from NVML") if nvml is None else None
         self._devices = Devices(driver, nvml or self._own_nvml, self._note)
-        self._hooks = _LoadAndLaunchHooks(hooks, self._devices, self._now, self._note)
+        marks = Marks(self._devices, self._now, self._note)
+        self._hooks = TritonHooks(hooks, marks), TorchOperators(marks)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._started_ns = 0
@@ -278,7 +279,8 @@ class Watch(Notebook):
         self._devices.find()
         for device in self._devices.all:
             device.start = self._devices.snapshot(device)
-        self._hooks.attach()
+        for hooks in self._hooks:
+            hooks.attach()
         if self._devices.sampled:
             self._thread = threading.Thread(target=self._sample, name="tritonhook-memwatch", daemon=True)
             self._thread.start()
@@ -292,7 +294,8 @@ class Watch(Notebook):
         if self._stop.is_set():
             return
         self._stop.set()
-        self._hooks.detach()
+        for hooks in self._hooks:
+            hooks.detach()
         if self._thread is not None:
             self._thread.join()
         self._devices.identify_current()
@@ -324,7 +327,7 @@ class Watch(Notebook):
             start=device.start or end,
             end=end,
             samples=tuple(device.samples),
-            marks=tuple(device.marks),
+            marks=tuple(sorted(device.marks, key=lambda mark: mark.t_ns)),
             notes=(*self.notes, *device.notes),
             process=os.getpid(),
             torch_peak_allocated_bytes=allocated,
@@ -353,94 +356,3 @@ class Watch(Notebook):
         except DeviceError as error:
             self._note(f"{consequence}: {error}")
             return None
-
-
-class _LoadAndLaunchHooks:
-    """Hooks that record each kernel's load and its first launch as Marks on the current GPU."""
-
-    def __init__(self, runtime: Any, devices: Devices, now: Callable[[], int], note: Callable[[str], None]) -> None:
-        self._runtime = runtime
-        self._devices = devices
-        self._now = now
-        self._note = note
-        self._undo: list[Callable[[], None]] = []
-        self._launched: set[object] = set()
-        self._pending: dict[tuple[int, str], tuple[int, Reading | None]] = {}  # by thread and kind
-
-    def attach(self) -> None:
-        """Add the hooks beside those of others. Notes where triton is not imported: nothing is imported for it."""
-        runtime = self._runtime
-        if runtime is None:
-            if "triton" not in sys.modules:
-                self._note("triton was not imported when the watch began: no kernel is named")
-                return
-            from triton import knobs
-
-            runtime = knobs.runtime
-        for name, hook in (
-            ("kernel_load_start_hook", self._load_starts),
-            ("kernel_load_end_hook", self._load_ends),
-            ("launch_enter_hook", self._launch_starts),
-            ("launch_exit_hook", self._launch_ends),
-        ):
-            self._undo.append(_chain(runtime, name, hook))
-
-    def detach(self) -> None:
-        for undo in reversed(self._undo):
-            undo()
-        self._undo.clear()
-
-    def _load_starts(self, module: Any, function: Any, name: str, *_: Any) -> None:
-        self._guarded(lambda: self._begin("load", 0))
-
-    def _load_ends(self, module: Any, function: Any, name: str, *_: Any) -> None:
-        self._guarded(lambda: self._end("load", name, 0))
-
-    def _launch_starts(self, metadata: Any) -> None:
-        data = getattr(metadata, "data", metadata)  # LazyDict.get() would run the user's own functions
-        if data["function"] not in self._launched:
-            self._guarded(lambda: self._begin("launch", data.get("stream") or 0))
-
-    def _launch_ends(self, metadata: Any) -> None:
-        data = getattr(metadata, "data", metadata)
-        if data["function"] not in self._launched:
-            self._launched.add(data["function"])
-            self._guarded(lambda: self._end("launch", str(data["name"]), data.get("stream") or 0))
-
-    def _guarded(self, work: Callable[[], None]) -> None:
-        """Run `work` and record its error: no error here may reach the user's launch."""
-        try:
-            work()
-        except Exception as error:
-            self._note(f"a kernel could not be watched: {type(error).__name__}: {error}")
-
-    def _begin(self, kind: str, stream: int) -> None:
-        self._devices.current(self._devices.is_capturing(stream))
-        self._pending[threading.get_ident(), kind] = (self._now(), self._devices.reading(stream))
-
-    def _end(self, kind: Literal["load", "launch"], kernel: str, stream: int) -> None:
-        began, before = self._pending.pop((threading.get_ident(), kind), (self._now(), None))
-        after = self._devices.reading(stream)
-        note, capturing = None, self._devices.is_capturing(stream)
-        if before is None or after is None:
-            note = "during graph capture, when the driver is not asked" if capturing else "the context was not readable"
-        if (device := self._devices.current(capturing)) is not None:
-            device.marks.append(Mark(began, kind, kernel, before, after, note))
-
-
-def _chain(runtime: Any, name: str, hook: Callable[..., None]) -> Callable[[], None]:
-    """Add a hook beside what is there; returns what removes it again."""
-    there = getattr(runtime, name)
-    if hasattr(there, "add"):
-        there.add(hook)
-        return lambda: there.remove(hook)
-
-    def calling_both(before: Callable[..., None] | None) -> Callable[..., None]:
-        def both(*arguments: Any, **named: Any) -> None:
-            if before is not None:
-                before(*arguments, **named)
-            hook(*arguments, **named)
-
-        return both
-
-    return Patch(runtime, name, calling_both).undo

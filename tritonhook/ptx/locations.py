@@ -42,7 +42,7 @@ def source_places(ptx: str) -> Callable[[int], Place | None]:
             frames += [(by_name.get(name, name), int(line)) for name, line in _CALL.findall(text)]
         calls[at] = frames
         numbers.append(number)
-        places.append(_charged(frames))
+        places.append(charged(frames))
 
     def place(line: int) -> Place | None:
         index = bisect_right(numbers, line) - 1
@@ -51,7 +51,7 @@ def source_places(ptx: str) -> Callable[[int], Place | None]:
     return place
 
 
-def _charged(frames: Sequence[Place]) -> Place:
+def charged(frames: Sequence[Place]) -> Place:
     """Choose the innermost place outside of libraries. The kernel's own package, of the outermost place, is none."""
     own = _package(frames[-1][0])
     return next(frame for frame in frames if _package(frame[0]) in ("", own))

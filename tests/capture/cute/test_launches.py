@@ -26,6 +26,7 @@ from cutlass.cute.runtime import from_dlpack, make_ptr
 import tritonhook
 from tritonhook.capture.cute import launches, runtime
 from tritonhook.capture.dry_run.cute import nothing_launched
+from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.launches.live_tensors import LiveTensors, is_mapped
 from tritonhook.capture.launches.record import Descriptor, Pointer, Tiling
 from tritonhook.capture.launches.tensor_map import BYTES, encoded
@@ -36,7 +37,7 @@ FLOATS = 128
 
 @pytest.fixture(autouse=True)
 def stand_in_runtime() -> Iterator[None]:
-    with nothing_launched():
+    with nothing_launched(DryRun(90)):
         yield
 
 

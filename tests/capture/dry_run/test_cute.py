@@ -119,7 +119,7 @@ POINTER = """
 at = make_ptr(cutlass.Float32, {}, cute.AddressSpace.gmem, assumed_align=16)
 @cute.jit
 def of_pointer(a: cute.Pointer, b: cute.Tensor):
-    scaled(cute.make_tensor(a, cute.make_layout(128)), b, 128, 2.5)
+    scaled(cute.make_tensor(a, cute.make_layout(256)), b, 256, 2.5)
 of_pointer(at, tensor(memory[1024:]))
 """
 
@@ -228,3 +228,37 @@ def test_what_is_not_understood_ends_the_program(tmp_path, monkeypatch) -> None:
     done = run_dry(tmp_path, CLOCK, "--emulate", status=1)
     assert "cannot be emulated: line" in done.stderr and "globaltimer" in done.stderr
     assert "cudaErrorLaunchFailure" in done.stdout + done.stderr
+
+
+REFUSED = """
+import cutlass.cute as cute
+from cutlass.cute.runtime import make_ptr
+import cutlass, sys
+@cute.kernel
+def nothing():
+    pass
+for grid, block, smem, cluster in (
+    ((1, 65_535, 1), (1024, 1, 1), 227 * 1024, (1, 1, 1)),
+    ((1, 65_536, 1), (32, 1, 1), 0, (1, 1, 1)),
+    ((1, 1, 1), (2048, 1, 1), 0, (1, 1, 1)),
+    ((1, 1, 1), (32, 1, 1), 228 * 1024, (1, 1, 1)),
+    ((32, 1, 1), (32, 1, 1), 0, (32, 1, 1)),
+    ((3, 1, 1), (32, 1, 1), 0, (2, 1, 1)),
+):
+    @cute.jit
+    def run():
+        nothing().launch(grid=grid, block=block, smem=smem, cluster=cluster)
+    try:
+        run()
+        print("launched")
+    except Exception as error:
+        print("refused")
+"""
+
+
+def test_a_launch_that_the_gpu_refuses_fails(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
+    assert run_dry(tmp_path, REFUSED).stdout.split() == ["launched", *["refused"] * 5]
+    found = "\n".join(CaptureFolder.open(tmp_path / "out").notes)
+    for what in ("grid y of 65,536", "block x of 2,048", "bytes of shared memory", "cluster of 32", "no multiple"):
+        assert what in found

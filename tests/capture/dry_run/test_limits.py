@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dry_runs import run_dry
+from ended import python_ended
 
-from tritonhook.capture.launches.limits import why_no_grid, why_not
+from tritonhook.capture.launches.limits import why_no_grid, why_no_tensor_map, why_not
 from tritonhook.capture.launches.record import Descriptor, Launch, Tiling
 from tritonhook.capture.store import CaptureFolder
 
@@ -79,6 +82,73 @@ def test_launches_go_on_where_the_user_asks_for_it(tmp_path: Path, triton_cache:
     notes = "\n".join(CaptureFolder.open(tmp_path / "out").notes)
     assert "grid y of 65,536" in notes
     assert "of shared memory, the GPU has 101,376" in notes
+
+
+MAPS = """
+import triton, triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+@triton.jit
+def load(d, y, B: tl.constexpr):
+    tl.store(y + tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :], d.load([0, 0]))
+class Float32(str):
+    itemsize = 4
+class Data:
+    dtype = Float32("float32")
+    def __init__(self, address=4096):
+        self.address = address
+    def data_ptr(self):
+        return self.address
+for field, value in (("padding", "zero"), ("base", Data(4100)), ("strides", [255, 1])):
+    made = TensorDescriptor(Data(), [256, 256], [256, 1], [32, 32])
+    setattr(made, field, value)
+    try:
+        load[(1,)](made, Data(), B=32)
+        print("launched")
+    except RuntimeError as error:
+        print(str(error).partition(" (")[0])
+"""
+
+
+def test_a_tensor_map_that_the_driver_does_not_make(tmp_path: Path, triton_cache: Path) -> None:
+    pytest.importorskip("triton", minversion="3.6")
+    refused = "Triton Error [CUDA]: Failed to create tensor map descriptor: invalid argument"
+    assert run_dry(tmp_path, MAPS).stdout.splitlines() == ["launched", refused, refused]
+
+
+GOOD = Tiling(6, (256, 256), (512,), (64, 64), (1, 1), 0, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "address", "is_made"),
+    [  # what driver 580 answered on an H100
+        *(({}, address, address % 16 == 0) for address in (0, 1, 8, 16)),
+        *(({"strides": (stride,)}, 0, stride in (496, 16, 0)) for stride in (500, 504, 496, 16, 0)),
+        ({"strides": (1 << 40,)}, 0, False),
+        ({"strides": ((1 << 40) - 16,)}, 0, True),
+        *(({"box": (64, rows)}, 0, rows == 256) for rows in (256, 257, 0)),
+        ({"box": (128, 64)}, 0, False),
+        *(({"box": (width, 64), "swizzle": 0}, 0, width == 128) for width in (128, 4, 12)),
+        *(({"box": (width, 64), "swizzle": 1}, 0, width == 16) for width in (16, 32)),
+        ({"box": (64, 64), "swizzle": 2}, 0, False),
+        *(({"shape": (256, size)}, 0, size == 1 << 32) for size in (0, 1 << 32, (1 << 32) + 1)),
+        *(({"steps": (1, step)}, 0, step == 8) for step in (0, 8, 9)),
+    ],
+)
+def test_which_tensor_maps_are_made(change: dict[str, Any], address: int, is_made: bool) -> None:
+    assert (why_no_tensor_map(address, replace(GOOD, **change)) is None) == is_made
+
+
+def test_a_session_compiles_for_an_architecture_and_launches_nothing(tmp_path: Path, triton_cache: Path) -> None:
+    pytest.importorskip("triton", minversion="3.6")
+    head = SCRIPT.partition("x, y = ")[0]
+    use = (
+        "import tritonhook\nwith tritonhook.session('here', arch='sm_90a') as session:\n"
+        "    fill[(3,)](Data('fp32'), 16)\nprint([kernel.capture.arch for kernel in session.kernels])\n"
+        "from triton.runtime import driver\nprint(driver._active)\n"
+    )
+    (tmp_path / "script.py").write_text(head + use)
+    done = python_ended("script.py", folder=tmp_path, without=["TRITONHOOK"])
+    assert done.stdout.splitlines()[0] == "['sm_90a']"
 
 
 @pytest.mark.parametrize(

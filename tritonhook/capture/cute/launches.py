@@ -29,8 +29,8 @@ from tritonhook.cubin.loaded import parameter_places
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.errors import DeviceError
 
-_COOPERATIVE, _CLUSTER, _SCHEDULING, _STREAM_SERIALIZATION = 2, 4, 5, 6  # cudaLaunchAttributeID
-_KNOWN = {_COOPERATIVE, _CLUSTER, _SCHEDULING, _STREAM_SERIALIZATION}
+_COOPERATIVE, CLUSTER, _SCHEDULING, _STREAM_SERIALIZATION = 2, 4, 5, 6  # cudaLaunchAttributeID
+_KNOWN = {_COOPERATIVE, CLUSTER, _SCHEDULING, _STREAM_SERIALIZATION}
 _CONFIG = struct.Struct("<6IQ8xQI")  # grid, block, dynamic shared memory, (stream), attributes, their count
 _ATTRIBUTE = struct.Struct("<I4x3I52x")
 _FATBIN = struct.Struct("<IHHQ")  # magic number, version, size of the header, size of the rest
@@ -177,11 +177,11 @@ class Recording:
 
     def launched(self, *given: int) -> None:
         """Record a launch, before cudaLaunchKernelEx or cudaLaunchKernel."""
-        self._met(*_launch_of(given))
+        self._met(*launch_of(given))
 
     def called(self, *given: int) -> Called:
         """Read the arguments of one of these calls. Raises Unrecordable."""
-        handle, shape, shared, attributes, parameters = _launch_of(given)
+        handle, shape, shared, attributes, parameters = launch_of(given)
         if (kernel := self.kernels.get(handle)) is None:
             raise Unrecordable("a kernel that the DSL did not load")
         return Called(kernel, shape, shared, dict(attributes), kernel.apart(kernel.parameters(parameters)))
@@ -228,7 +228,7 @@ class Recording:
         self.forms.clear()
 
 
-def _launch_of(given: tuple[int, ...]) -> tuple[int, tuple[int, ...], int, Attributes, int]:
+def launch_of(given: tuple[int, ...]) -> tuple[int, tuple[int, ...], int, Attributes, int]:
     """Return kernel, grid and block, shared memory, attributes, and the address of the parameters. given: the
     arguments of cudaLaunchKernelEx, or of cudaLaunchKernel, which has grid and block in the lower 32 bits."""
     if len(given) == 3:
@@ -241,9 +241,7 @@ def _launch_of(given: tuple[int, ...]) -> tuple[int, tuple[int, ...], int, Attri
 def _attributes(at: int, count: int) -> Attributes:
     """Read number and value of each launch attribute. Memory that a value points to is not read."""
     data = ctypes.string_at(at, _ATTRIBUTE.size * count)
-    return tuple(
-        (number, (x, y, z) if number == _CLUSTER else (x,)) for number, x, y, z in _ATTRIBUTE.iter_unpack(data)
-    )
+    return tuple((number, (x, y, z) if number == CLUSTER else (x,)) for number, x, y, z in _ATTRIBUTE.iter_unpack(data))
 
 
 def _contained(hook: runtime.Hook) -> runtime.Hook:
@@ -316,7 +314,7 @@ class Called:
             given.parameters.append(parameter)
         self.kernel.has_descriptors(maps.keys())
         gx, gy, gz, bx, by, bz = self.shape
-        x, y, z = self.attributes.get(_CLUSTER, (1, 1, 1))
+        x, y, z = self.attributes.get(CLUSTER, (1, 1, 1))
         flags = (bool(self.attributes.get(which, (0,))[0] & 1) for which in (_COOPERATIVE, _STREAM_SERIALIZATION))
         passed = tuple(given.parameters), tuple(given.buffers)
         cluster = x or 1, y or 1, z or 1

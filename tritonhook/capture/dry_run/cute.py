@@ -11,20 +11,28 @@ from importlib import import_module
 from itertools import count
 from typing import Any
 
-from tritonhook.capture.cute import runtime
+from tritonhook._util.text import say
+from tritonhook.capture.cute import launches, runtime
+from tritonhook.capture.dry_run.gpu import DryRun, notes
+from tritonhook.capture.launches.limits import why_not
+from tritonhook.capture.launches.record import Descriptor, Launch
+from tritonhook.capture.launches.tensor_map import decoded
 from tritonhook.capture.patching import patched
+from tritonhook.cubin.resources import reserved_in_image
 
 _ON_CUDA = 2  # DLDeviceType
 _LIMIT = 227 << 10  # bytes of shared memory; the stand-in's answer for every device attribute
+_INVALID = 1  # cudaErrorInvalidValue
 _handles = count(1)
 
 
-def nothing_launched() -> ExitStack:
-    """Stop the DSL from launching what it compiles from now on, until the stack is closed. The DSL must be imported."""
+def nothing_launched(dry: DryRun) -> ExitStack:
+    """Stop the DSL from launching what it compiles from now on, until the stack is closed; a launch that the GPU
+    refuses fails. The DSL must be imported."""
     with suppress(ImportError):  # TVM FFI is optional
         import_module("cutlass.cutlass_dsl.tvm_ffi_provider")
     with ExitStack() as stack:
-        for undo in _stand_ins(runtime.of_process()):
+        for undo in _stand_ins(runtime.of_process(), dry):
             stack.callback(undo)
         for module, owner_name, name, wrap in (
             ("cutlass_dsl.cuda_jit_executor", "CudaDialectJitCompiledFunction", "num_devices", _one),
@@ -40,7 +48,34 @@ def nothing_launched() -> ExitStack:
 # --- stand-ins of the CUDA runtime ---------------------------------------------------------------
 
 
-def _stand_ins(library: runtime.Runtime) -> list[Callable[[], None]]:
+def why_refused(dry: DryRun, *given: int) -> str | None:
+    """Return why the GPU refuses a launch; None if it does not. given: the arguments of the runtime's function."""
+    handle, shape, shared, attributes, parameters = launches.launch_of(given)
+    kernel = next((one for made in launches.recordings if (one := made.kernels.get(handle)) is not None), None)
+    maps: list[Descriptor] = []
+    static = registers = 0
+    if kernel is not None and kernel.cubin is not None:
+        resources = kernel.cubin.resources[kernel.name]
+        registers, static = resources.registers or 0, (resources.shared or 0) - reserved_in_image(dry.capability)
+        passed = enumerate(map(decoded, kernel.apart(kernel.parameters(parameters))))
+        maps = [Descriptor(str(number), 0, *one) for number, one in passed if one is not None]
+    name, cluster = "a kernel" if kernel is None else kernel.name, dict(attributes).get(launches.CLUSTER, ())
+    x, y, z = (size or 1 for size in cluster or (1, 1, 1))
+    launch = Launch(name, shape[:3], shape[3:], tuple(maps), cluster=(x, y, z), shared=shared)  # type: ignore[arg-type]
+    why = why_not(launch, dry.arch, max(0, static), registers)
+    return None if why is None else f"{name}: {why}"
+
+
+def _stand_ins(library: runtime.Runtime, dry: DryRun) -> list[Callable[[], None]]:
+    def launched(*given: int) -> int:
+        why = why_refused(dry, *given)
+        if why is not None:
+            notes.add(why)
+        if why is None or dry.launch_anyway:
+            return 0
+        say(f"tritonhook: {why}")
+        return _INVALID
+
     def puts(value: Callable[[], int], kind: Any = ctypes.c_int32) -> Callable[..., int]:
         def put(place: int, *_: int) -> int:
             kind.from_address(place).value = value()
@@ -59,8 +94,8 @@ def _stand_ins(library: runtime.Runtime) -> list[Callable[[], None]]:
     functions: dict[str, tuple[int, Callable[..., int] | None]] = {
         runtime.LOAD: (8, handle),
         runtime.KERNEL: (3, handle),
-        runtime.LAUNCH: (3, None),
-        runtime.PLAIN_LAUNCH: (10, None),
+        runtime.LAUNCH: (3, launched),
+        runtime.PLAIN_LAUNCH: (10, launched),
         "_cudaGetDevice": (1, puts(lambda: 0)),
         "_cudaGetDeviceCount": (1, puts(lambda: 1)),
         "_cudaSetDevice": (1, None),

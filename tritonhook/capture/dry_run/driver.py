@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.dry_run.autotuner import tuners
 from tritonhook.capture.dry_run.gpu import REAL, DryRun, notes
-from tritonhook.capture.launches.limits import why_no_grid
+from tritonhook.capture.launches.arguments import tiling_of
+from tritonhook.capture.launches.limits import why_no_grid, why_no_tensor_map
 from tritonhook.capture.launches.live_tensors import memory_of
 from tritonhook.capture.patching import patched
 from tritonhook.cubin.image import Cubin
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from tritonhook.cubin.resources import Resources
 
 _REGISTERS, _MOST_THREADS, _WARP = 65536, 1024, 32  # of a multiprocessor, of a block
+
+_INVALID, _CLUSTER = "invalid argument", "a kernel launch error has occurred due to cluster misconfiguration"
 
 
 class DryDriver:
@@ -119,6 +122,11 @@ class DryDriver:
         def launch(x: int, y: int, z: int, stream: int, function: str, packed: Any, lazy: Any, *rest: Any) -> None:
             enter, leave, *arguments = rest
             self.check(function, (x, y, z), int(getattr(metadata, "num_ctas", 1)), arguments)
+            descriptors = [one for one in arguments if hasattr(one, "block_shape")]
+            for one, about in zip(descriptors, getattr(metadata, "tensordesc_meta", None) or (), strict=False):
+                if not about.get("is_im2col"):
+                    why = why_no_tensor_map(one.base.data_ptr(), tiling_of(one, about))
+                    self.refuse(function, why, "Failed to create tensor map descriptor: invalid argument")
             if enter is not None:
                 enter(lazy)
             self.launch(function)
@@ -130,15 +138,20 @@ class DryDriver:
     def check(self, function: str, grid: Sequence[int], ctas: int, arguments: Sequence[Any]) -> None:
         """Refuse a launch that a GPU refuses, with CUDA's error in Triton's wording. Raises ValueError if an
         argument is a tensor without memory: a GPU would write to address 0."""
-        if (why := why_no_grid((grid[0] * ctas, *grid[1:]), ctas)) is not None:
-            if not self._dry.launch_anyway:
-                raise RuntimeError(f"Triton Error [CUDA]: invalid argument ({function}: {why})")
-            notes.add(f"{function}: {why}")
+        is_cluster = why_no_grid((1, 1, 1), ctas) is not None
+        self.refuse(function, why_no_grid((grid[0] * ctas, *grid[1:]), ctas), _CLUSTER if is_cluster else _INVALID)
         torch: Any = sys.modules.get("torch") if self._dry.memory == REAL else None
         for number, one in enumerate(arguments if torch is not None else ()):
             if isinstance(one, torch.Tensor) and one.numel() and memory_of(one) is None:
                 where = f"Pointer argument (at {number}) cannot be accessed from Triton"
                 raise ValueError(f"{where}: a {type(one).__name__} of shape {tuple(one.shape)} without memory")
+
+    def refuse(self, function: str, why: str | None, error: str) -> None:
+        """Raise CUDA's error in Triton's wording, or note why a GPU refuses a launch. why: None if it does not."""
+        if why is not None:
+            if not self._dry.launch_anyway:
+                raise RuntimeError(f"Triton Error [CUDA]: {error} ({function}: {why})")
+            notes.add(f"{function}: {why}")
 
     def launch(self, function: str) -> None:
         """Launch nothing: every launch ends here."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from tritonhook._util.imports import AfterImport
 from tritonhook._util.variables import EMULATE
 from tritonhook.capture.dry_run.autotuner import tuners
 from tritonhook.capture.dry_run.gpu import DryRun, notes
@@ -141,7 +143,24 @@ def _begun(*changes: AbstractContextManager[Any]) -> ExitStack:
 
 
 def begin_cute(dry: DryRun) -> ExitStack:
-    """Stop the CuTe DSL from launching, until the stack is closed."""
+    """Stop the CuTe DSL from launching, and let it refuse what the GPU refuses, until the stack is closed."""
     from tritonhook.capture.dry_run.cute import nothing_launched
 
-    return nothing_launched()
+    return nothing_launched(dry)
+
+
+@contextmanager
+def dry_program(arch: str) -> Iterator[DryRun]:
+    """Let this program compile for an architecture and launch nothing, for the length of a `with` block: also with
+    libraries that it imports within. Raises UsageError, ToolError."""
+    dry = DryRun.of(arch)
+    check_assembled(dry)
+    with ExitStack() as stack:
+        for name, begin in (("torch", begin_torch), ("triton", begin_triton), ("cutlass", begin_cute)):
+            if name in sys.modules:
+                stack.enter_context(begin(dry))
+            else:
+                waiting = AfterImport(name, lambda begin=begin: stack.enter_context(begin(dry)))  # type: ignore[misc]
+                stack.callback(waiting.end)
+                waiting.begin()
+        yield dry

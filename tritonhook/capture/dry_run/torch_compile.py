@@ -21,6 +21,7 @@ from tritonhook.capture.patching import patched
 
 _Change = tuple[Any, str, Callable[[Any], Any]]  # arguments of Patch
 _MEASURING = ("benchmark_epilogue_fusion", "pipeline_max_autotune_gemm")  # these delay the choice of a kernel
+_SPILLED = 16  # registers: Inductor's spill_threshold
 _STATIC = ("use_static_cuda_launcher", "use_static_triton_launcher")  # Inductor's own launcher, which calls CUDA
 
 
@@ -91,10 +92,17 @@ def _of_compiler(stack: ExitStack, compiler: Any) -> list[_Change]:
 
 
 def _of_heuristics(heuristics: Any) -> list[_Change]:
-    """Take the first configuration: nothing can be measured. Inductor has compiled all of them by then."""
+    """Take the first configuration that Inductor would try, and note those that it rejects because they spill: nothing
+    can be measured. Inductor has compiled all of them by then."""
 
     def first(tuner: Any, *arguments: Any, **named: Any) -> None:
-        tuner.launchers = tuner.launchers[:1]
+        most = getattr(tuner, "inductor_meta", {}).get("spill_threshold", _SPILLED)
+        is_users = getattr(tuner, "custom_kernel", False)  # Inductor tries all configurations of these
+        rejected = [] if is_users else [it for it in tuner.launchers if (getattr(it, "n_spills", 0) or 0) > most]
+        for one in rejected:
+            what = f"{one.n_spills} registers are spilled, and Inductor rejects a configuration over {most}"
+            notes.add(f"{getattr(tuner.fn, '__name__', tuner.fn)}, {one.config}: rejected: {what}")
+        tuner.launchers = ([it for it in tuner.launchers if it not in rejected] or tuner.launchers)[:1]
 
     tuner = heuristics.CachingAutotuner
     return [

@@ -124,7 +124,7 @@ class Arguments:
         elif about.get("is_im2col"):
             self.parameters.append(self._im2col(base, argument, about))
         else:
-            descriptor = self._descriptor(base, argument, shape, about)
+            descriptor = self._descriptor(base, argument, about)
             self.parameters.append(descriptor)
             if about["fp4_padded"] and not hasattr(argument, "round_f32_to_tf32"):  # Triton 3.6
                 shape = [*reversed(descriptor.tiling.shape)]
@@ -135,24 +135,10 @@ class Arguments:
         self.parameters += [Scalar(f"{name}.shape.{number}", kind, size) for number, size in enumerate(shape)]
         self.parameters += [Scalar(f"{name}.stride.{number}", kind, size) for number, size in enumerate(strides)]
 
-    def _descriptor(self, base: Pointer, given: Any, shape: Sequence[int], about: Mapping[str, Any]) -> Descriptor:
-        """Make the descriptor that Triton asks the driver to encode. Triton's own dimensions begin with the
-        outermost."""
-        size = int(about["elem_size"])
-        element = _ELEMENTS.get(int(about["elem_type"]), int(about["elem_type"]))
-        tiling = Tiling(
-            _TF32 if getattr(given, "round_f32_to_tf32", False) else element,
-            tuple(reversed([*shape[:-1], shape[-1] * (2 if about["fp4_padded"] else 1)])),
-            tuple(size * int(stride) for stride in reversed(given.strides[:-1])),
-            tuple(map(int, reversed(about["block_size"]))),
-            (1,) * len(shape),
-            swizzle=int(about["swizzle"]),
-            promotion=_L2_128B,
-            fill=int(given.padding == "nan"),
-        )
+    def _descriptor(self, base: Pointer, given: Any, about: Mapping[str, Any]) -> Descriptor:
         if base.buffer is None:
             raise self._refused(base.name, _OUTSIDE)
-        return self._within(Descriptor(base.name, base.buffer, base.offset, tiling))
+        return self._within(Descriptor(base.name, base.buffer, base.offset, tiling_of(given, about)))
 
     def _within(self, made: Descriptor) -> Descriptor:
         begin, size = made.offset + made.tiling.begin, self.buffers[made.buffer].size
@@ -191,3 +177,20 @@ class Arguments:
             self.buffers.append(Buffer(size, dtype))
             self.storages.append((tensor, start - whole.data_ptr(), size))
         return self._numbers[key], offset
+
+
+def tiling_of(descriptor: Any, about: Mapping[str, Any]) -> Tiling:
+    """Make the tiling that Triton asks the driver to encode. about: of `tensordesc_meta`. Triton's own dimensions begin
+    with the outermost."""
+    size, shape = int(about["elem_size"]), [*map(int, descriptor.shape)]
+    element = _ELEMENTS.get(int(about["elem_type"]), int(about["elem_type"]))
+    return Tiling(
+        _TF32 if getattr(descriptor, "round_f32_to_tf32", False) else element,
+        tuple(reversed([*shape[:-1], shape[-1] * (2 if about["fp4_padded"] else 1)])),
+        tuple(size * int(stride) for stride in reversed(descriptor.strides[:-1])),
+        tuple(map(int, reversed(about["block_size"]))),
+        (1,) * len(shape),
+        swizzle=int(about["swizzle"]),
+        promotion=_L2_128B,
+        fill=int(descriptor.padding == "nan"),
+    )

@@ -8,14 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tritonhook.capture.launches.record import Descriptor, Launch
+from tritonhook.capture.launches.record import Descriptor, Launch, Tiling
 from tritonhook.cubin.resources import REGISTERS, WARP, most_shared, registers_of_warp
 
 GRID, BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)
 _THREADS = 1024  # of a block
 _CLUSTER = 16  # blocks; 8 without the attribute that allows more
 _ALIGNED = 16  # bytes; buffers start at multiples of 256
-_BOX = 256  # elements along a dimension
+_BOX, _STEP, _SIZE, _STRIDE = 256, 8, 2**32, 2**40  # of a tensor map: elements, elements, elements, bytes
+_SWIZZLED = {1: 32, 2: 64, 3: 128}  # bytes of a row of a box, by CUtensorMapSwizzle
 LOCAL_BYTES = 512 << 10  # of a thread
 PARAMETER_BYTES = 32_764
 
@@ -50,8 +51,21 @@ def why_not(launch: Launch, arch: str, shared: int = 0, registers: int = 0) -> s
     if (size := shared + launch.shared) > (limit := most_shared(arch)):
         return f"{size:,} bytes of shared memory in a block: {arch} allows {limit:,}"
     for one in launch.parameters:
-        if isinstance(one, Descriptor) and (one.offset % _ALIGNED or any(it % _ALIGNED for it in one.tiling.strides)):
-            return f"parameter {one.name}: address and strides of a tensor map are multiples of {_ALIGNED} bytes"
-        if isinstance(one, Descriptor) and (box := max(one.tiling.box)) > _BOX:
-            return f"parameter {one.name}: a box of {box:,} elements: TMA allows {_BOX}"
+        if isinstance(one, Descriptor) and (reason := why_no_tensor_map(one.offset, one.tiling)) is not None:
+            return f"parameter {one.name}: {reason}"
+    return None
+
+
+def why_no_tensor_map(address: int, tiling: Tiling) -> str | None:
+    """Return why the driver encodes no tensor map of this memory; None if it does."""
+    row, span = tiling.box[0] * tiling.bits // 8, _SWIZZLED.get(tiling.swizzle)
+    if address % _ALIGNED or any(stride % _ALIGNED or not 0 <= stride < _STRIDE for stride in tiling.strides):
+        return f"address and strides of a tensor map are multiples of {_ALIGNED} bytes, and strides below 2^40"
+    if not all(1 <= extent <= _BOX for extent in tiling.box):
+        return f"a box of {'x'.join(map(str, tiling.box))} elements: TMA allows 1 to {_BOX}"
+    if not tiling.interleave and (row % _ALIGNED or (span is not None and row > span)):
+        most = f", with this swizzle at most {span}" if span else ""
+        return f"rows of {row:,} bytes in a box: TMA copies multiples of {_ALIGNED}{most}"
+    if not all(1 <= size <= _SIZE for size in tiling.shape) or not all(1 <= step <= _STEP for step in tiling.steps):
+        return f"sizes of a tensor map are 1 to 2^32, and steps 1 to {_STEP}"
     return None

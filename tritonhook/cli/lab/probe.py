@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tritonhook._util.versions import version_key
-from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, load_input, place
+from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, kernels_there, load_input, place
 from tritonhook.cli._parser import Group, option, part
 from tritonhook.cli._results import Results, give
 from tritonhook.cli._sweeps import Sweep, running, wanted_tools
@@ -84,7 +84,7 @@ def run(options: Options) -> int:
     sides = _sides(options)
     kernels = [*_from_files(options, sides), *_from_families(options)]
     if not kernels:
-        raise UsageError("nothing to probe; give PTX files or captures, or --families all")
+        raise UsageError(f"nothing to probe; give PTX files or captures, or --families all{kernels_there()}")
     tools = wanted_tools(options.ptxas) if options.ptxas else [chosen_ptxas(None, False, sides)]
     check_targets(options.arch, tools)
     cache = options.sweep.cache()

@@ -114,7 +114,7 @@ class _Telling:
     def place(self, what: str, pc: int) -> Place:
         line, own = self.code[pc]
         text = self.lines[line - 1].strip() if line else ""
-        return Place(what, line, text if text.count(";") == 1 else own, self.source(line))
+        return Place(what, line, " ".join((text if text.count(";") == 1 else own).split()), self.source(line))
 
     def may_end(self, pc: int) -> bool:
         """Return whether threads at an instruction of the entry can reach its end; True where it is not known."""

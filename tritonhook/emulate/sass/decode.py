@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from tritonhook.emulate.sass import (
     warps,
 )
 from tritonhook.emulate.sass.kernel import SassKernel
+from tritonhook.emulate.sass.origin import origin
 from tritonhook.emulate.sass.site import OPCODES, Site, any_of_warp
 from tritonhook.errors import NotUnderstood
 
@@ -140,4 +142,4 @@ def decode(
             decoded.append(Decoded(refusing(error), one.opcode, one.offset, True))
     stack = decoder.row(False, 1)
     stack[:] = kernel.stack
-    return Code(decoded, frozenset(decoder.targets)), tuple(unknown)
+    return Code(decoded, frozenset(decoder.targets), origin=partial(origin, code, constants)), tuple(unknown)

@@ -31,7 +31,8 @@ def captures_page(captures: Captures) -> Page:
 def capture_page(capture: CapturedOne) -> Page:
     """Make the page of one capture. Its machine code and its stages become listings if the result has their text."""
     summary, listings = capture.summary(), list(_listings(capture))
-    metadata = tuple((name, short(text, 300)) for name, text in flat(capture.metadata))
+    known = {name: value for name, value in capture.metadata.items() if name != "target"}  # the page has it as sm_90a
+    metadata = tuple((name, short(text, 300)) for name, text in flat(known))
     parts = {
         "options": capture.options_table(),
         "metadata": Table("Metadata", ("", ""), metadata, 2),

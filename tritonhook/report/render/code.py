@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -14,6 +15,7 @@ from rich.text import Text
 from tritonhook._util.demangle import function_name
 from tritonhook.compare.alignment import Pair, align, align_texts
 from tritonhook.cubin.sass import Instruction, Sass
+from tritonhook.ptx.locations import Place, charged, source_places
 from tritonhook.report.render.terminal import drawn
 from tritonhook.report.result import number, visible
 from tritonhook.report.results.capture import CodeFields, Row
@@ -21,7 +23,11 @@ from tritonhook.report.results.capture import CodeFields, Row
 _CONTEXT = 3  # equal lines that stay visible around a change
 _STYLES = {"-": "red", "+": "green", "<": "yellow", ">": "yellow", "@": "cyan"}
 _LOCATIONS = re.compile(r'^#loc(\d*) = loc\("([^"]*)":(\d+):\d+\)', re.MULTILINE)
-_AT = re.compile(r" loc\(#loc(\d*)\)")
+_OTHER_LOCATIONS = re.compile(r"^#loc(\d+) = loc\((.*#loc.*)\)$", re.MULTILINE)
+_INNER = re.compile(r"#loc(\d*)")
+_AT = re.compile(r" loc\(#loc(\d*)\)$")
+_WRITTEN = re.compile(r" loc\((?:[^()]|\([^()]*\))*\)")  # also `loc("x"(#loc))` of an argument
+_POSITION = re.compile(r"\s*\.loc\s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +46,10 @@ def render_code_diff(a: CodeFields, b: CodeFields, stream: TextIO) -> str:
     return _drawn_diff(alignment.rows, list(_of_code(a)), list(_of_code(b)), moved, stream)
 
 
-def render_text_diff(a: str, b: str, stream: TextIO) -> str:
-    """Draw how two texts of one stage differ. Source positions are ignored."""
-    left, right = _of_text(a), _of_text(b)
+def render_text_diff(a: str, b: str, stream: TextIO, sources: Sequence[Mapping[str, str]] = ({}, {})) -> str:
+    """Draw how two texts of one stage differ. Source positions are ignored. sources: of each side, the text of each
+    source file by its path."""
+    left, right = _of_text(a, sources[0]), _of_text(b, sources[1])
     rows = align_texts([line.text for line in left], [line.text for line in right])
     return _drawn_diff(rows, left, right, (set(), set()), stream)
 
@@ -60,18 +67,46 @@ def _place(code: CodeFields, row: Row) -> str:
     """Name the source line of an instruction, with its text; "" if it has none."""
     if row.source is None:
         return ""
-    text = (code.line(row.source) or "").strip()
-    return f"{Path(code.files[row.source[0]]).name}:{row.source[1]}" + (f"  {text}" if text else "")
+    return _written((code.files[row.source[0]], row.source[1]), code.line(row.source))
 
 
-def _of_text(text: str) -> list[_CodeLine]:
-    places = {match[1]: f"{Path(match[2]).name}:{match[3]}" for match in _LOCATIONS.finditer(text)}
+def _written(at: Place, text: str | None) -> str:
+    """Write a file and line, with the line's text. text: None if it is not known."""
+    return f"{Path(at[0]).name}:{at[1]}  {(text or '').strip()}".rstrip()
+
+
+def _of_text(text: str, sources: Mapping[str, str]) -> list[_CodeLine]:
+    """Read the lines of a stage, without the positions that it has for debuggers."""
+    of_line, known = source_places(text), _locations(text)
     lines = []
-    for line in text.rstrip("\0").splitlines():
+    for index, line in enumerate(text.rstrip("\0").splitlines(), 1):
+        if line.startswith("#loc") or _POSITION.match(line):
+            continue
         at = _AT.search(line)
-        if not line.startswith("#loc"):
-            lines.append(_CodeLine(_AT.sub("", line).expandtabs(4), places.get(at[1], "") if at else ""))
+        place = (known(at[1]) if at else None) or of_line(index)
+        written = "" if place is None else _written(place, _line_of(sources.get(place[0]), place[1]))
+        lines.append(_CodeLine(_WRITTEN.sub("", line).expandtabs(4), written))
     return lines
+
+
+def _line_of(text: str | None, line: int) -> str | None:
+    lines = (text or "").splitlines()
+    return lines[line - 1] if 0 < line <= len(lines) else None
+
+
+def _locations(text: str) -> Callable[[str], Place | None]:
+    """Return a function that finds the source of a location of MLIR by its number: a library's is charged to its
+    caller. Names and fused locations are looked through."""
+    places = {match[1]: (match[2], int(match[3])) for match in _LOCATIONS.finditer(text)}
+    parts = {match[1]: _INNER.findall(match[2]) for match in _OTHER_LOCATIONS.finditer(text)}
+
+    @functools.cache
+    def frames(number: str) -> tuple[Place, ...]:
+        if number in places:
+            return (places[number],)
+        return tuple(frame for part in parts.get(number, ()) for frame in frames(part))
+
+    return lambda number: charged(frames(number)) if frames(number) else None
 
 
 def _drawn_diff(

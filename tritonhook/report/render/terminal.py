@@ -118,7 +118,7 @@ def render_terminal(summary: Summary, stream: TextIO, wide: bool = False) -> str
     if summary.subject:
         parts.append(_text(f"{summary.what}: {summary.subject}", "dim"))
     parts += [_item(fact) for fact in summary.facts]
-    for table in summary.tables:
+    for table in filter(lambda table: table.rows, summary.tables):
         parts += ["", OneLineTable(table, wide) if table.one_line else TextTable(table)]
     if summary.notes:
         parts += ["", *(_item(note, "dim") for note in summary.notes)]

@@ -22,7 +22,7 @@ from tritonhook.capture.store.ids import short_ids
 from tritonhook.capture.store.reader import Run, Sighting
 from tritonhook.capture.store.schema import read_rejected
 from tritonhook.errors import CaptureError, listed
-from tritonhook.ptx.locations import source_places
+from tritonhook.ptx.locations import Place, source_places
 from tritonhook.ptx.miscompiles import note_of
 from tritonhook.report.result import (
     UNKNOWN,
@@ -121,7 +121,7 @@ class FolderKernel(KernelFields, kw_only=True):
 
 class FailedKernel(Fields):
     """A kernel that could not be compiled. id: the short name that `show` accepts. by: the ptxas, or the Triton stage
-    that failed. error: the first one. path: its folder."""
+    that failed. error: the first one, with its line of the source. path: its folder."""
 
     id: str
     kernel: str
@@ -321,7 +321,9 @@ def _failed(folder: CaptureFolder) -> Iterator[FailedKernel]:
         except CaptureError as error:
             yield FailedKernel(ids[place.name], place.name, UNKNOWN, UNKNOWN, str(error), 0, str(place))
             continue
-        yield like(lost, FailedKernel, id=ids[place.name], path=str(place))
+        at = _source(place, lost.text)
+        text = lost.error if at is None else f"{Path(at[0]).name}:{at[1]}: {lost.error}"
+        yield like(lost, FailedKernel, id=ids[place.name], path=str(place), error=text)
 
 
 Cell = Callable[[FolderKernel], str]  # a kernel's text in a column
@@ -385,11 +387,7 @@ class RejectedKernel(Result, tag="failed kernel"):
     def of(cls, folder: Path) -> RejectedKernel:
         """Read a rejected kernel's folder. Raises CaptureError if it is damaged."""
         rejected = read_rejected(folder)
-        ptx = folder / "kernel.ptx"
-        lines = read_given(ptx).decode("utf-8", "replace").splitlines() if ptx.exists() else []
-        log = rejected.text
-        first = _LINE.search(log)
-        place = source_places("\n".join(lines))(int(first[1])) if first is not None else None
+        log, lines, place = rejected.text, _ptx_of(folder).splitlines(), _source(folder, rejected.text)
         source = UNSET if place is None else f"{place[0]}:{place[1]}"
         return like(rejected, cls, path=str(folder), log=log, lines=dict(_named(log, lines)), source=source)
 
@@ -406,6 +404,17 @@ class RejectedKernel(Result, tag="failed kernel"):
         )
         verdict = f"{self.by} rejected {function_name(self.kernel)}: {self.error}"
         return Summary("Failed kernel", self.kernel, verdict, Tone.BAD, (), (*tables, Table("Log", ("",), log)))
+
+
+def _ptx_of(folder: Path) -> str:
+    ptx = folder / "kernel.ptx"
+    return read_given(ptx).decode("utf-8", "replace") if ptx.exists() else ""
+
+
+def _source(folder: Path, log: str) -> Place | None:
+    """Find the source of the first line of PTX that a rejected kernel's log names."""
+    first = _LINE.search(log)
+    return None if first is None else source_places(_ptx_of(folder))(int(first[1]))
 
 
 def _named(log: str, lines: list[str]) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tritonhook._util.schema import Count, Fields, like
-from tritonhook.report.result import Result, Summary, Table, Tone, count
+from tritonhook.report.result import UNKNOWN, Result, Summary, Table, Tone, count
 
 if TYPE_CHECKING:
     from tritonhook.emulate.sanitizer.findings import Finding
@@ -81,7 +81,8 @@ class Emulation(Result, tag="emulation"):
             Table(
                 f"{fault.kind} in {kernel.kernel}: {fault.text}",
                 ("access", "line", "source", "instruction"),
-                tuple((place.what, str(place.line), place.source, place.instruction) for place in fault.places),
+                tuple((place.what, str(place.line), place.source, place.instruction) for place in fault.places)
+                or ((UNKNOWN, "", "", ""),),
                 0,
             )
             for kernel in self.kernels
@@ -93,6 +94,6 @@ class Emulation(Result, tag="emulation"):
             verdict,
             max(tones, key=(Tone.GOOD, Tone.UNSURE, Tone.BAD).index, default=Tone.UNSURE),
             (),
-            (Table("Kernels", ("kernel", "", "faults", "why"), rows, 1, tones, (3,)), *details),
+            (Table("Kernels", ("kernel", "result", "faults", "why"), rows, 1, tones, (3,)), *details),
             (f"buffers hold {self.input}; run on CPU (emulated), from the PTX",),
         )

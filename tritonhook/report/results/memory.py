@@ -14,7 +14,7 @@ from tritonhook.memory.timeline import Attribution, GrowthCause, Mark, MemorySam
 from tritonhook.report.result import MIB, UNKNOWN, Result, Summary, Table, Tone, number, size, size_range
 
 _SMALL = 16 * MIB  # smaller growth is ignored
-_MOST_MARKS = 20
+_MOST_MARKS, _MOST_BETWEEN = 20, 3
 _STEPS = "▁▂▃▄▅▆▇█"
 _SPARKS = 40  # characters
 _USED, _TORCH = ("used, at the peak", "growth over the start"), ("allocated (torch)", "reserved (torch)")
@@ -53,9 +53,9 @@ class ExplainedTimeline(Fields):
     """One GPU during one watch, in one process, with the causes of its growth.
 
     device: its UUID. name, arch, total_bytes, resident_threads: of the GPU. period_ns, duration_ns, process: of the
-    sampling. samples: those that differ from the one before, and one a second. marks: loads and first launches. notes:
-    what is missing. torch_peak_allocated_bytes, torch_peak_reserved_bytes: torch's own peaks. outside_allocators_bytes:
-    compared with `--fail-over`. explanation: cause and remedy as sentences.
+    sampling. samples: those that differ from the one before, and one a second. marks: loads, first launches, and first
+    calls of torch operators. notes: what is missing. torch_peak_allocated_bytes, torch_peak_reserved_bytes: torch's own
+    peaks. outside_allocators_bytes: compared with `--fail-over`. explanation: cause and remedy as sentences.
     """
 
     device: str
@@ -131,12 +131,16 @@ def _verdict(timelines: Sequence[MemoryTimeline]) -> tuple[str, Tone]:
 def explain(timeline: MemoryTimeline) -> list[str]:
     """Explain in sentences: cause and remedy if the local-memory pool grew, and growth without a watched event."""
     sentences = []
-    raised = [m for m in timeline.launches if m.stack_growth_bytes and m.before is not None and m.after is not None]
+    raised = [
+        m
+        for m in timeline.marks
+        if m.kind != "load" and m.stack_growth_bytes and m.before is not None and m.after is not None
+    ]
     for mark in raised[-1:]:
         before, after = mark.before.stack_limit_bytes, mark.after.stack_limit_bytes  # type: ignore[union-attr]
         sentences.append(
-            f"Cause: the first launch of {mark.kernel} raised the stack from {number(before)} to {number(after)} bytes "
-            f"per thread, and the driver reserved {size(mark.growth_bytes)} for all threads the GPU can hold."
+            f"Cause: the {event(mark)} of {mark.kernel} raised the stack from {number(before)} to {number(after)} "
+            f"bytes per thread, and the driver reserved {size(mark.growth_bytes)} for all threads the GPU can hold."
         )
         if _is_syscall_stack(timeline.arch, after):
             sentences.append(
@@ -147,7 +151,11 @@ def explain(timeline: MemoryTimeline) -> list[str]:
             sentences.append(f"Remedy: smaller local arrays, spills or call chains in {mark.kernel}.")
     attribution = timeline.attribution()
     if attribution.is_explained is False:
-        sentences.append(f"Not explained: {size(attribution.unexplained_bytes)}; no watched event accounts for it.")
+        between = [f"{size(grown)} between {a} and {b}" for grown, a, b in timeline.between()[:_MOST_BETWEEN]]
+        where = f": {', '.join(between)}" if between else ""
+        sentences.append(
+            f"Not explained: {size(attribution.unexplained_bytes)}; no watched event accounts for it{where}."
+        )
     return sentences
 
 
@@ -227,7 +235,7 @@ def _marks_table(marks: Sequence[Mark], named: str) -> Table:
 
 
 def event(mark: Mark) -> str:
-    return {"load": "loaded", "launch": "first launch"}[mark.kind]
+    return {"load": "loaded", "launch": "first launch", "operator": "first call"}[mark.kind]
 
 
 def stack_limits(mark: Mark) -> str:

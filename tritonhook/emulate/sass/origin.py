@@ -1,0 +1,64 @@
+"""The origin of an address in machine code: the pointers among the kernel's parameters that it was computed from.
+
+Asked once, after an access failed. Instructions are followed backwards in the order of the listing, to the nearest
+that writes a register; numbers loaded from memory are not followed. 32-bit numbers that wrapped are not looked for:
+emulate the PTX for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from tritonhook.cubin.sass import Instruction
+from tritonhook.emulate.errors import Origin
+
+_ADDRESS = re.compile(r"(?<!desc)\[([^\]]*)\]")
+_REGISTER = re.compile(r"\b(U?R)(\d+)\b")
+_CONSTANT = re.compile(r"c\[0x0\]\[(0x[0-9a-f]+)\]")
+_FROM_MEMORY = ("LD", "ATOM", "TEX", "S2R", "S2UR", "SHFL", "CS2R")  # but LDC and ULDC, which load parameters
+_WIDE = {"64": 2, "WIDE": 2, "96": 3, "128": 4}  # registers, by modifier
+
+Register = tuple[str, int]
+
+
+def origin(code: Sequence[Instruction], constants: bytes, pc: int, thread: int, address: int) -> Origin:
+    """Find the pointers of the address of the instruction at `pc`. constants: bank 0, with the parameters."""
+    pointers = dict[int, None]()
+    left = [(pc, one) for text in _ADDRESS.findall(code[pc].operands) for one in _registers(text, 2)]
+    seen = set(left)
+    while left:
+        before, register = left.pop()
+        for index in _writers(code, before, register):
+            one = code[index]
+            base = one.opcode.split(".")[0]
+            if base.startswith(_FROM_MEMORY) and base != "LDC":
+                continue
+            sources = one.operands.partition(",")[2]
+            for at in _CONSTANT.findall(sources):
+                begin = int(at, 16) // 8 * 8
+                pointers[int.from_bytes(constants[begin : begin + 8], "little")] = None
+            new = {(index, source) for source in _registers(sources, _width(one))} - seen
+            seen |= new
+            left += new
+    return Origin(tuple(pointers))
+
+
+def _registers(text: str, width: int) -> Iterator[Register]:
+    """List the registers in operands, each with those behind it."""
+    for kind, number in _REGISTER.findall(text):
+        yield from ((kind, int(number) + n) for n in range(width))
+
+
+def _width(one: Instruction) -> int:
+    return max((_WIDE.get(part, 1) for part in one.opcode.split(".")[1:]), default=1)
+
+
+def _writers(code: Sequence[Instruction], before: int, register: Register) -> Iterator[int]:
+    """Yield the instructions that may have written a register, the nearest first, to one without a predicate."""
+    for index in range(before - 1, -1, -1):
+        one = code[index]
+        if register in _registers(one.operands.partition(",")[0], _width(one)) and not one.opcode.startswith("ST"):
+            yield index
+            if not one.predicate.startswith("@"):
+                return

@@ -1,0 +1,320 @@
+"""Marks: what the memory was before and after each kernel's load, its first launch, and the first calls of torch's
+operators. Triton's hooks and a dispatch mode of torch make them; watcher.py has the window that they belong to.
+
+torch loads its kernels, cuBLAS and cuDNN when an operator first needs them. They lie outside its allocator.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from tritonhook._util.imports import AfterImport
+from tritonhook.capture.patching import Patch
+from tritonhook.memory.timeline import Mark, MarkKind, Reading
+
+if TYPE_CHECKING:
+    from tritonhook.memory.watcher import Devices
+
+_MOST_KEYS = 64  # shapes of one operator that are read; later ones count by their types alone
+
+
+@dataclass(slots=True)
+class _Open:
+    """A mark that has begun. inside: the readings before and after each mark inside this one."""
+
+    began: int
+    kind: MarkKind
+    before: Reading | None
+    inside: list[tuple[Reading | None, Reading | None]] = field(default_factory=list)
+
+
+class Marks:
+    """Makes the marks of a window, on the GPU of the current context. now: the nanoseconds since the watch began."""
+
+    def __init__(self, devices: Devices, now: Callable[[], int], note: Callable[[str], None]) -> None:
+        self._devices = devices
+        self._now = now
+        self.note = note
+        self._open: dict[int, list[_Open]] = {}  # by thread, the innermost last
+
+    def begin(self, kind: MarkKind, stream: int = 0) -> None:
+        with self._guarded():
+            self._devices.current(self._devices.is_capturing(stream))
+            began = _Open(self._now(), kind, self._devices.reading(stream))
+            self._open.setdefault(threading.get_ident(), []).append(began)
+
+    def end(self, kind: MarkKind, name: str, stream: int = 0) -> None:
+        with self._guarded():
+            there = self._open.get(threading.get_ident(), [])
+            at = next((n for n in reversed(range(len(there))) if there[n].kind == kind), len(there))
+            mark = there[at] if at < len(there) else _Open(self._now(), kind, None)
+            del there[at:]  # those inside ended with an exception
+            after = self._devices.reading(stream)
+            if there:
+                there[-1].inside.append((mark.before, after))
+            note, capturing = None, self._devices.is_capturing(stream)
+            if mark.before is None or after is None:
+                note = "the context was not readable"
+                if capturing:
+                    note = "during graph capture, when the driver is not asked"
+                elif kind == "operator" and after is not None:
+                    note = "it made the context"
+            if (device := self._devices.current(capturing)) is not None:
+                for inner in mark.inside:
+                    after = _without(after, *inner)
+                device.marks.append(Mark(mark.began, kind, name, mark.before, after, note))
+
+    def is_capturing(self) -> bool:
+        return self._devices.is_capturing(0)
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Record an error: none may reach the user's call."""
+        try:
+            yield
+        except Exception as error:
+            self.note(f"a kernel could not be watched: {type(error).__name__}: {error}")
+
+
+def _without(reading: Reading | None, before: Reading | None, after: Reading | None) -> Reading | None:
+    """Take what happened between two readings out of a later one."""
+    if reading is None or before is None or after is None:
+        return reading
+
+    def less(name: str) -> int | None:
+        late, a, b = (getattr(one, name) for one in (reading, before, after))
+        return late if late is None or a is None or b is None else int(late - (b - a))
+
+    return Reading(*map(less, Reading.__slots__))
+
+
+# --- Triton's kernels ----------------------------------------------------------------------------
+
+
+class TritonHooks:
+    """Marks each kernel's load and its first launch. runtime: what has the hooks; None: `triton.knobs.runtime`."""
+
+    def __init__(self, runtime: Any, marks: Marks) -> None:
+        self._runtime = runtime
+        self._marks = marks
+        self._undo: list[Callable[[], None]] = []
+        self._launched: set[object] = set()
+
+    def attach(self) -> None:
+        """Add the hooks beside those of others. Notes where triton is not imported: nothing is imported for it."""
+        runtime = self._runtime
+        if runtime is None:
+            if "triton" not in sys.modules:
+                self._marks.note("triton was not imported when the watch began: no kernel is named")
+                return
+            from triton import knobs
+
+            runtime = knobs.runtime
+        for name, hook in (
+            ("kernel_load_start_hook", self._load_starts),
+            ("kernel_load_end_hook", self._load_ends),
+            ("launch_enter_hook", self._launch_starts),
+            ("launch_exit_hook", self._launch_ends),
+        ):
+            self._undo.append(_chain(runtime, name, hook))
+
+    def detach(self) -> None:
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+
+    def _load_starts(self, module: Any, function: Any, name: str, *_: Any) -> None:
+        self._marks.begin("load")
+
+    def _load_ends(self, module: Any, function: Any, name: str, *_: Any) -> None:
+        self._marks.end("load", name)
+
+    def _launch_starts(self, metadata: Any) -> None:
+        data = getattr(metadata, "data", metadata)  # LazyDict.get() would run the user's own functions
+        if data["function"] not in self._launched:
+            self._marks.begin("launch", data.get("stream") or 0)
+
+    def _launch_ends(self, metadata: Any) -> None:
+        data = getattr(metadata, "data", metadata)
+        if data["function"] not in self._launched:
+            self._launched.add(data["function"])
+            self._marks.end("launch", str(data["name"]), data.get("stream") or 0)
+
+
+def _chain(runtime: Any, name: str, hook: Callable[..., None]) -> Callable[[], None]:
+    """Add a hook beside what is there; returns what removes it again."""
+    there = getattr(runtime, name)
+    if hasattr(there, "add"):
+        there.add(hook)
+        return lambda: there.remove(hook)
+
+    def calling_both(before: Callable[..., None] | None) -> Callable[..., None]:
+        def both(*arguments: Any, **named: Any) -> None:
+            if before is not None:
+                before(*arguments, **named)
+            hook(*arguments, **named)
+
+        return both
+
+    return Patch(runtime, name, calling_both).undo
+
+
+# --- torch's operators ---------------------------------------------------------------------------
+
+
+class TorchOperators:
+    """Marks the first calls of torch's operators on a GPU: one for each operator, thread, types, shapes and strides,
+    because libraries choose other kernels for other shapes. And the capture and the first replay of each CUDA graph.
+
+    A dispatch mode at the bottom of the stack of the thread that attaches it, and of its backward passes: it calls each
+    operator as it is. torch.compile ignores it, because it is "infra".
+    """
+
+    def __init__(self, marks: Marks) -> None:
+        self._marks = marks
+        self._seen: set[object] = set()
+        self._keys: Counter[object] = Counter()
+        self._import: AfterImport | None = None
+        self._patches: list[Patch] = []
+        self._mode: Any = None
+        self._alive = False
+
+    def attach(self) -> None:
+        """Push the mode now, or after the program has imported torch."""
+        if "torch" in sys.modules:
+            self._push()
+        else:
+            self._import = AfterImport("torch", self._push)
+            self._import.begin()
+
+    def detach(self) -> None:
+        """Remove the mode; where another one lies on it, it stays and only calls."""
+        if self._import is not None:
+            self._import.end()
+        self._alive = False
+        while self._patches:
+            self._patches.pop().undo()
+        if self._mode is not None:
+            stack = sys.modules["torch"]._C
+            depth = stack._len_torch_dispatch_stack()
+            if depth and stack._get_dispatch_stack_at(depth - 1) is self._mode:
+                stack._pop_torch_dispatch_stack(None)
+            self._mode = None
+
+    def _push(self) -> None:
+        try:
+            mode = _make_mode(self._call)
+            sys.modules["torch"]._C._push_on_torch_dispatch_stack(mode)
+            self._mode, self._alive = mode, True
+            graph = getattr(sys.modules["torch"].cuda, "CUDAGraph", None)
+            if "replay" in vars(graph or object):
+                self._patches += [Patch(graph, name, wrap) for name, wrap in self._of_graphs()]
+        except Exception as error:  # torch is being imported, or has no modes
+            self._marks.note(f"torch's operators are not watched: {type(error).__name__}: {error}")
+
+    def _of_graphs(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+        """Make the wrappers of a graph's methods."""
+        replayed: WeakSet[Any] = WeakSet()
+
+        def begins(original: Any) -> Any:
+            def capture_begin(graph: Any, *rest: Any, **named: Any) -> Any:
+                self._marks.begin("operator")
+                return original(graph, *rest, **named)
+
+            return capture_begin
+
+        def ends(original: Any) -> Any:
+            def capture_end(graph: Any, *rest: Any, **named: Any) -> Any:
+                try:
+                    return original(graph, *rest, **named)
+                finally:
+                    self._marks.end("operator", "capture of a CUDA graph")
+
+            return capture_end
+
+        def first(original: Any) -> Any:
+            def replay(graph: Any) -> Any:
+                if graph in replayed or self._marks.is_capturing():
+                    return original(graph)
+                replayed.add(graph)
+                self._marks.begin("operator")
+                try:
+                    return original(graph)
+                finally:
+                    self._marks.end("operator", "first replay of a CUDA graph")
+
+            return replay
+
+        return ("capture_begin", begins), ("capture_end", ends), ("replay", first)
+
+    def _call(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        set_eval_frame = sys.modules["torch"]._C._dynamo.eval_frame.set_eval_frame
+        compiler = set_eval_frame(None)  # Dynamo compiles none of our frames
+        key = self._key(function, arguments, named) if self._alive else None
+        if watched := key is not None and key not in self._seen and not self._marks.is_capturing():
+            self._seen.add(key)
+            self._keys[function, threading.get_ident()] += 1
+            self._marks.begin("operator")
+        set_eval_frame(compiler)
+        try:
+            return function(*arguments, **named)
+        finally:
+            if watched:
+                compiler = set_eval_frame(None)
+                self._marks.end("operator", str(getattr(function, "overloadpacket", function)))
+                set_eval_frame(compiler)
+
+    def _key(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> object:
+        """Make the key of a call; None if it does not touch a GPU. cuBLAS and cuDNN begin anew in each thread."""
+        tensor = sys.modules["torch"].Tensor
+        values = (*arguments, *named.values())
+        inside = [value for one in values if isinstance(one, (list, tuple)) for value in one]
+        tensors = [value for value in (*values, *inside) if isinstance(value, tensor)]
+        device = getattr(named.get("device"), "type", None)
+        if device != "cuda" and not any(one.is_cuda for one in tensors):
+            return None
+        thread = threading.get_ident()
+        types = (function, thread, device, *((one.dtype, one.device.type, one.dim()) for one in tensors))
+        if self._keys[function, thread] >= _MOST_KEYS:
+            return types
+        try:
+            key = types, *((tuple(one.shape), one.stride()) for one in tensors)
+            hash(key)
+        except (TypeError, RuntimeError):  # a size that is a symbol; sparse and nested tensors have no strides
+            return types
+        return key
+
+
+def _make_mode(call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> Any:
+    """Make a dispatch mode that hands each operator to `call`."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    def dispatch(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return call(func, args, kwargs or {})
+
+    for function in (dispatch, TorchOperators._call):
+        _skip(function.__code__)
+    traits: dict[str, Any] = {
+        "supports_higher_order_operators": True,
+        "is_infra_mode": classmethod(lambda cls: True),
+        "_should_skip_dynamo": classmethod(lambda cls: False),  # else torch imports torch._dynamo, which takes seconds
+        "__torch_dispatch__": dispatch,
+    }
+    return type("Watching", (TorchDispatchMode,), traits)()
+
+
+def _skip(code: Any) -> None:
+    """Let Dynamo compile no frame of a function."""
+    frames = sys.modules["torch"]._C._dynamo.eval_frame
+    if hasattr(frames, "skip_code"):  # until torch 2.6
+        frames.skip_code(code)
+    else:
+        action = frames._FrameAction
+        frames.set_code_exec_strategy(code, frames._FrameExecStrategy(action.SKIP, action.DEFAULT))
