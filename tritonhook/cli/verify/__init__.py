@@ -61,9 +61,11 @@ _MOST_CHARACTERS = 100  # in the name of a kernel's folder
 def run(options: Options) -> int:
     if options.known:
         return _give_known(options.results, options.target, options.ptxas)
-    if options.runs < 1 or options.ctas < 1 or (options.limit is not None and not options.limit > 0):
-        raise UsageError("--runs, --ctas and --limit must be positive")
+    if min(options.runs, options.ctas, options.orders) < 1 or (options.limit is not None and not options.limit > 0):
+        raise UsageError("--runs, --ctas, --orders and --limit must be positive")
     options = replace(options, cpu=options.cpu or why_no_gpu() is not None)
+    if options.orders > 1 and not options.cpu:
+        raise UsageError("--orders: a GPU chooses its orders itself; give --cpu")
     if options.cpu:
         check_cpu(options)
     with tempfile.TemporaryDirectory(prefix="tritonhook-verify-") as folder:
@@ -74,7 +76,7 @@ def run(options: Options) -> int:
 
         give(options.results, Verification.of(" ".join(options.target), device, verified))
     verdicts = {kernel.verdict for kernel in verified}
-    if verdicts & set(_BAD):
+    if verdicts & {*_BAD, *((Verdict.NONDETERMINISTIC,) if options.orders > 1 else ())}:
         return 1
     return 2 if not verdicts or verdicts & {Verdict.SKIPPED, Verdict.NOT_UNDERSTOOD} else 0
 
@@ -83,7 +85,7 @@ def _runner(options: Options, most_s: float | None = None) -> Executor | CpuExec
     """Choose what runs the kernels. most_s: seconds per launch."""
     if options.cpu:
         limit_s = options.limit or CPU_LIMIT_S
-        return CpuExecutor(options.ctas, min(limit_s, 10 * most_s) if most_s else limit_s)
+        return CpuExecutor(options.ctas, min(limit_s, 10 * most_s) if most_s else limit_s, options.orders)
     limit_s = options.limit or LIMIT_S
     return Executor(min(limit_s, most_s) if most_s else limit_s)
 

@@ -82,6 +82,13 @@ class Options(Group):
         help=f"seconds after which a launch counts as hung (default: {LIMIT_S:g}; on the CPU {CPU_LIMIT_S:g})",
     )
     cpu: bool = flag(help="emulate on the CPU (default without a GPU)")
+    orders: int = option(
+        type=int,
+        default=1,
+        metavar="N",
+        help="on the CPU, execute each launch in N orders of CTAs, warps and atomics, with all CTAs: exit code 1 if "
+        "what it stores depends on the order",
+    )
     ctas: int = option(
         type=int, default=CTAS, metavar="N", help=f"number of CTAs to emulate of a launch (default: {CTAS})"
     )
