@@ -10,13 +10,21 @@ launch are emulated on the CPU: the PTX, and each build, which must store what t
   tritonhook verify --cpu captures                        # of a dry run: `tritonhook run --arch sm_90a script.py`
   tritonhook verify a.cubin b.cubin --args launch.json    # two builds as they are
 
+Of a script, which runs dry on the CPU, it also compares stored bits: of the configurations of autotuned kernels, of
+other settings, in other orders of CTAs, warps and atomics, and of the same rows among fewer and more.
+
+  tritonhook verify script.py --configs
+  tritonhook verify script.py --set num_warps=4,8 --set BLOCK_K=32,64
+  tritonhook verify script.py --orders 4
+  tritonhook verify script.py --rows x                    # of the function with an argument x
+
 With --known nothing is run, and no GPU is needed: it lists the known bugs of ptxas whose pattern a kernel has.
 
   tritonhook verify --known tritonhook-captures           # each kernel judged by its own ptxas
   tritonhook verify --known kernel.ptx --ptxas 12.9.86    # that ptxas need not be installed
 
-Exit codes: 1 if a kernel crashes, hangs or stores something different, or if the ptxas in use is known to be wrong, or
-may be; else 2 if one could not be run or read.
+Exit codes: 1 if a kernel crashes, hangs, stores something different, or other bits where these are compared, or if the
+ptxas in use is known to be wrong, or may be; else 2 if one could not be run or read.
 """
 
 from __future__ import annotations
@@ -35,6 +43,7 @@ from tritonhook.capture.store import by_module, read_capture
 from tritonhook.cli._inputs import captures_at, no_kernels, read_bytes
 from tritonhook.cli._programs import why_no_gpu
 from tritonhook.cli._streams import Results, give, working
+from tritonhook.cli.verify.bits import compare_bits, is_compared
 from tritonhook.cli.verify.targets import Options, VerifySubject, check_cpu, subjects_of
 from tritonhook.cubin.elf import MAGIC
 from tritonhook.errors import CaptureError, DeviceError, PtxError, TritonHookError, UsageError
@@ -63,6 +72,8 @@ def run(options: Options) -> int:
         return _give_known(options.results, options.target, options.ptxas)
     if min(options.runs, options.ctas, options.orders) < 1 or (options.limit is not None and not options.limit > 0):
         raise UsageError("--runs, --ctas, --orders and --limit must be positive")
+    if is_compared(options):
+        return compare_bits(options)
     options = replace(options, cpu=options.cpu or why_no_gpu() is not None)
     if options.orders > 1 and not options.cpu:
         raise UsageError("--orders: a GPU chooses its orders itself; give --cpu")
