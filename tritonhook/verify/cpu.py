@@ -22,7 +22,7 @@ from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.verify.contents import before, difference
 from tritonhook.verify.differential import Built
 from tritonhook.verify.judgement import apart, buffer_name
-from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Order, Ran
+from tritonhook.verify.model import NORMAL, Build, Difference, Failure, FailureKind, Order, Ran
 
 if TYPE_CHECKING:
     from tritonhook.cubin.sass import Sass
@@ -157,6 +157,13 @@ def counted(
 
     sass = _disassembled(cubin, case.kernel)
     return count(cubin, sass, _run(case, ctas, limit_s, seed, began), _Before(case, name))
+
+
+def stored_by(cubin: Cubin, case: Case) -> tuple[bytes, ...]:
+    """Execute a few CTAs of a launch from its machine code, on seeded inputs. Returns what its buffers then hold.
+
+    Raises NotUnderstood, UsageError, Fault, Hang, Unfinished."""
+    return run_cubin(cubin, case.kernel, _run(case, CTAS, LIMIT_S, 0, None), _Before(case, NORMAL)).contents
 
 
 def _run(case: Case, ctas: int | None, limit_s: float, seed: int, began: float | None) -> Run:
