@@ -66,8 +66,8 @@ def sums(x, bias, splits=lambda rows: 4 if rows < 16 else 1):
     summed[(len(x), split)](x, y, 256, split)
     return y + bias
 
-def steady(rows, bias):
-    return sums(rows, bias, lambda rows: 2)
+def steady(x, bias):
+    return sums(x, bias, lambda rows: 2)
 
 sums(x, 0.0), steady(x, 0.0)
 """
@@ -114,10 +114,9 @@ def test_settings_are_tried_on_kernels_that_have_them(verified):
     ("rows", "status", "text"),
     [
         ("x", 1, "summed stores other bits: SPLIT=4"),
-        ("rows", 0, ""),
-        ("steady.rows", 0, ""),
+        ("steady.x", 0, ""),
         ("x:2", 2, "argument x of sums has no dimension 2: its shape is [32, 256]"),
-        ("z", 2, "those that launch: sums(x), steady(rows)"),
+        ("z", 2, "those that launch: sums(x), steady(x)"),
         ("bias", 2, "those that launch"),
         ("x;y", 2, "write ARG"),
     ],

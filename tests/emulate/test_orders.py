@@ -30,12 +30,24 @@ W: ld.volatile.global.u32 %r4, [%rd22]; setp.lt.u32 %p2, %r4, 448; @%p2 bra W; b
 mad.wide.u32 %rd2, %r20, 4, %rd21; st.global.b32 [%rd2], %r4; END:"""
 
 
+# One warp may read before the other one writes.
+WARPS = """mov.u32 %r2, room; mov.u32 %r3, %tid.x; setp.lt.u32 %p1, %r3, 32; mad.wide.u32 %rd2, %r20, 4, %rd21;
+@%p1 st.shared.b32 [%r2], 7;
+ld.shared.b32 %r4, [%r2]; st.global.b32 [%rd2], %r4;"""
+
+# The first and the last CTA store to one place; half of the CTAs end before the others begin.
+BLOCKS = """mov.u32 %r3, %tid.x; setp.eq.u32 %p1, %r3, 0; setp.eq.u32 %p2, %r28, 0; setp.eq.u32 %p3, %r28, 7;
+or.pred %p2, %p2, %p3; and.pred %p1, %p1, %p2; @%p1 st.global.b32 [%rd21], %r28;"""
+
+
 @pytest.mark.parametrize(
     ("body", "writer"),
     [
         (f"{VALUE}mov.b32 %f1, %r1; red.global.add.f32 [%rd21], %f1;", "red.global.add.f32"),
         (f"{VALUE}atom.global.exch.b32 %r2, [%rd21], %r1;", "atom.global.exch.b32"),
         (f"{VALUE}st.global.b32 [%rd21], %r1;", "st.global.b32"),
+        (WARPS, "st.global.b32"),
+        (BLOCKS, "st.global.b32"),
         (SHARED, "red.shared.add.f32"),
         (f"{VALUE}atom.global.add.u32 %r2, [%rd22], 1; mad.wide.u32 %rd2, %r2, 4, %rd21; st.global.b32 [%rd2], %r1;",
          "atom.global.add.u32"),
@@ -44,7 +56,7 @@ mad.wide.u32 %rd2, %r20, 4, %rd21; st.global.b32 [%rd2], %r4; END:"""
         (LAST, None),
         (WAITS, None),
     ],
-    ids=["float sum", "exchange", "race", "shared sum", "slots", "integers", "maximum", "last block", "waits"],
+    ids=["float sum", "exchange", "race", "warps", "blocks", "shared sum", "slots", "integers", "maximum", "last block", "waits"],
 )  # fmt: skip
 def test_what_depends_on_the_order(body, writer):
     x = np.random.default_rng(1).random(512, np.float32)
