@@ -186,29 +186,30 @@ def judge(row: dict[str, Any], question: str, name: str, program: Program, limit
 
 
 def counted(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The verdicts of a library's programs: kernels by name for orders and configurations, programs for batches."""
-    made: dict[str, Any] = {}
+    """The verdicts of a library: of its kernels, by name, for orders and configurations, of its programs for batches.
+    judged: without those that were not executed."""
+    made: dict[str, Any] = {"programs": len(rows)}
     for question, label in (("orders", "deterministic"), ("configs", "configs")):
         worst: dict[str, str] = {}
         order = ["NOT JUDGED", "SAME", "OTHER BITS", "WRONG", "NONDETERMINISTIC"]
-        for row in rows.values():
-            for kernel in row.get(KERNELS, ()):
-                if kernel["question"] == question:
-                    name, verdict = kernel["kernel"], kernel["verdict"]
-                    worst[name] = max(worst.get(name, verdict), verdict, key=order.index)
-        made[label] = {
-            verdict: sum(one == verdict for one in worst.values()) for verdict in sorted(set(worst.values()))
-        }
-        made[label]["tried"] = len(worst)
-    verdicts = [kernel["verdict"] for row in rows.values() for kernel in row.get(BATCH, ())]
-    made["batch"] = {verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))} | {"tried": len(rows)}
+        for kernel in (kernel for row in rows.values() for kernel in row.get(KERNELS, ())):
+            if kernel["question"] == question:
+                name, verdict = kernel["kernel"], kernel["verdict"]
+                worst[name] = max(worst.get(name, verdict), verdict, key=order.index)
+        made[label] = verdicts_of(list(worst.values()))
+    made["batch"] = verdicts_of([kernel["verdict"] for row in rows.values() for kernel in row.get(BATCH, ())])
     made["left_out"] = {
-        f"{name}: {question}": why
+        f"{name}: {question}": row[f"no_{question}"]
         for name, row in rows.items()
         for question in (KERNELS, BATCH)
-        if (why := row.get(f"no_{question}"))
+        if row.get(f"no_{question}")
     }
     return made
+
+
+def verdicts_of(verdicts: list[str]) -> dict[str, int]:
+    counts = {verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))}
+    return counts | {"judged": len(verdicts) - counts.get("NOT JUDGED", 0)}
 
 
 def brief(row: dict[str, Any]) -> dict[str, Any]:
