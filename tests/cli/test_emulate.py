@@ -229,3 +229,21 @@ def test_a_launch_is_taken_from_a_captured_kernel_by_its_id(folder, capsys) -> N
     assert main(["emulate", "kernel.ptx", "--args", f"{folder}/{captures.ids[record]}", "--json"]) == 0
     capsys.readouterr()
     assert "no such" in failing(capsys, "emulate", "kernel.ptx", "--args", f"{folder}/0000")
+
+
+@pytest.mark.parametrize(("kind", "code"), [("f32", 1), ("u32", 0)])
+def test_an_order_that_changes_the_result_is_a_fault(kernel, capsys, kind, code) -> None:
+    body = f"cvt.rn.f32.u32 %r4, %r1; mul.f32 %r4, %r4, 0f3DCCCCCD; red.global.add.{kind} [%rd1], %r4;"
+    Path("kernel.ptx").write_text(f"{PTX.partition('st.shared')[0]}{body}\nret;\n}}\n")
+    Path("launch.json").write_text(json.dumps(LAUNCH | {"grid": [4, 1, 1]}))
+    assert main([*kernel, "--orders", "3"]) == code
+    said = capsys.readouterr().out
+    assert ("nondeterministic in work: argument out" in said and "add.py:12" in said) == bool(code)
+    assert main(["verify", "--cpu", *kernel[1:], "--orders", "3", "--inputs", "normal"]) == code
+    assert ("red.global.add" in capsys.readouterr().out) == bool(code)
+
+
+def test_orders_are_positive_and_have_their_own_seeds(kernel, capsys) -> None:
+    for words in (["--orders", "0"], ["--orders", "2", "--seed", "1"]):
+        assert main([*kernel, *words]) == 2
+    assert "--orders" in capsys.readouterr().err

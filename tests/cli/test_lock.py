@@ -307,3 +307,9 @@ def test_a_check_may_verify_too(locked: Path, capsys, monkeypatch: pytest.Monkey
     assert main(["check", "tritonhook.lock", "old", "--verify"]) == 2
     assert "2 kernels, all with the same code" in (said := capsys.readouterr().out) and "verify --cpu: " in said
     assert "--verify: give captures" in failing(capsys, "check", "tritonhook.lock", "--verify")
+
+
+def test_bits_are_judged_only_of_a_lock_that_has_them(locked: Path, compiled: Compile, capsys) -> None:  # noqa: F811
+    compiled("new")
+    assert main(["check", "tritonhook.lock", "new", "--fail-on", "bits"]) == 2
+    assert "make it again with `tritonhook lock --bits`" in capsys.readouterr().err

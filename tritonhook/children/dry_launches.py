@@ -25,6 +25,7 @@ from tritonhook.capture.launches.live_tensors import memory_of
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.launches.recorder import Describe, of_triton
 from tritonhook.capture.patching import Patch
+from tritonhook.children.bits import begin_comparing, bits, settings_of
 from tritonhook.emulate.errors import Fault, Hang, Late, NotExecuted, Unfinished
 from tritonhook.emulate.launch import names_of
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
@@ -53,6 +54,7 @@ def begin_triton(emulation: Emulation) -> ExitStack:
     from triton.compiler import CompiledKernel
 
     emulator = Emulator(emulation)
+    comparing = begin_comparing(emulation.compared) if emulation.compared is not None else ExitStack()
 
     def executing(original: property) -> property:
         def run(kernel: Any) -> Any:
@@ -61,6 +63,7 @@ def begin_triton(emulation: Emulation) -> ExitStack:
             def launched(x: int, y: int, z: int, stream: int, function: Any, packed: Any, *rest: Any) -> Any:
                 result = launch(x, y, z, stream, function, packed, *rest)
                 described = partial(of_triton, kernel, (x, y, z), rest[3:])
+                bits.settings = partial(settings_of, kernel)
                 emulator.execute(kernel.name, kernel.hash, lambda: kernel.asm["ptx"], described)
                 return result
 
@@ -68,7 +71,7 @@ def begin_triton(emulation: Emulation) -> ExitStack:
 
         return property(run)
 
-    stack = ExitStack()
+    stack = comparing
     stack.callback(Patch(CompiledKernel, "run", executing).undo)
     stack.callback(Patch(sys, "excepthook", _without_frames_of_ours).undo)
     return stack
@@ -122,10 +125,13 @@ class Emulator:
                 return
             contents = [_bytes_of(*storage) for storage in storages]
             if tuners.trial is not None:
-                tuners.trial.launched(names_of(launch), contents)
+                tuners.trial.launched(names_of(launch), [one.dtype for one in launch.buffers], contents)
             run = Run(launch, range(math.prod(launch.grid)), limit_s=limit_s, began=began - launches.seconds)
             try:
-                after = self._executed(name, key, text, run, [one.tobytes() for one in contents])
+                before = [one.tobytes() for one in contents]
+                after = self._executed(name, key, text, run, before)
+                if bits.compared is not None and tuners.trial is None:
+                    bits.launched(name, Ptx(text()), self._kernels[key], run, before, after)
             except Fault:
                 if _have_pointers(launch, contents):
                     del launches.findings[found:]  # they may come from memory that no argument names

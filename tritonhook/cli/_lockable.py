@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, PINNED, DryRun
@@ -19,6 +20,7 @@ from tritonhook.cli._programs import is_script, run_well
 from tritonhook.cli._progress import working
 from tritonhook.cubin.shipped import is_shipped
 from tritonhook.errors import UsageError, listed
+from tritonhook.snapshot.bits import Launches, launches_in, with_bits
 from tritonhook.snapshot.facts import KernelFacts, built_kernels
 from tritonhook.snapshot.folders import Kernels
 from tritonhook.snapshot.lockable import lockable
@@ -36,12 +38,13 @@ def autotune_option() -> Any:
 
 class Found(NamedTuple):
     """Kernels ready for a lock, each with its PTX. captured: those of a capture folder, with their captures. failed:
-    those that were not compiled, with the error."""
+    those that were not compiled, with the error. launches: of the captured ones, where their bits were asked for."""
 
     lockable: list[tuple[KernelFacts, str | None]]
     captured: Kernels
     notes: list[str]
     failed: Failed
+    launches: Launches = MappingProxyType({})
 
 
 @contextmanager
@@ -87,10 +90,14 @@ def is_built(place: str) -> bool:
 
 
 def lockable_at(
-    places: Sequence[str], known: Sequence[KernelFacts] = (), check_archs: Callable[[str, set[str]], None] | None = None
+    places: Sequence[str],
+    known: Sequence[KernelFacts] = (),
+    check_archs: Callable[[str, set[str]], None] | None = None,
+    bits: bool = False,
 ) -> Found:
     """Read the kernels at these places. known: as for captured.lockable. check_archs: called with a place and the
-    architectures of its kernels, before their code is read. Raises UsageError, CaptureError, CubinError, ToolError."""
+    architectures of its kernels, before their code is read. bits: execute the kernels, for what they store. Raises
+    UsageError, CaptureError, CubinError, ToolError."""
     built = [place for place in places if is_built(place)]
     captures = [place for place in places if place not in built]
     if len(captures) > 1:
@@ -99,19 +106,25 @@ def lockable_at(
     kernels: Kernels = []
     notes: list[str] = []
     failed: Failed = ()
+    launches: Launches = {}
     for place in captures:
         folder = captures_at(place)
         if check_archs is not None:
             check_archs(place, {capture.arch for capture in folder.captures().values() if isinstance(capture, Capture)})
         failed = tuple(folder.failed.values())
         (kernels,), notes = kernels_at(folder, names=(place,))
+        if bits:
+            launches = launches_in(folder)
+            with working(f"executing the kernels of {place}"):
+                kernels, unknown = with_bits(kernels, launches)
+            notes += unknown
         pairs = lockable(kernels, known)
     if built:
         with working(f"reading the kernels of {' and '.join(built)}"):
             read = built_kernels(built)
         pairs += [(facts, None) for facts in read.kernels]
         notes += read.notes
-    return Found(pairs, kernels, notes, failed)
+    return Found(pairs, kernels, notes, failed, launches)
 
 
 def spills_note(kernels: Iterable[KernelFacts]) -> list[str]:

@@ -48,11 +48,16 @@ from tritonhook.ptxas.tool import Tool, find_ptxas
 from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS
 from tritonhook.report.result import count
 from tritonhook.snapshot.assembled import Task, disassembler, recheck, timed
+from tritonhook.snapshot.bits import told_bits
 from tritonhook.snapshot.changes import Change, ChangeStatus, commands_of, compare, not_judged, renumbered
 from tritonhook.snapshot.facts import Budgets, KernelFacts
 from tritonhook.snapshot.lockable import settled
 from tritonhook.snapshot.lockfile import WholeLock, all_kept_ptx, kept_ptx, read_whole_lock, write_lock
-from tritonhook.snapshot.rules import COMPILE_TIME, Rule
+from tritonhook.snapshot.rules import (
+    BITS,
+    COMPILE_TIME,
+    Rule,
+)
 from tritonhook.verify.model import verify_captures
 
 
@@ -96,6 +101,8 @@ def run(options: Options) -> int:
     if options.verify and (not options.places or options.update):
         raise UsageError("--verify: give captures with launches, or a script and --arch; not with --update")
     if not options.places:
+        if any(rule.what == BITS for rule in options.fail_on):
+            raise UsageError("bits: the lock has no launches; give captures with launches, or a script and --arch")
         if options.update or options.arch is not None:
             raise UsageError("--arch: give a script" if options.arch else "--update: give the captures, or built files")
         return _check_ptx(options, path, lock.kernels, workflow)
@@ -147,7 +154,10 @@ def _check_places(
     if any(rule.what == COMPILE_TIME for rule in options.fail_on):
         raise UsageError("compile-time: a lock has no times; leave out the captures, or `tritonhook diff OLD NEW`")
     known = () if options.update else lock.kernels
-    kernels = lockable_at(list(named), known, lambda place, archs: _check_archs(named[place], lock.kernels, archs))
+    bits = _wants_bits(options, path, lock.kernels)
+    kernels = lockable_at(
+        list(named), known, lambda place, archs: _check_archs(named[place], lock.kernels, archs), bits
+    )
     now, given, notes = kernels.lockable, " ".join(options.places), kernels.notes
     notes = [as_named(note, named) for note in notes]
     notes += note_of((text, kernel.ptxas, level_of(kernel.options)) for kernel, text in now)
@@ -162,6 +172,10 @@ def _check_places(
     pages = _pages(lock.kernels, kernels)
     changes, further = told_apart(changes, lambda it: texts.get(it.ptx_sha256) or kept_ptx(path, it))
     notes += further
+    if bits and not options.update:
+        identities = [kernel.identity for kernel in renumbered(lock.kernels, [kernel for kernel, _ in now])]
+        captures = dict(zip(identities, (capture for capture, _ in kernels.captured), strict=False))
+        notes += told_bits(changes, captures, kernels.launches, partial(kept_ptx, path))
     if not options.update:
         lines = [] if workflow is None else lines_of(kernels.captured, changes, workflow.is_own)
         told = None if workflow is None else partial(workflow.tell, lines=lines)
@@ -186,6 +200,14 @@ def _check_places(
     failed = kernels.failed
     give_changes(options.results, options.fail_on, str(path), given, changes, notes, gate=False, failed=failed)
     return 2 if failed else 0
+
+
+def _wants_bits(options: Options, path: Path, locked: Sequence[KernelFacts]) -> bool:
+    """Check whether kernels are executed: for the rule on bits, and for an update of a lock that has them."""
+    has_bits, is_judged = any(kernel.bits for kernel in locked), any(rule.what == BITS for rule in options.fail_on)
+    if is_judged and not has_bits:
+        raise UsageError(f"bits: {path} has none; make it again with `tritonhook lock --bits`")
+    return has_bits and (is_judged or options.update)
 
 
 def _pages(locked: Sequence[KernelFacts], now: Found) -> list[KernelPage]:

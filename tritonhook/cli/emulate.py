@@ -3,7 +3,8 @@
 It finds accesses outside of the launch's buffers and misaligned ones, races in shared and global memory, barriers that
 not all lanes of a warp reach, shuffles of lanes that take no part, results that depend on memory or registers that
 nothing has written, and generic writes that wgmma or bulk copies read without fence.proxy.async. Each has its lines in
-PTX and source. `verify --cpu` asks another question: does ptxas compute what the PTX says?
+PTX and source. With --orders, it also finds results that depend on the order of CTAs, warps and atomics. `verify --cpu`
+asks another question: does ptxas compute what the PTX says?
 
   tritonhook emulate kernel.ptx --args launch.json                 # all CTAs of one launch
   tritonhook emulate kernel.ptx --args launch.json --contents out  # also write its buffers afterwards
@@ -72,7 +73,10 @@ class Options(Group):
     limit: float = option(
         type=float, default=LIMIT_S, metavar="S", help=f"seconds for a kernel, with reading it (default: {LIMIT_S:g})"
     )
-    seed: int = option(type=int, default=0, metavar="N", help="seed for the order of atomics")
+    seed: int = option(type=int, default=0, metavar="N", help="seed for the order of CTAs, warps and atomics")
+    orders: int = option(
+        type=int, default=1, metavar="N", help="execute in N orders; other bits in a buffer are a fault (default: 1)"
+    )
     contents: Path | None = option(
         type=Path, metavar="FOLDER", help="write buffers to FOLDER/KERNEL-NUMBER.bin (ID-NUMBER.bin if names are equal)"
     )
@@ -84,8 +88,12 @@ def run(options: Options) -> int:
     from tritonhook.report.results.counters import Counting
     from tritonhook.report.results.emulation import EmulatedKernel, Emulation
 
-    if (options.ctas is not None and options.ctas < 1) or not options.limit > 0:
-        raise UsageError("--ctas and --limit must be positive")
+    if (options.ctas is not None and options.ctas < 1) or not options.limit > 0 or options.orders < 1:
+        raise UsageError("--ctas, --limit and --orders must be positive")
+    if options.orders > 1 and (options.count or options.seed):
+        raise UsageError(
+            "--orders: not with --count or --seed: the first order is program order, the others have seeds"
+        )
     if find_spec("numpy") is None:
         raise DeviceError("numpy is not installed: `pip install 'tritonhook[emulate]'`")
     with working("emulating kernels") as advance:
@@ -173,7 +181,7 @@ def _emulated(options: Options, target: _Target) -> EmulatedKernel | CountedKern
             if options.count:
                 return _counted(given, case, files, how, options.results.force)
             assert given.ptx is not None
-            done = sanitized(case, given.ptx, *how)
+            done = sanitized(case, given.ptx, *how, orders=options.orders)
     except _FAILURES as error:
         if options.count:
             return CountedKernel(kernel, launch, _reason(error, target))

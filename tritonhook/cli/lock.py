@@ -9,6 +9,7 @@ if a kernel could not be compiled: the lock has the others.
   tritonhook lock                                        # the folder that `tritonhook run` writes to
   tritonhook lock build/libfoo.so dist/*.whl extension.cubin
   tritonhook lock mm.py ops.py --arch sm_90a,sm_120a     # without a GPU: the scripts run dry
+  tritonhook lock mm.py --arch sm_90a --bits             # also what the kernels store
   tritonhook show tritonhook.lock
   tritonhook check tritonhook-captures        # after a change: what is different?
   tritonhook check --ptxas 13.5.37            # what would this ptxas change?
@@ -50,6 +51,9 @@ class Options(Group):
         help="run the scripts dry for each of these architectures, without a GPU, and lock their kernels",
     )
     autotune: str | None = autotune_option()
+    bits: bool = flag(
+        help="also lock a hash of what each kernel stores on seeded inputs, executed on the CPU: needs its launches"
+    )
 
 
 def run(options: Options) -> int:
@@ -58,14 +62,14 @@ def run(options: Options) -> int:
     places = options.places if options.arch or options.places else (default_out(),)
     try:
         with dry_places(places, options.arch, options.autotune, f"{out} was not written") as named:
-            return _lock(named, out)
+            return _lock(named, out, options.bits)
     except ProgramError as error:
         complain("lock", error)
         return error.status
 
 
-def _lock(named: Mapping[str, str], out: Path) -> int:
-    locked, _, notes, failed = lockable_at(list(named))
+def _lock(named: Mapping[str, str], out: Path, bits: bool) -> int:
+    locked, _, notes, failed, _ = lockable_at(list(named), bits=bits)
     notes = [as_named(note, named) for note in notes]
     budgets = None
     with suppress(SnapshotError):  # no lock to replace: there are none to keep

@@ -222,8 +222,9 @@ class Group:
 class Machine:
     """Threads of several CTAs, their memory and their schedule.
 
-    geometry: what is executed. memory: see memory.py. seed: chooses the order of atomics. limit_s: after which a
-    run counts as hung, from `began` on (time.monotonic; None: from now on).
+    geometry: what is executed. memory: see memory.py. seed: chooses the order of warps, and of threads that meet at an
+    address; 0 is program order. limit_s: after which a run counts as hung, from `began` on (time.monotonic; None: from
+    now on).
     threads: of all CTAs, each padded to whole warps. tid, ctaid: uint32 arrays of shape (3, threads). lane, warp:
     uint32, the place in the warp and the warp's in its CTA. cta: int64, the index in `geometry.ctas`. live: not ended.
     rank: uint32, of the thread's CTA in its cluster. specials: special registers, by PTX's names.
@@ -234,7 +235,8 @@ class Machine:
         limit_s: float = float("inf"), began: float | None = None,
     ) -> None:  # fmt: skip
         self.geometry, self.memory = geometry, memory
-        self.random = np.random.default_rng(seed)
+        self.random = np.random.default_rng(seed) if seed else None  # None: program order
+        self.half = np.zeros(0, np.int64)  # of each thread, in another order: those of half 0 run first
         self.most_steps = self.steps_left = most_steps
         self.limit_s, self._end = limit_s, (time.monotonic() if began is None else began) + limit_s
         ctas, padded = len(geometry.ctas), geometry.padded_threads
@@ -345,7 +347,9 @@ class Machine:
         ends = {number + 1 for number, one in enumerate(code.instructions) if one.ends}
         self._leaders = sorted({*code.targets, *ends, len(code.instructions)})
         self._groups = []
-        self.group(self.live.copy(), 0, code.entry)
+        self.half = self._halves(code)
+        for half in np.unique(self.half):
+            self.group(self.live & (self.half == half), 0, code.entry)
         try:
             while self._groups:
                 able = self._able()
@@ -353,7 +357,7 @@ class Machine:
                     yield
                     for group in able:
                         group.gave_way = False
-                self._advance(min((one for one in able if not one.gave_way), key=lambda group: group.pc))
+                self._advance(min((one for one in able if not one.gave_way), key=self._turn))
         except (NotUnderstood, Fault) as error:
             if error.line is None:
                 error.line = self.instruction.line
@@ -366,6 +370,18 @@ class Machine:
                 if error.origin.pc is not None:
                     error.wrapped_line = code.instructions[error.origin.pc].line
             raise
+
+    def _halves(self, code: Code) -> Array:
+        """Divide the warps into two halves at random, of which one runs ahead of the other; in program order all are in
+        one. Warps of a warpgroup stay together where they compute products together."""
+        if self.random is None:
+            return np.zeros(self.threads, np.int64)
+        together = 4 if any("gmma" in one.text.lower() for one in code.instructions) else 1
+        unit = self.cta * WARP + self.warp // together
+        return self.random.integers(0, 2, int(unit.max()) + 1)[unit]
+
+    def _turn(self, group: Group) -> tuple[int, int]:
+        return int(self.half[group.s.start]), group.pc
 
     @property
     def polling(self) -> list[int]:
@@ -406,11 +422,11 @@ class Machine:
     def _merge(self) -> None:
         if len(self._groups) == 1:
             return
-        places: dict[int, list[Group]] = {}
+        places: dict[tuple[int, int], list[Group]] = {}
         for group in self._groups:
             if group.ready is None:
-                places.setdefault(group.pc, []).append(group)
-        for pc, several in places.items():
+                places.setdefault(self._turn(group), []).append(group)
+        for (_, pc), several in places.items():
             if len(several) > 1:
                 low, high = min(group.s.start for group in several), max(group.s.stop for group in several)
                 active = np.zeros(high - low, bool)
@@ -427,7 +443,12 @@ class Machine:
     def _advance(self, group: Group) -> None:
         """Run a group until it parts, waits, ends, or is no longer the one with the lowest program counter."""
         self._now = group
-        others = [other.pc for other in self._groups if other is not group and other.ready is None]
+        half = self.half[group.s.start]
+        others = [
+            other.pc
+            for other in self._groups
+            if other is not group and other.ready is None and self.half[other.s.start] == half
+        ]
         lowest = min(others, default=len(self.code.instructions) + 1)
         count = len(self._groups)
         while True:

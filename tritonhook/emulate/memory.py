@@ -185,6 +185,9 @@ class Memory:
         store, index = self.locate(group, space, addresses, unit * len(values), "w")
         if group.mask is not None:
             index, values = index[group.mask], [np.broadcast_to(row, group.mask.shape)[group.mask] for row in values]
+        if (random := self.machine.random) is not None:  # of threads that write one address the last one wins
+            order = random.permutation(len(index))
+            index, values = index[order], [np.broadcast_to(row, order.shape)[order] for row in values]
         store.write(index, unit, values)
         if self.watch is not None and store is self.shared:
             self.watch.stored(group, index, unit, values)
@@ -194,8 +197,9 @@ class Memory:
     def atomic(
         self, group: Group, space: str, addresses: Array, unit: int, combine: Callable[..., Array], *operands: Array,
     ) -> Array:  # fmt: skip
-        """Combine memory with operands in one go per thread, in an order that the machine's seed chooses; give the old
-        contents. combine: takes the old contents and the operands of some threads. operands: over the slice."""
+        """Combine memory with operands in one go per thread, in an order that the machine's seed chooses, 0 in that of
+        the threads; give the old contents. combine: takes the old contents and the operands of some threads. operands:
+        over the slice."""
         if space == GENERIC and isinstance(space := _one_space(group, addresses), dict):
             found = np.zeros(group.size, UNSIGNED[unit])
             for one, where in space.items():
@@ -206,7 +210,9 @@ class Memory:
             return found
         store, index = self.locate(group, space, addresses, unit, "a")
         old = np.zeros(group.size, UNSIGNED[unit])
-        lanes = self.machine.random.permutation(np.flatnonzero(group.active))
+        lanes = np.flatnonzero(group.active)
+        if self.machine.random is not None:
+            lanes = self.machine.random.permutation(lanes)
         lanes = lanes[np.argsort(index[lanes], kind="stable")]
         places = index[lanes]
         first = np.flatnonzero(np.r_[True, places[1:] != places[:-1]])

@@ -44,9 +44,10 @@ class Ran:
 @dataclass(frozen=True, slots=True)
 class Run:
     """How to execute a launch. ctas: those that are executed, by their linear numbers; whole clusters are. seed:
-    chooses the order of atomics. most_steps: of a wave; more count as hung, and so does what takes longer than limit_s
-    from `began` on (time.monotonic). shared, local, registers: the bytes of these in PTX, until something is written.
-    other_nan: operations of PTX give NaNs of other bits: PTX leaves open which. late, absent: see Memory."""
+    chooses the order of CTAs, warps and atomics; 0 is program order. most_steps: of a wave; more count as hung, and so
+    does what takes longer than limit_s from `began` on (time.monotonic). shared, local, registers: the bytes of these
+    in PTX, until something is written. other_nan: operations of PTX give NaNs of other bits: PTX leaves open which.
+    late, absent: see Memory."""
 
     launch: Launch
     ctas: Sequence[int]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from tritonhook.emulate.errors import Hang, Late, Unfinished
-from tritonhook.emulate.launch import Placed, clusters
+from tritonhook.emulate.launch import MOST_CHOSEN, Placed, clusters
 from tritonhook.emulate.livelock import Livelock
 from tritonhook.emulate.machine import Code, Geometry, Machine
 from tritonhook.emulate.memory import Memory
@@ -65,6 +65,9 @@ class Waves:
         self.clusters = max(1, (RESIDENT_BYTES if run.launch.cooperative else WAVE_BYTES) // of_cluster)
         self.most = max(1, RESIDENT_BYTES // (self.clusters * of_cluster))
         size = f"the {RESIDENT_BYTES:,} bytes that emulation takes for threads and shared memory"
+        if run.seed and not run.launch.cooperative:  # another order: one half of the CTAs ends before the other begins
+            self.clusters = min(self.clusters, max(1, -(-len(run.ctas) // (2 * cluster))))
+            self.most = max(1, RESIDENT_BYTES // (self.clusters * of_cluster))
         if of_cluster > RESIDENT_BYTES:
             raise Unfinished(f"{cluster} CTAs of a cluster take {of_cluster:,} bytes, more than {size}")
         if run.launch.cooperative and len(run.ctas) > (fit := self.clusters * cluster):
@@ -72,7 +75,7 @@ class Waves:
 
     def execute(self) -> None:
         """Execute all CTAs. Raises NotUnderstood, Fault, Hang, Unfinished."""
-        left, polls = clusters(self.run.launch, self.run.ctas), 0
+        left, polls = self._in_order(clusters(self.run.launch, self.run.ctas)), 0
         following, livelock = self._next(left), Livelock()
         with np.errstate(all="ignore"):
             while self.resident or following:
@@ -88,6 +91,13 @@ class Waves:
                     polls += 1
                     if not (following or polls % len(self.resident)):
                         livelock.look([machine for machine, _ in self.resident], polls // len(self.resident))
+
+    def _in_order(self, all_of_them: Iterator[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+        """Shuffle the clusters by the run's seed; 0, and more than MOST_CHOSEN, stay in program order."""
+        if not self.run.seed or len(self.run.ctas) > MOST_CHOSEN:
+            return all_of_them
+        several = list(all_of_them)
+        return (several[number] for number in np.random.default_rng(self.run.seed).permutation(len(several)))
 
     def _turn(self, are_others_left: bool) -> bool:
         """Execute the first wave until it ends, and return True, or until it polls."""

@@ -122,6 +122,13 @@ class Change:
         return tuple(part for part in parts if self.old.loaded.get(part) != self.new.loaded.get(part))
 
     @property
+    def bits_changed(self) -> bool:
+        """Whether its code stores other bits than the locked one, or no longer any that are known. False where the old
+        ones are not known."""
+        both = self.old is not None and self.new is not None and self.old.bits is not None
+        return both and self.old.bits != self.new.bits  # type: ignore[union-attr]
+
+    @property
     def edited(self) -> frozenset[str]:
         """What only one side has of its configuration."""
         if self.old is None or self.new is None:

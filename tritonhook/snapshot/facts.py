@@ -79,7 +79,8 @@ class KernelFacts:
     ptxas, which gave the same code. rewrites: the lever of a policy, or the rewrites, that changed its PTX; None if it
     was not changed. compile_us: microseconds of its compile; None if not known, as in a lock. dry_run: True if it was
     compiled without a GPU, and not launched. configuration: the one of an autotuner that tried several, as Triton
-    writes it. commands: the scripts, modules or programs that compiled it; empty: not known.
+    writes it. commands: the scripts, modules or programs that compiled it; empty: not known. bits: hash of what its
+    machine code stores on seeded inputs, see bits.py; None: not known.
     """
 
     identity: Identity
@@ -102,6 +103,7 @@ class KernelFacts:
     dry_run: bool = False
     configuration: str | None = None
     commands: tuple[str, ...] = ()
+    bits: str | None = None
 
 
 def identity_of(capture: Capture) -> Identity:

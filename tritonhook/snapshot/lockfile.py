@@ -128,6 +128,7 @@ def _values(facts: KernelFacts) -> dict[str, Any]:
         "loaded": dict(facts.loaded) or None,
         "dynamic_shared": facts.dynamic_shared or None,
         "classes": {name: count for name, count in facts.classes.items() if count} or None,
+        "bits": facts.bits,
     }
     return {name: value for name, value in values.items() if value is not None}
 
@@ -208,6 +209,7 @@ def _facts(kernel: LockedKernel, path: Path) -> KernelFacts:
         dry_run=kernel.dry_run,
         configuration=kernel.configuration,
         commands=tuple(kernel.commands),
+        bits=kernel.bits,
     )
     if _seal(_values(facts)) != kernel.seal:
         raise SnapshotError(

@@ -13,8 +13,9 @@ from tritonhook.snapshot.facts import FIGURES, Budgets, Identity
 
 _SPILLS = ("spill_stores", "spill_loads")
 _RULE = re.compile(r"(?P<what>[a-z_-]+)(?:\+(?P<share>\d+(?:\.\d+)?)%|:(?P<times>\d+(?:\.\d+)?)x)?")
+BITS = "bits"
 COMPILE_TIME, _LEAST_US = "compile-time", 20_000  # shorter compiles are not judged: they vary more than twofold
-_WITHOUT_SHARE = ("code", "new", "gone")
+_WITHOUT_SHARE = ("code", BITS, "new", "gone")
 _ZERO_OF_NEW = ("spills", "stack", "local_bytes")  # what a kernel without an old one to compare with may not have
 RULES = ("spills", "stack", "registers", "shared", *FIGURES[-4:], *_WITHOUT_SHARE, COMPILE_TIME)
 
@@ -56,6 +57,8 @@ class Rule:
             return False
         if change.status in (ChangeStatus.FAILED, ChangeStatus.UNKNOWN):
             return True
+        if self.what == BITS:
+            return change.bits_changed
         if self.what == "code":
             return change.code_changed or change.bounds_changed or bool(change.loaded_changed)
         pairs = [(change.old.figures.get(name), change.new.figures.get(name)) for name in self._figures(change)]

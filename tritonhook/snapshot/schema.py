@@ -26,7 +26,8 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
     its PTX, the name of the file in the folder beside the lock. ptxas, options: those that assembled it. stages: hashes
     of the compiler's earlier output. codes: of the machine code; several if ptxas gives one input several codes.
     classes: instructions by class of work. launch_bounds: threads and clusters that its launches must have or may not
-    exceed. loaded: hashes of the other parts that the driver loads. seal: hash of all this.
+    exceed. loaded: hashes of the other parts that the driver loads. bits: hash of what its machine code stores on
+    seeded inputs, emulated. seal: hash of all this.
     """
 
     name: str
@@ -59,6 +60,7 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
     loaded: dict[str, Hash] = msgspec.field(default_factory=dict)
     dynamic_shared: Count = 0
     classes: dict[str, Count] = msgspec.field(default_factory=dict)
+    bits: Hash | None = None
 
 
 class Lock(Fields):

@@ -21,7 +21,8 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.verify.contents import before, difference
 from tritonhook.verify.differential import Built
-from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Order, Ran
+from tritonhook.verify.judgement import apart, buffer_name
+from tritonhook.verify.model import NORMAL, Build, Difference, Failure, FailureKind, Order, Ran
 
 if TYPE_CHECKING:
     from tritonhook.cubin.sass import Sass
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tritonhook.emulate.ptx.kernel import Kernel
     from tritonhook.emulate.run import Ran as Emulated
     from tritonhook.emulate.run import Run
+    from tritonhook.emulate.sanitizer.findings import Place
     from tritonhook.emulate.sanitizer.run import Sanitized
     from tritonhook.emulate.sass.kernel import SassKernel
     from tritonhook.verify.differential import Case
@@ -49,10 +51,11 @@ def with_ptx(built: Built, ptx: Ptx, entry: str, folder: Path) -> Built:
 
 
 class CpuExecutor:
-    """Replaces an Executor. ctas: number of a launch's CTAs that are executed."""
+    """Replaces an Executor. ctas: number of a launch's CTAs that are executed. orders: in so many orders the PTX is
+    executed, with all CTAs; 1: only if it has atomics, in two."""
 
-    def __init__(self, ctas: int = CTAS, limit_s: float = LIMIT_S) -> None:
-        self.ctas, self.limit_s = ctas, limit_s
+    def __init__(self, ctas: int = CTAS, limit_s: float = LIMIT_S, orders: int = 1) -> None:
+        self.ctas, self.limit_s, self.orders = ctas, limit_s, orders
         self.device: str | None = DEVICE
 
     def __enter__(self) -> CpuExecutor:
@@ -72,7 +75,7 @@ class CpuExecutor:
         """Carry out an order, as Executor.run does."""
         results = []
         for name in order.inputs:
-            for ran in _on_input(order, name, self.ctas, self.limit_s):
+            for ran in _on_input(order, name, self.ctas, self.limit_s, self.orders):
                 results.append(ran)
                 if stop(ran):
                     return tuple(results)
@@ -102,15 +105,45 @@ class _Before(Sequence[bytes]):
 
 def sanitized(
     case: Case, ptx: Ptx, name: str, ctas: int | None, limit_s: float = LIMIT_S, seed: int = 0,
-    began: float | None = None,
+    began: float | None = None, orders: int = 1,
 ) -> Sanitized:  # fmt: skip
     """Execute the PTX of a launch on one input, and look for faults of the kernel itself. ctas: None: all of them.
-    began: when its time began; None: now.
+    began: when its time began; None: now. orders: of CTAs, warps and atomics, in which it is executed; buffers that
+    then hold other bits are a finding.
 
-    Raises NotUnderstood, UsageError."""
+    Raises NotUnderstood, UsageError; with several orders also Fault, Hang and Unfinished, of the further ones."""
+    from tritonhook.emulate.ptx.kernel import read_kernel
+    from tritonhook.emulate.sanitizer.findings import ORDER, Finding
     from tritonhook.emulate.sanitizer.run import sanitize
 
-    return sanitize(ptx, _run(case, ctas, limit_s, seed, began), _Before(case, name), case.kernel)
+    run, given = _run(case, ctas, limit_s, seed, began), _Before(case, name)
+    kernel = read_kernel(ptx, case.kernel)
+    done = sanitize(ptx, run, given, kernel=kernel)
+    if done.ran is None or orders < 2:
+        return done
+    differing = unsteady(ptx, kernel, run, given, done.ran.contents, orders)
+    found = (
+        Finding(ORDER, f"{buffer_name(case.launch, one.buffer)} holds other bits in another order: {apart([one])}", at)
+        for one, at in differing
+    )
+    return replace(done, findings=(*done.findings, *found))
+
+
+def unsteady(
+    ptx: Ptx, kernel: Kernel, run: Run, given: Sequence[bytes], stored: Sequence[bytes], orders: int
+) -> list[tuple[Difference, tuple[Place, ...]]]:
+    """Execute a launch in several orders. Returns the largest difference of each buffer from `stored`, what it holds in
+    program order, with the instructions that stored the element. Raises as run_ptx."""
+    from tritonhook.emulate.orders import in_orders
+
+    largest: dict[int, tuple[Difference, tuple[Place, ...]]] = {}
+    for one in in_orders(ptx, kernel, run, given, stored, orders):
+        for number, places in one.differing.items():
+            change = difference(number, run.launch.buffers[number].dtype, stored[number], one.contents[number])
+            assert change is not None
+            if number not in largest or (change.share or 0.0) > (largest[number][0].share or 0.0):
+                largest[number] = change, places
+    return [largest[number] for number in sorted(largest)]
 
 
 def counted(
@@ -126,6 +159,13 @@ def counted(
     return count(cubin, sass, _run(case, ctas, limit_s, seed, began), _Before(case, name))
 
 
+def stored_by(cubin: Cubin, case: Case) -> tuple[bytes, ...]:
+    """Execute a few CTAs of a launch from its machine code, on seeded inputs. Returns what its buffers then hold.
+
+    Raises NotUnderstood, UsageError, Fault, Hang, Unfinished."""
+    return run_cubin(cubin, case.kernel, _run(case, CTAS, LIMIT_S, 0, None), _Before(case, NORMAL)).contents
+
+
 def _run(case: Case, ctas: int | None, limit_s: float, seed: int, began: float | None) -> Run:
     from tritonhook.emulate.launch import edges
     from tritonhook.emulate.run import Run
@@ -135,33 +175,33 @@ def _run(case: Case, ctas: int | None, limit_s: float, seed: int, began: float |
     return Run(launch, chosen, seed, limit_s=limit_s, began=began or time.monotonic())
 
 
-def _on_input(order: Order, name: str, ctas: int, limit_s: float) -> Iterator[Ran]:
+def _on_input(order: Order, name: str, ctas: int, limit_s: float, orders: int) -> Iterator[Ran]:
     """Run each build on one input and yield what it stores. The first build that ends is the reference for the
     others."""
     launch = order.launch
-    if launch.cooperative:  # CTAs wait for one another
+    if launch.cooperative or orders > 1:  # CTAs wait for one another, or come in another order
         ctas = math.prod(launch.grid)
     reference: tuple[bytes, ...] | None = None
     for number, build in enumerate(order.builds):
         started = time.perf_counter()
         try:
             given = _Before(order, name)
-            stored = [_stored(build, launch, given, ctas, limit_s, seed) for seed in range(_runs(order, build))]
+            stored = _stored(build, launch, given, ctas, limit_s)
+            changes = _unsteady(order, build, given, ctas, limit_s, orders, stored)
         except TritonHookError as error:
             yield Ran(name, build.label, failure=_failure(error, ctas, launch, reference is None))
             continue
         if order.save is not None:
-            for buffer, data in enumerate(stored[0]):
+            for buffer, data in enumerate(stored):
                 (order.save / f"{name}-{number}-{buffer}.bin").write_bytes(data)
-        reference = reference or stored[0]
-        unsteady = [differing for other in stored[1:] for differing in _differences(launch, stored[0], other)]
-        changed = sum(a != b for a, b in zip(given, stored[0], strict=True))
-        differences = tuple(_differences(launch, reference, stored[0]))
+        reference = reference or stored
+        changed = sum(a != b for a, b in zip(given, stored, strict=True))
+        differences = tuple(_differences(launch, reference, stored))
         by_nans = frozenset[int]()
         if any(not one.only_nans for one in differences) and (ptx := order.builds[0]).path.suffix == _SUFFIX:
-            by_nans = _by_nans(ptx, launch, given, ctas, limit_s, reference, stored[0])
-        us = 1e6 * (time.perf_counter() - started) / len(stored)
-        yield Ran(name, build.label, differences, tuple(unsteady), us=us, stored=changed, by_nans=by_nans)
+            by_nans = _by_nans(ptx, launch, given, ctas, limit_s, reference, stored)
+        us = 1e6 * (time.perf_counter() - started)
+        yield Ran(name, build.label, differences, changes, us=us, stored=changed, by_nans=by_nans)
 
 
 def _by_nans(
@@ -172,27 +212,40 @@ def _by_nans(
     from tritonhook.emulate.numbers import open_by_nans
 
     try:
-        other = _stored(ptx, launch, given, ctas, limit_s, 0, other_nan=True)
+        other = _stored(ptx, launch, given, ctas, limit_s, other_nan=True)
     except TritonHookError:
         return frozenset()
     both = enumerate(zip(wanted, stored, other, strict=True))
     return frozenset(number for number, (a, b, c) in both if a != b and open_by_nans(a, b, c))
 
 
-def _runs(order: Order, build: Build) -> int:
-    """Return how often a build runs: PTX with atomics runs again, with its atomics in another order."""
-    if build.path.suffix != _SUFFIX or not any(word in build.path.read_text() for word in ("atom.", "red.")):
-        return 1
-    return min(order.runs, 2)
+def _unsteady(
+    order: Order, build: Build, given: Sequence[bytes], ctas: int, limit_s: float, orders: int, stored: Sequence[bytes]
+) -> tuple[Difference, ...]:
+    """Execute PTX in other orders: in as many as were asked for; with atomics in one at least, if builds run again."""
+    if build.path.suffix != _SUFFIX:
+        return ()
+    text = build.path.read_text()
+    if any(word in text for word in ("atom.", "red.")):
+        orders = max(orders, min(order.runs, 2))
+    run, kernel = _limited(order.launch, ctas, limit_s), _ptx_kernel(text, build.entry)
+    found = unsteady(Ptx(text), kernel, run, given, stored, orders)
+    return tuple(replace(change, at=tuple(map(str, places))) for change, places in found)
+
+
+def _limited(launch: Launch, ctas: int, limit_s: float) -> Run:
+    from tritonhook.emulate.launch import edges
+    from tritonhook.emulate.run import Run
+
+    return Run(launch, edges(launch, ctas), limit_s=limit_s)
 
 
 def _stored(
-    build: Build, launch: Launch, given: Sequence[bytes], ctas: int, limit_s: float, seed: int, other_nan: bool = False
+    build: Build, launch: Launch, given: Sequence[bytes], ctas: int, limit_s: float, other_nan: bool = False
 ) -> tuple[bytes, ...]:
-    from tritonhook.emulate.launch import edges
-    from tritonhook.emulate.run import Run, run_code, run_ptx
+    from tritonhook.emulate.run import run_code, run_ptx
 
-    run = Run(launch, edges(launch, ctas), seed, limit_s=limit_s, other_nan=other_nan)
+    run = replace(_limited(launch, ctas, limit_s), other_nan=other_nan)
     if build.path.suffix == _SUFFIX:
         return run_ptx(_ptx_kernel(build.path.read_text(), build.entry), run, given).contents
     return run_code(_code_kernel(build.path.read_bytes(), build.entry), run, given).contents

@@ -158,6 +158,7 @@ def _differences(
     for number, several in unsteady.items():
         builds = [ran.build for ran in ended if any(change.buffer == number for change in ran.unsteady)]
         text = f"{buffer_name(launch, number)} differs between runs of {' and of '.join(builds)}: {apart(several)}"
+        text += "".join(f"; {place}" for change in several for place in change.at)
         yield Observation(Verdict.NONDETERMINISTIC, text, name, builds[0])
     for ran in ended:
         for change in ran.differences:

@@ -99,7 +99,8 @@ class Difference:
     first: the first elements that differ. only_nans: both sides have a NaN wherever they differ, with other payloads.
     Of floating-point buffers, each None for others: ulps: the largest distance in units in the last place; None, too,
     if a number meets a NaN or an infinity. share: the largest distance as a share of the buffer's largest
-    finite magnitude. measured: number of differing elements behind these two.
+    finite magnitude. measured: number of differing elements behind these two. at: the instructions that stored the
+    first element, where orders were compared.
     """
 
     buffer: int
@@ -112,6 +113,7 @@ class Difference:
     ulps: int | None = None
     share: float | None = None
     measured: int = 0
+    at: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ def test_a_golden_document_has_its_summary_and_its_page(kind: str) -> None:
 def test_every_kind_has_a_golden_document_or_a_result() -> None:
     found = {golden(kind)["kind"] for kind in KINDS}
     of_tools = {"installed", "ptxas list", "ptxas tool", "rename", "status"}
-    with_their_verbs = {"demo", "emulation", "counters", *of_tools}
+    with_their_verbs = {"demo", "emulation", "counters", "same bits", *of_tools}
     assert set(kinds()) - found == with_their_verbs
 
 

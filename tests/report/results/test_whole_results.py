@@ -57,6 +57,7 @@ from tritonhook.report.results.modules import ModuleDiffResult
 from tritonhook.report.results.names import Names
 from tritonhook.report.results.policy import PolicyResult
 from tritonhook.report.results.probe import Probe
+from tritonhook.report.results.same_bits import SameBits
 from tritonhook.report.results.snapshot import KernelChanges, LockContent
 from tritonhook.report.results.stacks import MemoryPrediction
 from tritonhook.report.results.tools import Installed, PtxasList, PtxasTool, Renamed, StatusResult
@@ -66,6 +67,8 @@ from tritonhook.snapshot.changes import Crossed, compare
 from tritonhook.snapshot.facts import Identity
 from tritonhook.snapshot.spills import SourceLine
 from tritonhook.tuning.policy_check import Checked, CheckedPin, State
+from tritonhook.verify.model import Difference
+from tritonhook.verify.same_bits import BitsVerdict, Judged, Member
 
 MIB = 1 << 20
 
@@ -244,6 +247,14 @@ def of_cubins() -> dict[str, Callable[[], Result]]:
     }
 
 
+def compared() -> list[Judged]:
+    near = Difference(0, "float32", 4, 1, "other", (), ulps=2, share=1e-7)
+    rest = Member("num_warps=8", 2, "", "argument y: 1 of 4 elements", near)
+    members = Member("num_warps=4", 1), rest, Member("num_warps=32", None, "it does not fit")
+    other = Judged("sum", "configs", "", BitsVerdict.OTHER_BITS, "num_warps=8: argument y", members)
+    return [other, Judged("add", "orders", "grid 1", BitsVerdict.SAME, "", (Member("program order", 1),))]
+
+
 MADE: Mapping[str, Callable[[], Result]] = {
     "kernel_changes": changes,
     "lock": built_lock,
@@ -256,6 +267,7 @@ MADE: Mapping[str, Callable[[], Result]] = {
     "variants_unknown": lambda: Variants.of({"a": [timeline()], "b": [TRACES["nothing"]()]}),
     "probe": lambda: Probe.of([SAME, CHANGED, UNSTEADY, CRASH, NO_ANSWER], ["a note"]),
     "verification": lambda: Verification.of("kernel.ptx", "NVIDIA H200", verified()),
+    "same_bits": lambda: SameBits.of("s.py", "sm_90a", compared()),
     "tuning": lambda: Tuning.of("train.py", "p.toml", tuned(), SKIPPED),
     "timed": lambda: TimedComparison.of(as_schema(timed(12), TimedComparison), judged=True),
     "names_of_a_crash": crashed_names,

@@ -29,9 +29,11 @@ class Trial:
 
     def __init__(self) -> None:
         self.before: dict[tuple[int, int], tuple[str, Any, bytes]] = {}
+        self.dtypes: dict[str, str] = {}
 
-    def launched(self, names: Sequence[str], memories: Sequence[Any]) -> None:
+    def launched(self, names: Sequence[str], dtypes: Sequence[str], memories: Sequence[Any]) -> None:
         """Keep what buffers hold before a launch. names: of the arguments. memories: writable bytes of each buffer."""
+        self.dtypes |= zip(names, dtypes, strict=True)
         for name, memory in zip(names, memories, strict=True):
             if len(memory):
                 self.before.setdefault((memory.ctypes.data, len(memory)), (name, memory, memory.tobytes()))
@@ -53,13 +55,17 @@ class Trial:
 
 class Tuners(threading.local):
     """The active tuners of a thread. trying: a configuration is being compiled. trial: of launches that are executed.
-    found: ids of the tuners with a configuration that fits. arguments: of the tuner that runs now."""
+    found: ids of the tuners with a configuration that fits. arguments: of the tuner that runs now. tried: called after
+    each trial that is executed, with the kernel, the configuration, the trial, and why it failed or "". tunings: counts
+    calls that try configurations."""
 
     def __init__(self) -> None:
         self.trying = False
         self.trial: Trial | None = None
         self.found: set[int] = set()
         self.arguments: tuple[Any, ...] = ()
+        self.tried: Callable[[str, Any, Trial, str], None] | None = None
+        self.tunings = 0
 
 
 tuners = Tuners()
@@ -105,7 +111,8 @@ def _tried(autotune: str, original: Callable[..., Any]) -> Callable[..., Any]:
         outer, tuners.trying = tuners.trying, True
         own = vars(tuner).get("do_bench", _missing)
         is_first = id(tuner) not in tuners.found
-        tuner.do_bench = partial(_executed, _name(tuner), is_first) if EMULATE in os.environ else _call_once
+        executed = partial(_executed, _name(tuner), is_first, named.get("config"))
+        tuner.do_bench = executed if EMULATE in os.environ else _call_once
         try:
             times = original(tuner, *arguments, **named)
         finally:
@@ -125,6 +132,7 @@ def _pruned(autotune: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
     def prune(tuner: Any, named: Any, *rest: Any) -> Any:
         tuners.found.discard(id(tuner))
+        tuners.tunings += 1
         configs = list(original(tuner, named, *rest))
         if autotune == ALL:
             compile_ahead(tuner, tuners.arguments, named, configs)
@@ -145,12 +153,20 @@ def _call_once(call: Callable[[], Any], quantiles: Any = None, **_: Any) -> list
     return [0.0] * 3
 
 
-def _executed(name: str, is_first: bool, call: Callable[[], Any], *rest: Any, **named: Any) -> list[float]:
+def _executed(name: str, is_first: bool, config: Any, call: Callable[[], Any], *rest: Any, **named: Any) -> list[float]:
     """Call once as `_call_once` does, and undo what the launch stored. is_first: call again, to find arguments that
-    each further trial changes."""
+    each further trial changes. Where trials are compared, one that fails is kept with the reason."""
     outer, tuners.trial = tuners.trial, Trial()
     try:
-        times = _call_once(call)
+        try:
+            times = _call_once(call)
+        except Exception as error:
+            if tuners.tried is None:
+                raise
+            tuners.tried(name, config, tuners.trial, f"{error}" or type(error).__name__)
+            return list(_NEVER)
+        if tuners.tried is not None:
+            tuners.tried(name, config, tuners.trial, "")
         if is_first:
             once = tuners.trial.contents()
             call()

@@ -12,8 +12,9 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from tritonhook._util.variables import DRY_RUN, EMULATE
 from tritonhook.errors import UsageError
@@ -115,13 +116,28 @@ class DryRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """Executions of a dry run whose stored bits are compared. folder: where children/bits.py writes them. orders: of
+    each launch. configs: whether all configurations of autotuned kernels are. settings: values of constants and options
+    that each kernel gets too, by name. rows: ARG[:DIM],... of a function, or FUNCTION.ARG[:DIM],...; "": none."""
+
+    folder: str
+    orders: int = 1
+    configs: bool = False
+    settings: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    rows: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Emulation:
     """How a dry run executes its launches on the CPU. sanitize: look for faults of the kernels too. limit_s: of all
-    launches of the program, or of one test. most_bytes: of the buffers of a launch; above, a test runs dry."""
+    launches of the program, or of one test. most_bytes: of the buffers of a launch; above, a test runs dry. compared:
+    what else is executed, and kept; None: nothing."""
 
     sanitize: bool = False
     limit_s: float = math.inf
     most_bytes: float = math.inf
+    compared: Compared | None = None
 
     def to_environment(self) -> dict[str, str]:
         return {EMULATE: json.dumps(asdict(self))}
@@ -129,7 +145,10 @@ class Emulation:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Emulation | None:
         """Read the variable that `to_environment` made. None where launches are not executed."""
-        return cls(**json.loads(environment[EMULATE])) if EMULATE in environment else None
+        if EMULATE not in environment:
+            return None
+        values = json.loads(environment[EMULATE])
+        return cls(**values | {"compared": Compared(**values["compared"]) if values.get("compared") else None})
 
 
 def _named(name: str) -> tuple[Gpu, int]:

@@ -15,9 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from tritonhook._util.imports import AfterImport
-from tritonhook._util.variables import EMULATE
 from tritonhook.capture.dry_run.autotuner import tuners
-from tritonhook.capture.dry_run.gpu import DryRun, notes
+from tritonhook.capture.dry_run.gpu import DryRun, Emulation, notes
 from tritonhook.capture.patching import patched
 from tritonhook.errors import PtxError
 from tritonhook.ptx.module import Ptx
@@ -131,7 +130,12 @@ def begin_torch(dry: DryRun) -> ExitStack:
     from tritonhook.capture.dry_run.torch_precision import rounded_once
     from tritonhook.capture.dry_run.torch_tensors import tensors_on_the_gpu
 
-    real = [rounded_once()] if EMULATE in os.environ else []
+    emulation = Emulation.from_environment(os.environ)
+    real = [rounded_once()] if emulation is not None else []
+    if emulation is not None and emulation.compared is not None:
+        import torch
+
+        torch.manual_seed(0)  # so that a program without a seed of its own draws the same inputs each time
     return _begun(*real, cuda_answers(dry), without_nccl(), awaited_inductor(dry), tensors_on_the_gpu(dry.memory))
 
 

@@ -10,13 +10,21 @@ launch are emulated on the CPU: the PTX, and each build, which must store what t
   tritonhook verify --cpu captures                        # of a dry run: `tritonhook run --arch sm_90a script.py`
   tritonhook verify a.cubin b.cubin --args launch.json    # two builds as they are
 
+Of a script, which runs dry on the CPU, it also compares stored bits: of the configurations of autotuned kernels, of
+other settings, in other orders of CTAs, warps and atomics, and of the same rows among fewer and more.
+
+  tritonhook verify script.py --configs
+  tritonhook verify script.py --set num_warps=4,8 --set BLOCK_K=32,64
+  tritonhook verify script.py --orders 4
+  tritonhook verify script.py --rows x                    # of the function with an argument x
+
 With --known nothing is run, and no GPU is needed: it lists the known bugs of ptxas whose pattern a kernel has.
 
   tritonhook verify --known tritonhook-captures           # each kernel judged by its own ptxas
   tritonhook verify --known kernel.ptx --ptxas 12.9.86    # that ptxas need not be installed
 
-Exit codes: 1 if a kernel crashes, hangs or stores something different, or if the ptxas in use is known to be wrong, or
-may be; else 2 if one could not be run or read.
+Exit codes: 1 if a kernel crashes, hangs, stores something different, or other bits where these are compared, or if the
+ptxas in use is known to be wrong, or may be; else 2 if one could not be run or read.
 """
 
 from __future__ import annotations
@@ -36,6 +44,7 @@ from tritonhook.cli._inputs import captures_at, no_kernels, read_bytes
 from tritonhook.cli._programs import why_no_gpu
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import Results, give
+from tritonhook.cli.verify.bits import compare_bits, is_compared
 from tritonhook.cli.verify.targets import Options, VerifySubject, check_cpu, subjects_of
 from tritonhook.cubin.elf import MAGIC
 from tritonhook.errors import CaptureError, DeviceError, PtxError, TritonHookError, UsageError
@@ -62,9 +71,13 @@ _MOST_CHARACTERS = 100  # in the name of a kernel's folder
 def run(options: Options) -> int:
     if options.known:
         return _give_known(options.results, options.target, options.ptxas)
-    if options.runs < 1 or options.ctas < 1 or (options.limit is not None and not options.limit > 0):
-        raise UsageError("--runs, --ctas and --limit must be positive")
+    if min(options.runs, options.ctas, options.orders) < 1 or (options.limit is not None and not options.limit > 0):
+        raise UsageError("--runs, --ctas, --orders and --limit must be positive")
+    if is_compared(options):
+        return compare_bits(options)
     options = replace(options, cpu=options.cpu or why_no_gpu() is not None)
+    if options.orders > 1 and not options.cpu:
+        raise UsageError("--orders: a GPU chooses its orders itself; give --cpu")
     if options.cpu:
         check_cpu(options)
     with tempfile.TemporaryDirectory(prefix="tritonhook-verify-") as folder:
@@ -75,7 +88,7 @@ def run(options: Options) -> int:
 
         give(options.results, Verification.of(" ".join(options.target), device, verified))
     verdicts = {kernel.verdict for kernel in verified}
-    if verdicts & set(_BAD):
+    if verdicts & {*_BAD, *((Verdict.NONDETERMINISTIC,) if options.orders > 1 else ())}:
         return 1
     return 2 if not verdicts or verdicts & {Verdict.SKIPPED, Verdict.NOT_UNDERSTOOD} else 0
 
@@ -84,7 +97,7 @@ def _runner(options: Options, most_s: float | None = None) -> Executor | CpuExec
     """Choose what runs the kernels. most_s: seconds per launch."""
     if options.cpu:
         limit_s = options.limit or CPU_LIMIT_S
-        return CpuExecutor(options.ctas, min(limit_s, 10 * most_s) if most_s else limit_s)
+        return CpuExecutor(options.ctas, min(limit_s, 10 * most_s) if most_s else limit_s, options.orders)
     limit_s = options.limit or LIMIT_S
     return Executor(min(limit_s, most_s) if most_s else limit_s)
 

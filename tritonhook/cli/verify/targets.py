@@ -38,6 +38,8 @@ from tritonhook.verify.executor import LIMIT_S
 from tritonhook.verify.judgement import Latitude, latitude_of
 from tritonhook.verify.model import INPUTS, Build
 
+ARCH = "sm_90a"
+
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
@@ -82,6 +84,13 @@ class Options(Group):
         help=f"seconds after which a launch counts as hung (default: {LIMIT_S:g}; on the CPU {CPU_LIMIT_S:g})",
     )
     cpu: bool = flag(help="emulate on the CPU (default without a GPU)")
+    orders: int = option(
+        type=int,
+        default=1,
+        metavar="N",
+        help="on the CPU, execute each launch in N orders of CTAs, warps and atomics, with all CTAs: exit code 1 if "
+        "what it stores depends on the order",
+    )
     ctas: int = option(
         type=int, default=CTAS, metavar="N", help=f"number of CTAs to emulate of a launch (default: {CTAS})"
     )
@@ -90,6 +99,24 @@ class Options(Group):
         metavar="FOLDER",
         help="shrink each kernel that is DIFFERENT (up to 5 minutes each); write reproducers to FOLDER/KERNEL",
     )
+    configs: bool = flag(help="compare the bits that the configurations of each autotuned kernel of a script store")
+    set: tuple[str, ...] = option(
+        action="append",
+        default=[],
+        metavar="NAME=VALUE,...",
+        help="compare each kernel of a script with these values of a constant, or of num_warps, num_stages, num_ctas, "
+        "maxnreg; may be repeated: all combinations",
+    )
+    rows: str | None = option(
+        metavar="ARG[:DIM],...",
+        help="call the function of a script that has this tensor argument again, with 1 to 256 rows, and compare the "
+        "rows of its results; FUNCTION.ARG[:DIM] chooses the function",
+    )
+    arch: str | None = option(
+        metavar="sm_XX",
+        help=f"with a script and --orders, --configs, --set or --rows: run it dry for this (default: {ARCH})",
+    )
+    sanitize: bool = flag(help="with a script that runs dry: look for faults of its kernels too")
     trust: bool = trust_option()
     results: Results = part(Results)
 

@@ -12,6 +12,7 @@ from tritonhook.ptx.module import Ptx
 RACE, PROXY, BARRIER = "race", "missing proxy fence", "barrier in divergence"
 OUTSIDE, MISALIGNED, UNWRITTEN = "out of bounds", "misaligned", "uninitialised"
 FAULT, HANG, SHUFFLE, FENCE = "fault", "hang", "shuffle", "missing wgmma.fence"
+ORDER = "nondeterministic"
 
 
 def kind_of(fault: Fault) -> str:

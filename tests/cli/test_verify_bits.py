@@ -1,0 +1,147 @@
+"""`tritonhook verify script.py` with --orders, --configs, --set and --rows: which bits of a script's kernels depend on
+what."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("numpy")
+pytest.importorskip("triton", minversion="3.6")
+
+START = """
+import torch, triton, triton.language as tl
+x = torch.randn(32, 256, device="cuda")
+"""
+TOTALS = (
+    START
+    + """
+@triton.jit
+def total(x, y, B: tl.constexpr):
+    at = tl.arange(0, B)
+    tl.atomic_add(y + at, tl.load(x + tl.program_id(0) * B + at))
+
+for tensor in (x * 1e3, x.int()):
+    total[(32,)](tensor, torch.zeros(256, device="cuda", dtype=tensor.dtype), 256)
+"""
+)
+TUNED = (
+    START
+    + """
+CONFIGS = [triton.Config({"B": b}, num_warps=4) for b in (64, 1024, 1 << 21)]
+
+@triton.autotune(CONFIGS, key=["WRONG"])
+@triton.jit
+def total(x, y, N, WRONG: tl.constexpr, B: tl.constexpr):
+    acc = tl.zeros((B,), tl.float32)
+    for i in range(0, N, B):
+        acc += tl.load(x + i + tl.arange(0, B))
+    tl.store(y, tl.sum(acc, 0) + (WRONG and B == 64) * 1000.0)
+
+@triton.jit
+def doubled(x, y, B: tl.constexpr):
+    at = tl.arange(0, B)
+    tl.store(y + at, tl.load(x + at) * 2)
+
+for wrong in (False, True):
+    total[(1,)](x, torch.zeros(1, device="cuda"), 8192, wrong)
+doubled[(1,)](x, torch.empty(256, device="cuda"), 256)
+"""
+)
+SPLIT = (
+    START
+    + """
+@triton.jit
+def summed(x, y, N: tl.constexpr, SPLIT: tl.constexpr):
+    at = (tl.program_id(1) * (N // SPLIT)) + tl.arange(0, N // SPLIT)
+    tl.atomic_add(y + tl.program_id(0), tl.sum(tl.load(x + tl.program_id(0) * N + at), 0))
+
+def sums(x, bias, splits=lambda rows: 4 if rows < 16 else 1):
+    y = torch.zeros(len(x), device="cuda")
+    split = splits(len(x))
+    summed[(len(x), split)](x, y, 256, split)
+    return y + bias
+
+def steady(x, bias):
+    return sums(x, bias, lambda rows: 2)
+
+sums(x, 0.0), steady(x, 0.0)
+"""
+)
+
+
+@pytest.fixture
+def verified(tmp_path, triton_cache):
+    def run(script: str, *words: str, status: int) -> dict:
+        (tmp_path / "script.py").write_text(script)
+        line = [sys.executable, "-m", "tritonhook", "verify", "script.py", *words, "--json"]
+        done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == status, done.stderr
+        return json.loads(done.stdout) if done.stdout else {"error": done.stderr}
+
+    return run
+
+
+def test_only_a_sum_of_floats_depends_on_the_order(verified):
+    document = verified(TOTALS, "--orders", "3", "--sanitize", status=1)
+    assert sorted(one["verdict"] for one in document["kernels"]) == ["NONDETERMINISTIC", "SAME"]
+    why = next(one["why"] for one in document["kernels"] if one["why"])
+    assert "argument y" in why and "ulp" in why and "script.py:8" in why and "atom" in why
+
+
+def test_configurations_are_grouped_by_their_bits(verified):
+    rounding, wrong = verified(TUNED, "--configs", status=1)["kernels"]
+    assert [one["verdict"] for one in (rounding, wrong)] == ["OTHER BITS", "WRONG"]
+    for kernel in (rounding, wrong):
+        assert [one["group"] for one in kernel["executions"]] == [1, 2, None]
+        assert "out of resource" in kernel["executions"][2]["reason"] or kernel["executions"][2]["reason"]
+    assert 0 < rounding["executions"][1]["share"] < 1e-5 < wrong["executions"][1]["share"]
+
+
+def test_settings_are_tried_on_kernels_that_have_them(verified):
+    document = verified(TUNED, "--set", "num_warps=1,4", "--set", "WRONG=0", status=1)
+    by_kernel = {one["kernel"]: one for one in document["kernels"]}
+    assert len(by_kernel["total"]["executions"]) == len(by_kernel["doubled"]["executions"]) == 3
+    assert by_kernel["doubled"]["verdict"] == "SAME"
+    assert [one["label"] for one in by_kernel["doubled"]["executions"]] == ["as launched", "num_warps=1", "num_warps=4"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "status", "text"),
+    [
+        ("x", 1, "summed stores other bits: SPLIT=4"),
+        ("steady.x", 0, ""),
+        ("x:2", 2, "argument x of sums has no dimension 2: its shape is [32, 256]"),
+        ("z", 2, "those that launch: sums(x), steady(x)"),
+        ("bias", 2, "those that launch"),
+        ("x;y", 2, "write ARG"),
+    ],
+)
+def test_the_same_rows_among_fewer_and_more(verified, rows, status, text):
+    document = verified(SPLIT, "--rows", rows, status=status)
+    if status == 2:
+        assert text in document["error"]
+        return
+    (function,) = document["kernels"]
+    assert function["verdict"] == ("BATCH VARIANT" if status else "SAME") and text in function["why"]
+    assert [one["label"] for one in function["executions"]][:2] == ["1 row", "2 rows"]
+    few = [one["group"] for one in function["executions"]]
+    assert few[3:] == [1] * 4 and (2 in few[:3]) == bool(status)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--set", "num_warps"], "NAME=VALUE"),
+        (["--set", "NONE=1"], "no kernel was launched that has"),
+        (["--configs"], "launched no autotuned kernel"),
+        (["--arch", "sm_90a"], "only with --orders"),
+        (["--rows", "x", "--configs"], "not with --configs"),
+    ],
+)
+def test_bad_input(verified, words, text):
+    assert text in verified(TOTALS, *words, status=2)["error"]

@@ -1,0 +1,104 @@
+"""`tritonhook verify` with a script and --orders, --configs, --set or --rows: run it dry, execute its kernels on the
+CPU more than once, and compare the bits that they store."""
+
+from __future__ import annotations
+
+import ast
+import math
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tritonhook.capture.dry_run.gpu import ALL, FIRST, Compared, DryRun, Emulation
+from tritonhook.capture.dry_run.process import check_assembled
+from tritonhook.capture.settings import make_settings
+from tritonhook.children.environment import capture_environment
+from tritonhook.cli._programs import is_function, is_script, run_well, script_command
+from tritonhook.cli._results import give
+from tritonhook.cli.verify.targets import ARCH, Options
+from tritonhook.errors import DeviceError, UsageError
+
+_ROWS = re.compile(r"(?:\w+\.)?\w+(?::\d+)?")
+
+
+def is_compared(options: Options) -> bool:
+    """Check whether stored bits of a script are compared. Raises UsageError for options that ask for it without one."""
+    asked = [f"--{name}" for name in ("configs", "set", "rows", "arch", "sanitize") if getattr(options, name)]
+    first = options.target[0]
+    if not (is_script(first) or is_function(first)):
+        if asked:
+            raise UsageError(f"{asked[0]}: for a script, or MODULE:FUNCTION, which runs dry; {first} is none")
+        return False
+    compares = options.configs or bool(options.set) or options.rows is not None or options.orders > 1
+    if asked and not compares:
+        raise UsageError(f"{asked[0]}: only with --orders, --configs, --set or --rows")
+    return compares
+
+
+def compare_bits(options: Options) -> int:
+    """Run the script dry, and compare. Returns 1 if bits differ, 2 if nothing was judged. Raises UsageError."""
+    from tritonhook.report.results.same_bits import SameBits
+    from tritonhook.verify.same_bits import judge_all
+    from tritonhook.verify.schema import read_executions
+
+    if find_spec("numpy") is None:
+        raise DeviceError("numpy is not installed: `pip install 'tritonhook[emulate]'`")
+    settings = _settings(options.set)
+    if options.rows is not None and not all(_ROWS.fullmatch(word) for word in options.rows.split(",")):
+        raise UsageError(f"--rows {options.rows}: write ARG, ARG:DIM or FUNCTION.ARG:DIM, several with commas")
+    if options.rows is not None and (options.configs or settings or options.orders > 1):
+        raise UsageError("--rows: not with --configs, --set or --orders; ask one after the other")
+    dry = DryRun.of(options.arch or ARCH, autotune=ALL if options.configs else FIRST)
+    check_assembled(dry)
+    with tempfile.TemporaryDirectory(prefix="tritonhook-bits-") as folder:
+        compared = Compared(folder, options.orders, options.configs, settings, options.rows or "")
+        limit_s = options.limit or math.inf
+        emulation = Emulation(options.sanitize, limit_s, compared=compared)
+        _run(options, dry, emulation, Path(folder) / "captures")
+        executions = read_executions(Path(folder))
+        judged = judge_all(Path(folder), executions)
+    if not judged:
+        raise UsageError(f"{options.target[0]}: nothing to compare: {_why_nothing(options)}")
+    result = SameBits.of(" ".join(options.target), dry.arch, judged)
+    give(options.results, result)
+    return result.exit_code
+
+
+def _run(options: Options, dry: DryRun, emulation: Emulation, out: Path) -> None:
+    words = [*options.target, *(options.rest or ())]
+    if is_function(words[0]):
+        command = [sys.executable, "-m", "tritonhook.verify.program", words[0]]
+    else:
+        command = script_command(words, False)
+    environment = capture_environment(make_settings(out, dry_run=dry), os.environ, command)
+    print(f"running {words[0]} dry for {dry.arch}, on the CPU ...", file=sys.stderr, flush=True)
+    run_well(command, environment | emulation.to_environment(), words[0], "nothing was compared", dry.arch)
+
+
+def _settings(words: Sequence[str]) -> dict[str, list[Any]]:
+    """Read --set num_warps=4,8 --set BLOCK_K=32,64. Raises UsageError."""
+    settings: dict[str, list[Any]] = {}
+    for word in words:
+        name, _, values = word.partition("=")
+        if not name.isidentifier() or not values or name in settings:
+            raise UsageError(f"--set {word}: write NAME=VALUE,VALUE,..., each name once, as in num_warps=4,8")
+        settings[name] = [_value(value) for value in values.split(",")]
+    return settings
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _why_nothing(options: Options) -> str:
+    if options.set:
+        return "no kernel was launched that has a constant or an option of these names"
+    return "it launched no autotuned kernel" if options.configs else "it launched no kernel of Triton"

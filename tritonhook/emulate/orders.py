@@ -1,0 +1,99 @@
+"""Execute one launch in several orders of its CTAs, warps and atomics: do its buffers then hold other bits, and which
+instructions stored them?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tritonhook.emulate.machine import WARP, Code, Group, Machine
+from tritonhook.emulate.memory import Store
+from tritonhook.emulate.ptx.kernel import Kernel
+from tritonhook.emulate.run import Run, execute, load_ptx, run_ptx
+from tritonhook.emulate.sanitizer.findings import Place, source_lines
+from tritonhook.emulate.words import Array
+from tritonhook.ptx.module import Ptx
+
+_MOST_PLACES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """A launch in another order. contents: of its buffers after it. differing: the buffers with other bits than in
+    program order, each with what stored its first byte that differs."""
+
+    seed: int
+    contents: tuple[bytes, ...]
+    differing: dict[int, tuple[Place, ...]] = field(default_factory=dict)
+
+
+def in_orders(
+    ptx: Ptx, kernel: Kernel, run: Run, contents: Sequence[bytes], stored: Sequence[bytes], orders: int
+) -> Iterator[Ordered]:
+    """Execute a launch in `orders` orders, and yield each but the first, program order, whose results are `stored`.
+
+    contents: of the buffers before the launch. Raises as run_ptx."""
+    known: dict[int, tuple[Place, ...]] = {}
+    for seed in range(1, orders):
+        after = run_ptx(kernel, replace(run, seed=seed), contents).contents
+        differing = [number for number, (a, b) in enumerate(zip(stored, after, strict=True)) if a != b]
+        for number in differing:
+            if number not in known:
+                known[number] = writers(ptx, kernel, run, contents, number, _first(stored[number], after[number]))
+        yield Ordered(seed, after, {number: known[number] for number in differing})
+
+
+def writers(ptx: Ptx, kernel: Kernel, run: Run, contents: Sequence[bytes], buffer: int, byte: int) -> tuple[Place, ...]:
+    """Find the instructions that write a byte of a buffer. Where only one plain store does, the order of earlier
+    atomics may have made its value: these follow."""
+    loaded = load_ptx(kernel, run, contents)
+    watcher = _Writers(loaded.placed.buffers[buffer].begin + byte, ptx)
+    execute(loaded, run, watcher)
+    of_byte = list(watcher.of_byte.values())
+    if any(place.what.startswith("atomic") for place in of_byte) or watcher.threads > 1:
+        return tuple(of_byte[:_MOST_PLACES])
+    return tuple([*of_byte, *watcher.atomics.values()][:_MOST_PLACES])
+
+
+class _Writers:
+    """Watches who writes one byte of global memory, at an index of its store. threads: how many did."""
+
+    def __init__(self, at: int, ptx: Ptx) -> None:
+        self.at, self.source, self.lines = at, source_lines(ptx), ptx.text.splitlines()
+        self.of_byte: dict[int, Place] = {}
+        self.atomics: dict[int, Place] = {}
+        self.threads = 0
+
+    def begin(self, machine: Machine, code: Code) -> Code:
+        def seen(group: Group, store: Store, index: Array, size: int, how: str) -> None:
+            if how not in ("w", "a", "c"):
+                return
+            pc = machine.pc
+            hit = group.active & (index <= self.at) & (self.at < index + size)
+            if store is machine.memory.global_ and hit.any():
+                threads = np.flatnonzero(hit) + group.s.start
+                self.threads += len(threads)
+                self.of_byte.setdefault(pc, self._place(machine, pc, how, int(threads[0])))
+            elif how == "a":
+                self.atomics.setdefault(pc, self._place(machine, pc, how, int(group.numbers[0])))
+
+        machine.memory.observe = seen
+        return code
+
+    def end(self, machine: Machine) -> None:
+        pass
+
+    def _place(self, machine: Machine, pc: int, how: str, thread: int) -> Place:
+        one = machine.code.instructions[pc]
+        cta, inside = divmod(thread, machine.geometry.padded_threads)
+        what = "atomic access" if how == "a" else "write"
+        who = f"{what} by warp {inside // WARP} of CTA {machine.geometry.ctas[cta]}"
+        text = self.lines[one.line - 1].strip() if one.line else ""
+        return Place(who, one.line, text if text.count(";") == 1 else one.text, self.source(one.line))
+
+
+def _first(a: bytes, b: bytes) -> int:
+    """Return the index of the first byte that differs."""
+    return int(np.flatnonzero(np.frombuffer(a, np.uint8) != np.frombuffer(b, np.uint8))[0])

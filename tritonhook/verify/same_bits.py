@@ -1,0 +1,214 @@
+"""Judge executions whose stored bits are compared: orders of a launch, configurations of a kernel, a function with
+other numbers of rows. children/bits.py writes them. Pure, but for reading the buffers' files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tritonhook.capture.launches.record import DTYPE_BYTES
+from tritonhook.errors import listed
+from tritonhook.verify.contents import FLOATS, difference
+from tritonhook.verify.judgement import apart
+from tritonhook.verify.model import Difference
+
+if TYPE_CHECKING:
+    from tritonhook.verify.schema import Execution, Kept
+
+WRONG_SHARE = 0.02  # sums in another order, rounded to 8 or 16 bits, lie nearer
+
+
+class BitsVerdict(str, Enum):
+    """The verdict on executions of one kernel; the worst comes first."""
+
+    NONDETERMINISTIC = "NONDETERMINISTIC"  # other bits in another order
+    WRONG = "WRONG"  # a configuration stores something else than the most
+    BATCH_VARIANT = "BATCH VARIANT"
+    OTHER_BITS = "OTHER BITS"  # of configurations, within rounding
+    NOT_JUDGED = "NOT JUDGED"
+    SAME = "SAME"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One of the executions. group: equal for equal bits, the largest group is 1; None: not executed, reason says why.
+    difference: the largest from group 1. text: what differs."""
+
+    label: str
+    group: int | None
+    reason: str = ""
+    text: str = ""
+    difference: Difference | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The executions of one kernel that were compared. question: orders, configs or rows. why: what differs, or why
+    nothing was judged; "" if all are the same."""
+
+    kernel: str
+    question: str
+    launch: str
+    verdict: BitsVerdict
+    why: str
+    members: tuple[Member, ...]
+
+    @property
+    def groups(self) -> int:
+        return len({member.group for member in self.members} - {None})
+
+
+def judge_all(folder: Path, executions: Sequence[Execution]) -> list[Judged]:
+    """Judge each kernel; of calls of one kernel with equal labels and verdict the first is kept."""
+    by_call: dict[tuple[str, str, int], list[Execution]] = {}
+    for one in executions:
+        if one.kind in ("orders", "configs"):
+            by_call.setdefault((one.kind, one.kernel, one.call), []).append(one)
+    judged = [_judge(folder, several) for several in by_call.values()]
+    if any(one.kind == "result" for one in executions):
+        judged.append(_judge_rows(folder, executions))
+    first: dict[object, Judged] = {}
+    for each in judged:
+        labels = tuple((member.label, member.group) for member in each.members)
+        first.setdefault((each.kernel, each.question, each.launch, each.verdict, labels), each)
+    return list(first.values())
+
+
+# --- orders and configurations -------------------------------------------------------------------
+
+
+def _judge(folder: Path, several: Sequence[Execution]) -> Judged:
+    """Group executions by the bits of all buffers, and compare each with the largest group."""
+    first = several[0]
+    stored = [one for one in several if not one.reason]
+    keys = [tuple((buffer.name, buffer.data) for buffer in one.buffers) for one in stored]
+    numbers = {key: number for number, (key, _) in enumerate(Counter(keys).most_common(), 1)}
+    reference = next((one for one, key in zip(stored, keys, strict=True) if numbers[key] == 1), None)
+    groups = dict(zip(map(id, stored), map(numbers.__getitem__, keys), strict=True))
+    members = []
+    for one in several:
+        if one.reason or reference is None:
+            members.append(Member(one.label, None, one.reason))
+            continue
+        changes = list(_differences(folder, reference.buffers, one.buffers)) if groups[id(one)] > 1 else []
+        worst = max(changes, key=lambda pair: _share(pair[1]), default=None)
+        text = "" if worst is None else f"{worst[0].name}: {apart([worst[1]])}"
+        members.append(Member(one.label, groups[id(one)], "", text, None if worst is None else worst[1]))
+    return _with_verdict(first, members, [buffer for one in several for buffer in one.buffers])
+
+
+def _differences(folder: Path, a: Sequence[Kept], b: Sequence[Kept]) -> Iterator[tuple[Kept, Difference]]:
+    for one, other in zip(a, b, strict=False):
+        first, second = (folder / one.data).read_bytes(), (folder / other.data).read_bytes()
+        if len(first) == len(second) and (change := difference(0, one.dtype, first, second)) is not None:
+            yield other, change
+
+
+def _share(change: Difference) -> float:
+    """Return how far contents are apart, as a share of the largest value; of integers, the share that differs; of a
+    number against a NaN infinity."""
+    if change.dtype in FLOATS:
+        return 0.0 if change.only_nans else float("inf") if change.share is None else change.share
+    return change.differing / max(change.elements, 1)
+
+
+def _with_verdict(first: Execution, members: Sequence[Member], buffers: Sequence[Kept]) -> Judged:
+    executed = [member for member in members if member.group is not None]
+    far = [member for member in executed if member.difference is not None]
+    verdict, why = BitsVerdict.SAME, ""
+    if far:
+        worst = max(far, key=lambda member: _share(member.difference) if member.difference else 0.0)
+        assert worst.difference is not None
+        verdict = BitsVerdict.OTHER_BITS if _share(worst.difference) <= WRONG_SHARE else BitsVerdict.WRONG
+        why = f"{worst.label}: {worst.text}"
+        if first.kind == "orders":
+            verdict = BitsVerdict.NONDETERMINISTIC
+            name = worst.text.partition(":")[0]
+            why += next((f"; {buffer.at}" for buffer in buffers if buffer.name == name and buffer.at), "")
+    elif len(executed) < 2:
+        verdict, why = BitsVerdict.NOT_JUDGED, _reasons(members) or "only one was executed"
+    return Judged(first.kernel, first.kind, first.launch, verdict, why, tuple(members))
+
+
+def _reasons(members: Sequence[Member]) -> str:
+    reasons = dict.fromkeys(member.reason for member in members if member.reason)
+    return listed(list(reasons)) if reasons else ""
+
+
+# --- numbers of rows -----------------------------------------------------------------------------
+
+
+def _judge_rows(folder: Path, executions: Sequence[Execution]) -> Judged:
+    """Compare the rows that results have in common, with those of the largest number of rows that could be executed."""
+    results = [one for one in executions if one.kind == "result"]
+    ended = [one for one in results if not one.reason]
+    reference = max(ended, key=lambda one: one.rows, default=None)
+    members, compared, culprits = [], 0, dict[str, str]()
+    for one in results:
+        if one.reason or reference is None:
+            members.append(Member(one.label, None, one.reason))
+            continue
+        pairs = list(_pairs(one, reference)) if one is not reference else []
+        compared += len(pairs)
+        changes = [(name, change) for name, change in _common(folder, pairs, one, reference) if change is not None]
+        worst = max(changes, key=lambda pair: _share(pair[1]), default=None)
+        text = "" if worst is None else f"{worst[0]}: {apart([worst[1]])}"
+        if worst is not None:
+            culprits |= [_culprit(folder, executions, one, reference)]
+        members.append(Member(one.label, 1 if worst is None else 2, "", text, None if worst is None else worst[1]))
+    name = results[0].kernel
+    if culprits:
+        return Judged(name, "rows", "", BitsVerdict.BATCH_VARIANT, "; ".join(culprits.values()), tuple(members))
+    if not compared:
+        why = _reasons(members) or "no result has a dimension of as many rows"
+        return Judged(name, "rows", "", BitsVerdict.NOT_JUDGED, why, tuple(members))
+    return Judged(name, "rows", "", BitsVerdict.SAME, "", tuple(members))
+
+
+def _pairs(one: Execution, other: Execution) -> Iterator[tuple[Kept, Kept, int]]:
+    """Yield buffers of two executions that have the rows along the same dimension, and it."""
+    for a, b in zip(one.buffers, other.buffers, strict=False):
+        if a.name != b.name or a.dtype != b.dtype or len(a.shape) != len(b.shape):
+            continue
+        differ = [dim for dim, sizes in enumerate(zip(a.shape, b.shape, strict=True)) if sizes[0] != sizes[1]]
+        if len(differ) == 1 and a.shape[differ[0]] == one.rows and b.shape[differ[0]] == other.rows:
+            yield a, b, differ[0]
+
+
+def _common(
+    folder: Path, pairs: Sequence[tuple[Kept, Kept, int]], one: Execution, other: Execution
+) -> Iterator[tuple[str, Difference | None]]:
+    rows = min(one.rows, other.rows)
+    for a, b, dim in pairs:
+        yield a.name, difference(0, a.dtype, _rows(folder, b, dim, rows), _rows(folder, a, dim, rows))
+
+
+def _rows(folder: Path, kept: Kept, dim: int, rows: int) -> bytes:
+    import numpy as np
+
+    width, data = DTYPE_BYTES[kept.dtype], (folder / kept.data).read_bytes()
+    elements = np.frombuffer(data, f"V{width}", offset=kept.offset, count=(len(data) - kept.offset) // width)
+    strides = kept.stride or tuple(int(np.prod(kept.shape[at + 1 :], dtype=np.int64)) for at in range(len(kept.shape)))
+    shape = tuple(rows if at == dim else size for at, size in enumerate(kept.shape))
+    viewed = np.lib.stride_tricks.as_strided(elements, shape, tuple(width * stride for stride in strides))
+    return bytes(viewed.tobytes())
+
+
+def _culprit(folder: Path, executions: Sequence[Execution], one: Execution, other: Execution) -> tuple[str, str]:
+    """Name the first kernel that stores other bits in the rows that both have, and how it was launched."""
+    mine, others = ([each for each in executions if each.kind == "rows" and each.rows == r.rows] for r in (one, other))
+    for a, b in zip(mine, others, strict=False):
+        if a.kernel != b.kernel:
+            return a.kernel, f"{a.kernel} is launched with {one.rows} rows, {b.kernel} with {other.rows}"
+        if any(change is not None for _, change in _common(folder, list(_pairs(a, b)), a, b)):
+            settings = [each.settings.split(", ") for each in (a, b)]
+            own, rest = (
+                listed([word for word in words if word not in wanted]) for words, wanted in (settings, settings[::-1])
+            )
+            how = f": {own} with {one.rows} rows, {rest} with {other.rows}" if own else ""
+            return a.kernel, f"{a.kernel} stores other bits{how}"
+    return "", "an operation that is no kernel of Triton stores other bits"
