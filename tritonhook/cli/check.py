@@ -36,6 +36,7 @@ from tritonhook.cli._lockable import (
     is_built,
     lockable_at,
     spills_note,
+    with_counts,
 )
 from tritonhook.cli._parser import Group, argument, flag, option, part, positive
 from tritonhook.cli._programs import is_script
@@ -51,7 +52,16 @@ from tritonhook.snapshot.captured import MOST, Task, Text, crossed, disassembler
 from tritonhook.snapshot.changes import Change, ChangeStatus, commands_of, compare, not_judged, renumbered
 from tritonhook.snapshot.facts import Budgets, KernelFacts
 from tritonhook.snapshot.lockfile import WholeLock, all_kept_ptx, kept_ptx, read_whole_lock, write_lock
-from tritonhook.snapshot.rules import COMPILE_TIME, RULES, Rule, failures, fewer_configurations, nothing_compared, rules
+from tritonhook.snapshot.rules import (
+    COMPILE_TIME,
+    RULES,
+    Rule,
+    failures,
+    fewer_configurations,
+    not_counted,
+    nothing_compared,
+    rules,
+)
 from tritonhook.verify.model import verify_captures
 
 if TYPE_CHECKING:
@@ -184,6 +194,10 @@ def _check_places(
     notes += note_of((text, kernel.ptxas, level_of(kernel.options)) for kernel, text in now)
     texts = {kernel.ptx_sha256: text for kernel, text in now}
     facts = renumbered(lock.kernels, [kernel for kernel, _ in now])
+    if any(kernel.launch for kernel in lock.kernels):
+        facts, further = with_counts(kernels.captured, facts, lock.kernels)
+        now = [(kernel, text) for kernel, (_, text) in zip(facts, now, strict=True)]
+        notes += further
     left = not_judged(lock.kernels, facts)
     locked = [kernel for kernel in lock.kernels if kernel.identity not in left]
     if left:
@@ -356,7 +370,7 @@ def give_changes(
 
     notes = [*notes, *spills_note(facts for change in changes for facts in (change.old, change.new) if facts)]
     broken = failures(changes, wanted)
-    notes += fewer_configurations(changes)
+    notes += [*fewer_configurations(changes), *not_counted(changes, wanted)]
     if blind := nothing_compared(changes):
         fails = ", so --fail-on fails" if wanted and gate else ""
         notes.append(f"no kernel is on both sides: nothing was compared{fails}")

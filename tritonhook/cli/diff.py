@@ -51,6 +51,7 @@ from tritonhook.cli._inputs import (
     place,
     trust_option,
 )
+from tritonhook.cli._lockable import with_counts
 from tritonhook.cli._parser import Group, flag, given_options, option, part
 from tritonhook.cli._streams import KernelPage, Results, capture_page, give, working, write_paged
 from tritonhook.cli.check import ShownChanges, fail_on_option, give_changes, told_apart
@@ -66,7 +67,7 @@ from tritonhook.ptxas.toolchain import Toolchain, may_draw, reading_toolchain, t
 from tritonhook.rename import PREFIX, TRIGGER, Rename, Rewrites, control_name
 from tritonhook.snapshot.changes import Change, renumbered
 from tritonhook.snapshot.changes import compare as compare_facts
-from tritonhook.snapshot.facts import Identity, KernelFacts, identity_of
+from tritonhook.snapshot.facts import COUNTERS, Identity, KernelFacts, identity_of
 from tritonhook.snapshot.rules import Rule
 
 if TYPE_CHECKING:
@@ -108,6 +109,9 @@ class Options(Group):
     ttgir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     ttir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     no_control: bool = flag(help="use no control name if names differ in length")
+    count: bool = flag(
+        help="of captured kernels: execute a recorded launch on the CPU, and tell which counters of which lines moved"
+    )
     fail_on: tuple[Rule, ...] = fail_on_option()
     shown: ShownChanges = part(ShownChanges)
     results: Results = part(Results)
@@ -209,11 +213,35 @@ def _compare_kernels(options: Options) -> int:
     inputs = _inputs(options)
     with working("assembling and comparing both sides"):
         result, diff = _compared(options.tool, options.no_control, inputs, _titles(inputs))
+    if options.count:
+        diff = partial(_with_counters, _moved(options, inputs), diff)
     if options.code or options.ptx or options.ttgir or options.ttir:
         write_paged(_code_diff(options, inputs, result))
     else:
         give(options.results, diff)
     return 0 if result.verdict is CodeVerdict.SAME_CODE else 1
+
+
+def _moved(options: Options, inputs: Sequence[Input]) -> list[tuple[str, str, int | None, int | None]]:
+    """Count a launch of both kernels: the counters of source lines that differ."""
+    from tritonhook.snapshot.counted import moved
+
+    sides = [(given.capture, place) for given, place in zip(inputs, (options.a, options.b), strict=True)]
+    (a, at), (b, other) = sides
+    if a is None or b is None or at is None or other is None:
+        raise UsageError("--count: for two captured kernels, whose launches were recorded")
+    with working("counting both sides"):
+        return moved((a, at), (b, other))
+
+
+def _with_counters(
+    found: Sequence[tuple[str, str, int | None, int | None]], diff: Callable[[bool], Diff], full: bool
+) -> Diff:
+    from msgspec import structs
+
+    from tritonhook.report.results.diff import MovedCounter
+
+    return structs.replace(diff(full), moved=tuple(MovedCounter(*one) for one in found))
 
 
 def _compared(
@@ -261,15 +289,24 @@ def _titles(inputs: Sequence[Input]) -> tuple[str, str]:
 
 def _compare_folders(options: Options, b: str) -> int:
     """Compare all kernels of two capture folders as compiled."""
-    if idle := [name for name in given_options(options, options.tool) if name not in ("--fail-on", "--previous")]:
+    if idle := [
+        name for name in given_options(options, options.tool) if name not in ("--fail-on", "--previous", "--count")
+    ]:
         raise UsageError(f"{idle[0]}: not for two capture folders, which are compared as they are")
-    return give_folders(options.results, options.fail_on, options.a, b, options.shown)
+    return give_folders(options.results, options.fail_on, options.a, b, options.shown, options.count)
 
 
-def give_folders(results: Results, fail_on: Sequence[Rule], a: str, b: str, shown: ShownChanges | None = None) -> int:
-    """Compare the kernels of two capture folders, or of two runs in one, and print what changed."""
+def give_folders(
+    results: Results, fail_on: Sequence[Rule], a: str, b: str, shown: ShownChanges | None = None, counts: bool = False
+) -> int:
+    """Compare the kernels of two capture folders, or of two runs in one, and print what changed. counts: their counters
+    too."""
     sides, notes = kernels_at(a, b)
     old, new = ([facts for _, facts in kernels] for kernels in sides)
+    if counts or any(rule.what in COUNTERS for rule in fail_on):
+        old, further = with_counts(sides[0], old)
+        new, more = with_counts(sides[1], renumbered(old, new), old)
+        notes += [*further, *more]
     captures = {facts.ptx_sha256: capture for kernels in sides for capture, facts in kernels}
     changes, further = told_apart(compare_facts(old, new), lambda it: captures[it.ptx_sha256].text(Stage.PTX))
     pages = _pages((a, b), sides, (old, renumbered(old, new)), changes)

@@ -20,7 +20,6 @@ Exit codes: 1 if a fault was found, else 2 if a kernel did not finish.
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 import signal
 import threading
@@ -39,7 +38,6 @@ from tritonhook.capture.store import read_launch
 from tritonhook.cli._inputs import Input, captures_at, launch_record, load_input, place
 from tritonhook.cli._parser import Group, flag, option, part
 from tritonhook.cli._streams import Results, check_new, give, working, write_new
-from tritonhook.cubin.resources import launch_shared, occupancy
 from tritonhook.errors import DeviceError, NotUnderstood, TritonHookError, UsageError
 from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.ptxas.toolchain import toolchain_of
@@ -194,11 +192,7 @@ def _counted(
         cubin = toolchain_of(find_ptxas()).assemble_or_raise(given.ptx).cubin
     found, ran = counted(case, cubin, *how)
     _write(files, ran.contents, force)
-    launch, needs = case.launch, cubin.resources[case.kernel]
-    held = occupancy(
-        f"sm_{cubin.arch}", needs.registers, math.prod(launch.block), launch_shared(needs.shared or 0, launch.shared)
-    )
-    return CountedKernel.of(launch.summary, found, held.text if held is not None else "")
+    return CountedKernel.of(case.launch, found, cubin)
 
 
 def _write(files: Sequence[Path], contents: Sequence[bytes], force: bool) -> None:

@@ -89,6 +89,7 @@ def _of_runs(facts: KernelFacts, where: tuple[CaptureFolder, str]) -> KernelFact
         compile_us=sum(folder.compile_us(record).values()) or None,
         configuration=next(tried, None),
         commands=tuple(sorted({seen.run.name for seen in folder.seen(record) if seen.run and seen.run.name})),
+        place=f"{folder.path}/kernels/{record}",
     )
 
 
@@ -383,7 +384,7 @@ def settled(
 
 
 def _is_settled(old: KernelFacts, new: KernelFacts) -> bool:
-    names = ("stages", "ptxas", "options", "figures", "launch_bounds", "loaded", "configuration", "commands")
+    names = ("stages", "ptxas", "options", "figures", "launch_bounds", "loaded", "configuration", "commands", "launch")
     same = all(getattr(old, name) == getattr(new, name) for name in names)
     return same and old.ptx_sha256 is not None and set(new.codes) <= set(old.codes)
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from tritonhook._util.schema import Count, Fields
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.resources import launch_shared, occupancy
+from tritonhook.errors import NotUnderstood, TritonHookError
 from tritonhook.report.result import UNKNOWN, Result, Summary, Table, Tone, count, grouped, number
 
 if TYPE_CHECKING:
+    from tritonhook.capture.launches.record import Launch
     from tritonhook.emulate.counters.metrics import Counted, CountedInstruction
 
 _WORST = 5  # lines
@@ -60,12 +66,14 @@ class CountedKernel(Fields):
     instructions: tuple[CountedRow, ...] = ()
 
     @classmethod
-    def of(cls, launch: str, counted: Counted, occupancy: str) -> CountedKernel:
-        whole = counted.total
+    def of(cls, launch: Launch, counted: Counted, cubin: Cubin) -> CountedKernel:
+        whole, needs = counted.total, cubin.resources[counted.kernel]
+        shared = launch_shared(needs.shared or 0, launch.shared)
+        held = occupancy(f"sm_{cubin.arch}", needs.registers, math.prod(launch.block), shared)
         return cls(
-            counted.kernel, launch, "", counted.arch, counted.ctas, counted.of_ctas, counted.factor,
+            counted.kernel, launch.summary, "", counted.arch, counted.ctas, counted.of_ctas, counted.factor,
             dict(counted.evidence), counted.without, counted.raw, whole.global_bytes or 0, whole.local_bytes,
-            whole.flops + whole.tensor_ops, occupancy, tuple(map(CountedRow.of, counted.instructions)),
+            whole.flops + whole.tensor_ops, held.text if held else "", tuple(map(CountedRow.of, counted.instructions)),
         )  # fmt: skip
 
     def total(self, name: str) -> int:
@@ -137,6 +145,12 @@ class Counting(Result, tag="counters"):
     ctas: Count | None
     kernels: tuple[CountedKernel, ...]
 
+    @classmethod
+    def of_captures(cls, folder: CaptureFolder) -> Counting:
+        """Count a launch of each kernel of a capture folder."""
+        kernels = tuple(_captured(folder, record) for record in folder.running)
+        return cls(str(folder.path), "recorded", None, kernels)
+
     def summary(self) -> Summary:
         counted = [kernel for kernel in self.kernels if not kernel.reason]
         tables, notes = [], [f"buffers hold {self.input}; run on CPU (emulated), from machine code; no time is known"]
@@ -163,3 +177,18 @@ class Counting(Result, tag="counters"):
             for index, row in enumerate(kernel.instructions)
         )
         return Table("Instructions", ("Kernel Name", "#", "Source", "File:Line", *names), rows, 4)
+
+
+def _captured(folder: CaptureFolder, record: str) -> CountedKernel:
+    """Count a launch of a captured kernel, or give the reason why not."""
+    from tritonhook.snapshot.counted import count_launch, launch_at
+
+    launch = ""
+    try:
+        recorded = launch_at(folder.path / "kernels" / record)
+        launch, capture = recorded.launch.summary, folder.capture(record)
+        found = count_launch(capture, recorded)
+        return CountedKernel.of(recorded.launch, found, Cubin.from_bytes(capture.cubin))
+    except (TritonHookError, OSError, MemoryError, RecursionError) as error:
+        kind = "NOT UNDERSTOOD: " if isinstance(error, NotUnderstood) else ""
+        return CountedKernel(record, launch, f"{kind}{error}" or type(error).__name__)
