@@ -32,6 +32,9 @@ scale[({grid},)](x, {n}, BLOCK=128)
 LINE = "script.py:13"  # of the load
 
 
+TORCH = "import torch, triton\nx = torch.zeros(1000, device='cuda')\n"
+
+
 def script(stride: str = "", grid: int = 2, n: int = 250) -> str:
     return PRELUDE + KERNEL.format(stride=stride, grid=grid, n=n)
 
@@ -98,8 +101,9 @@ def test_source_lines_have_counters(captured, capsys) -> None:
         _ = type(kernel)(kernel.capture).counters
 
 
-def test_an_emulated_run_counts_its_kernels(captured) -> None:
+def test_an_emulated_run_counts_its_kernels(tmp_path, triton_cache) -> None:
     pytest.importorskip("torch")
-    done = captured("old", "--emulate", "--count", "--json", stride="* 4")
+    text = TORCH + KERNEL.format(stride="* 4", grid=2, n=250)
+    done = run_dry(tmp_path, text, "--emulate", "--count", "--json")
     (kernel,) = json.loads(done.stdout)["kernels"]
     assert kernel["metrics"]["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 125

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 
 MEASURED, DOCUMENTED = "measured on an H100", "documented"
-INSTRUCTIONS, GLOBAL, SHARED, WGMMA = "instructions", "global memory", "shared memory", "operands of wgmma"
+INSTRUCTIONS, GLOBAL, SHARED, LOCAL = "instructions", "global memory", "shared memory", "local memory"
+WGMMA = "operands of wgmma"
 _BANKS = dict.fromkeys((INSTRUCTIONS, GLOBAL, SHARED), DOCUMENTED)
 # Documented: the CUDA programming guide has 32 banks of 4 bytes and sectors of 32 bytes for these.
 RULES: Mapping[int, Mapping[str, str]] = {
-    90: dict.fromkeys((INSTRUCTIONS, GLOBAL, SHARED, WGMMA), MEASURED),
+    90: dict.fromkeys((INSTRUCTIONS, GLOBAL, SHARED, LOCAL, WGMMA), MEASURED),
     **dict.fromkeys((80, 86, 87, 89, 120, 121), _BANKS),
     100: {INSTRUCTIONS: DOCUMENTED},
     103: {INSTRUCTIONS: DOCUMENTED},
@@ -44,7 +45,7 @@ class Counters:
     instructions: of warps. threads, threads_on: of their lanes, and of those that a predicate does not turn off.
     requests: of warps. tags: lines of 128 bytes. sectors: of 32 bytes; ideal: if the bytes lay behind one another.
     global_bytes: that lanes asked for. turns: sectors, those of atomics anew for each lane of an address.
-    wavefronts: of shared memory. local_bytes: of the stack, spills among them. tensor_ops, flops: multiplications and
+    wavefronts: of shared memory. local_bytes, local_sectors: of the stack, spills among them. tensor_ops, flops: multiplications and
     additions of tensor cores, and of floating-point instructions."""
 
     instructions: int = 0
@@ -61,6 +62,7 @@ class Counters:
     wavefronts: int | None = 0
     wavefronts_ideal: int | None = 0
     local_bytes: int = 0
+    local_sectors: int | None = 0
     tensor_instructions: int = 0
     tensor_ops: int = 0
     flops: int = 0
@@ -90,6 +92,7 @@ class Counters:
             "L2 Theoretical Sectors Global": self.sectors,
             "L2 Theoretical Sectors Global Ideal": self.sectors_ideal,
             "L2 Theoretical Sectors Global Excessive": self.sectors_excess,
+            "L2 Theoretical Sectors Local": self.local_sectors,
             "L1 Wavefronts Shared": self.wavefronts,
             "L1 Wavefronts Shared Ideal": self.wavefronts_ideal,
             "L1 Wavefronts Shared Excessive": self.wavefronts_excess,
@@ -219,6 +222,7 @@ def counters(opcode: str, operands: str, tally: Tally, arch: int) -> Counters:
         **in_global,
         **in_shared,
         local_bytes=tally.local_bytes,
+        local_sectors=tally.local_sectors if LOCAL in rules or not tally.local_sectors else None,
         tensor_instructions=tally.warps * is_tensor,
         tensor_ops=tally.warps * operations,
         flops=tally.on * _FLOPS.get(base, 0),
