@@ -184,7 +184,7 @@ def _counted(
     given: Input, case: Case, files: Sequence[Path], how: tuple[str, int | None, float, int, float], force: bool
 ) -> CountedKernel:
     """Count one kernel. PTX without machine code is assembled first."""
-    from tritonhook.report.results.counters import CountedKernel
+    from tritonhook.report.results.counters import CountedKernel, held_at_once
 
     cubin = given.cubin
     if cubin is None:
@@ -192,7 +192,7 @@ def _counted(
         cubin = toolchain_of(find_ptxas()).assemble_or_raise(given.ptx).cubin
     found, ran = counted(case, cubin, *how)
     _write(files, ran.contents, force)
-    return CountedKernel.of(case.launch, found, cubin)
+    return CountedKernel.of(case.launch.summary, found, held_at_once(case.launch, cubin, case.kernel))
 
 
 def _write(files: Sequence[Path], contents: Sequence[bytes], force: bool) -> None:

@@ -54,6 +54,7 @@ class Counter:
     def __init__(self, opcodes: Sequence[str]) -> None:
         self.opcodes = [one.split(".") for one in opcodes]
         self.tallies = [Tally() for _ in opcodes]
+        self.touched = np.zeros(0, bool)  # sectors of global memory
 
     def begin(self, machine: Machine, code: Code) -> Code:
         return _Counting(self, machine).watched(code)
@@ -182,11 +183,18 @@ class _Counting:
             active, addresses = active[keep], index.reshape(-1, WARP)[keep]
             if store is self.memory.global_:
                 _count_global(tally, addresses, active, size, how, opcode)
+                self._touch(addresses[active] // banks.SECTOR)
             elif store is self.memory.shared:
                 cost, ideal = _shared(addresses, active, size, how, opcode)
                 tally.shared_requests += len(cost)
                 tally.wavefronts += int(cost.sum())
                 tally.wavefronts_ideal += int(ideal.sum())
+
+    def _touch(self, sectors: Array) -> None:
+        counter = self.counter
+        if len(sectors) and (needed := int(sectors.max()) + 1) > len(counter.touched):
+            counter.touched = np.concatenate([counter.touched, np.zeros(needed, bool)])
+        counter.touched[sectors] = True
 
 
 def _different(keys: Array) -> int:
