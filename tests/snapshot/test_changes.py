@@ -9,14 +9,14 @@ import pytest
 from tritonhook.errors import UsageError
 from tritonhook.snapshot import changes
 from tritonhook.snapshot.changes import By, Change, ChangeStatus, Crossed, Values, blocks_of, compare
-from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
+from tritonhook.snapshot.facts import COUNTERS, FIGURES, Identity, KernelFacts
 from tritonhook.snapshot.rules import failures, rules
 
 STAGES = {"ttir": "a", "ttgir": "b", "llir": "c", "ptx": "d"}
 
 
 def facts(kernel: str = "k", code: str = "1", arch: str = "sm_90a", **figures: int | None) -> KernelFacts:
-    known = dict.fromkeys(FIGURES, 0) | {"registers": 64, "instructions": 100} | figures
+    known = dict.fromkeys(FIGURES, 0) | dict.fromkeys(COUNTERS) | {"registers": 64, "instructions": 100} | figures
     return KernelFacts(
         Identity(kernel, arch, "Triton"), kernel, STAGES, "d", "12.8.93", ("-v",), (code,), known, {}, 128
     )

@@ -19,6 +19,7 @@ from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import CaptureError
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.snapshot.facts import (
+    COUNTERS,
     FIGURES,
     Identity,
     KernelFacts,
@@ -43,7 +44,11 @@ def test_a_kernel_is_identified_by_what_it_was_specialised_for(facts: list[Kerne
 def test_every_figure_of_a_captured_kernel_is_known(facts: list[KernelFacts]) -> None:
     for one in facts:
         assert set(one.figures) == set(FIGURES)
-        assert {name for name, figure in one.figures.items() if figure is None} == {"local_bytes", "code_bytes"}
+        assert {name for name, figure in one.figures.items() if figure is None} == {
+            "local_bytes",
+            "code_bytes",
+            *COUNTERS,
+        }
         assert sum(one.classes.values()) == one.figures["instructions"]
         assert list(one.stages) == ["ttir", "ttgir", "llir", "ptx"]
         assert (len(one.codes), one.threads, one.failure) == (1, 256 if one.identity.kernel[0] == "g" else 128, "")

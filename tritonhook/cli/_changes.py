@@ -13,7 +13,7 @@ from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.selection import settings_of, titles
 from tritonhook.cli._github import without_commands
 from tritonhook.cli._inputs import captures_at, input_of, kernels_at
-from tritonhook.cli._lockable import Failed, spills_note
+from tritonhook.cli._lockable import Failed, spills_note, with_counts
 from tritonhook.cli._pair import AS_COMPILED, compared
 from tritonhook.cli._parser import Group, option, positive
 from tritonhook.cli._progress import working
@@ -24,8 +24,16 @@ from tritonhook.report.result import count
 from tritonhook.snapshot.changes import Change, ChangeStatus, renumbered
 from tritonhook.snapshot.changes import compare as compare_facts
 from tritonhook.snapshot.crossed import MOST, Text, crossed
-from tritonhook.snapshot.facts import KernelFacts
-from tritonhook.snapshot.rules import RULES, Rule, failures, fewer_configurations, nothing_compared, rules
+from tritonhook.snapshot.facts import COUNTERS, KernelFacts
+from tritonhook.snapshot.rules import (
+    RULES,
+    Rule,
+    failures,
+    fewer_configurations,
+    not_counted,
+    nothing_compared,
+    rules,
+)
 
 if TYPE_CHECKING:
     from tritonhook.report.result import Result
@@ -90,7 +98,7 @@ def give_changes(
 
     notes = [*notes, *spills_note(facts for change in changes for facts in (change.old, change.new) if facts)]
     broken = failures(changes, wanted)
-    notes += fewer_configurations(changes)
+    notes += [*fewer_configurations(changes), *not_counted(changes, wanted)]
     if blind := nothing_compared(changes):
         fails = ", so --fail-on fails" if wanted and gate else ""
         notes.append(f"no kernel is on both sides: nothing was compared{fails}")
@@ -105,10 +113,17 @@ def give_changes(
     return 1 if is_bad else 2 if failed else 0
 
 
-def give_folders(results: Results, fail_on: Sequence[Rule], a: str, b: str, shown: ShownChanges | None = None) -> int:
-    """Compare the kernels of two capture folders, or of two runs in one, and print what changed."""
+def give_folders(
+    results: Results, fail_on: Sequence[Rule], a: str, b: str, shown: ShownChanges | None = None, counts: bool = False
+) -> int:
+    """Compare the kernels of two capture folders, or of two runs in one, and print what changed. counts: their counters
+    too."""
     sides, notes = kernels_at(a, b)
     old, new = ([facts for _, facts in kernels] for kernels in sides)
+    if counts or any(rule.what in COUNTERS for rule in fail_on):
+        old, further = with_counts(sides[0], old)
+        new, more = with_counts(sides[1], renumbered(old, new), old)
+        notes += [*further, *more]
     captures = {facts.ptx_sha256: capture for kernels in sides for capture, facts in kernels}
     changes, further = told_apart(compare_facts(old, new), lambda it: captures[it.ptx_sha256].text(Stage.PTX))
     pages = _pages((a, b), sides, (old, renumbered(old, new)), changes)

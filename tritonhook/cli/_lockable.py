@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -19,7 +20,8 @@ from tritonhook.cli._parser import option
 from tritonhook.cli._programs import is_script, run_well
 from tritonhook.cli._progress import working
 from tritonhook.cubin.shipped import is_shipped
-from tritonhook.errors import UsageError, listed
+from tritonhook.errors import DeviceError, UsageError, listed
+from tritonhook.report.result import count
 from tritonhook.snapshot.bits import Launches, launches_in, with_bits
 from tritonhook.snapshot.facts import KernelFacts, built_kernels
 from tritonhook.snapshot.folders import Kernels
@@ -125,6 +127,21 @@ def lockable_at(
         pairs += [(facts, None) for facts in read.kernels]
         notes += read.notes
     return Found(pairs, kernels, notes, failed, launches)
+
+
+def with_counts(
+    captured: Kernels, facts: Sequence[KernelFacts], known: Sequence[KernelFacts] = ()
+) -> tuple[list[KernelFacts], list[str]]:
+    """Add counters to the facts of captured kernels, by executing their launches on the CPU. facts: of these, in
+    their order, and of others behind them. known: as for counted.with_counters. Also return notes."""
+    if find_spec("numpy") is None:
+        raise DeviceError("numpy is not installed: `pip install 'tritonhook[emulate]'`")
+    from tritonhook.snapshot.counted import with_counters
+
+    with working(f"counting {count(len(captured), 'kernel')}"):
+        pairs = [(capture, own) for (capture, _), own in zip(captured, facts, strict=False)]
+        done, notes = with_counters(pairs, known)
+    return [*done, *facts[len(done) :]], notes
 
 
 def spills_note(kernels: Iterable[KernelFacts]) -> list[str]:

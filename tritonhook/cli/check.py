@@ -34,6 +34,7 @@ from tritonhook.cli._lockable import (
     dry_places,
     is_built,
     lockable_at,
+    with_counts,
 )
 from tritonhook.cli._parser import Group, argument, flag, option, part
 from tritonhook.cli._programs import is_script
@@ -163,6 +164,10 @@ def _check_places(
     notes += note_of((text, kernel.ptxas, level_of(kernel.options)) for kernel, text in now)
     texts = {kernel.ptx_sha256: text for kernel, text in now}
     facts = renumbered(lock.kernels, [kernel for kernel, _ in now])
+    if any(kernel.launch for kernel in lock.kernels):
+        facts, further = with_counts(kernels.captured, facts, lock.kernels)
+        now = [(kernel, text) for kernel, (_, text) in zip(facts, now, strict=True)]
+        notes += further
     left = not_judged(lock.kernels, facts)
     locked = [kernel for kernel in lock.kernels if kernel.identity not in left]
     if left:

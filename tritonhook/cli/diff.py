@@ -24,9 +24,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tritonhook.capture.model import Stage
 from tritonhook.capture.selection import titles
@@ -60,6 +61,9 @@ from tritonhook.rename import PREFIX, Rename, Rewrites
 from tritonhook.snapshot.facts import Identity, identity_of
 from tritonhook.snapshot.rules import Rule
 
+if TYPE_CHECKING:
+    from tritonhook.report.results.diff import Diff
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
@@ -80,6 +84,9 @@ class Options(Group):
     ttgir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     ttir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     no_control: bool = flag(help="use no control name if names differ in length")
+    count: bool = flag(
+        help="of captured kernels: execute a recorded launch on the CPU, and tell which counters of which lines moved"
+    )
     fail_on: tuple[Rule, ...] = fail_on_option()
     shown: ShownChanges = part(ShownChanges)
     results: Results = part(Results)
@@ -181,11 +188,35 @@ def _compare_kernels(options: Options) -> int:
     inputs = _inputs(options)
     with working("assembling and comparing both sides"):
         result, diff = compared(options.tool, options.no_control, inputs, _titles(inputs))
+    if options.count:
+        diff = partial(_with_counters, _moved(options, inputs), diff)
     if options.code or options.ptx or options.ttgir or options.ttir:
         write_paged(_code_diff(options, inputs, result))
     else:
         give(options.results, diff)
     return 0 if result.verdict is CodeVerdict.SAME_CODE else 1
+
+
+def _moved(options: Options, inputs: Sequence[Input]) -> list[tuple[str, str, int | None, int | None]]:
+    """Count a launch of both kernels: the counters of source lines that differ."""
+    from tritonhook.snapshot.counted import moved
+
+    sides = [(given.capture, place) for given, place in zip(inputs, (options.a, options.b), strict=True)]
+    (a, at), (b, other) = sides
+    if a is None or b is None or at is None or other is None:
+        raise UsageError("--count: for two captured kernels, whose launches were recorded")
+    with working("counting both sides"):
+        return moved((a, at), (b, other))
+
+
+def _with_counters(
+    found: Sequence[tuple[str, str, int | None, int | None]], diff: Callable[[bool], Diff], full: bool
+) -> Diff:
+    from msgspec import structs
+
+    from tritonhook.report.results.diff import MovedCounter
+
+    return structs.replace(diff(full), moved=tuple(MovedCounter(*one) for one in found))
 
 
 def _code_diff(options: Options, inputs: Sequence[Input], result: CubinDiff) -> str:
@@ -217,9 +248,11 @@ def _titles(inputs: Sequence[Input]) -> tuple[str, str]:
 
 def _compare_folders(options: Options, b: str) -> int:
     """Compare all kernels of two capture folders as compiled."""
-    if idle := [name for name in given_options(options, options.tool) if name not in ("--fail-on", "--previous")]:
+    if idle := [
+        name for name in given_options(options, options.tool) if name not in ("--fail-on", "--previous", "--count")
+    ]:
         raise UsageError(f"{idle[0]}: not for two capture folders, which are compared as they are")
-    return give_folders(options.results, options.fail_on, options.a, b, options.shown)
+    return give_folders(options.results, options.fail_on, options.a, b, options.shown, options.count)
 
 
 def _inputs(options: Options) -> list[Input]:

@@ -21,7 +21,6 @@ Exit codes: 1 if a fault was found, else 2 if a kernel did not finish.
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 import signal
 import threading
@@ -42,7 +41,6 @@ from tritonhook.cli._inputs import Input, captures_at, launch_record, load_input
 from tritonhook.cli._parser import Group, flag, option, part
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import Results, give
-from tritonhook.cubin.resources import launch_shared, occupancy
 from tritonhook.errors import DeviceError, NotUnderstood, TritonHookError, UsageError
 from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.ptxas.toolchain import toolchain_of
@@ -196,7 +194,7 @@ def _counted(
     given: Input, case: Case, files: Sequence[Path], how: tuple[str, int | None, float, int, float], force: bool
 ) -> CountedKernel:
     """Count one kernel. PTX without machine code is assembled first."""
-    from tritonhook.report.results.counters import CountedKernel
+    from tritonhook.report.results.counters import CountedKernel, held_at_once
 
     cubin = given.cubin
     if cubin is None:
@@ -204,11 +202,7 @@ def _counted(
         cubin = toolchain_of(find_ptxas()).assemble_or_raise(given.ptx).cubin
     found, ran = counted(case, cubin, *how)
     _write(files, ran.contents, force)
-    launch, needs = case.launch, cubin.resources[case.kernel]
-    held = occupancy(
-        f"sm_{cubin.arch}", needs.registers, math.prod(launch.block), launch_shared(needs.shared or 0, launch.shared)
-    )
-    return CountedKernel.of(launch.summary, found, held.text if held is not None else "")
+    return CountedKernel.of(case.launch.summary, found, held_at_once(case.launch, cubin, case.kernel))
 
 
 def _write(files: Sequence[Path], contents: Sequence[bytes], force: bool) -> None:

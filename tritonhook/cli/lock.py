@@ -25,7 +25,7 @@ from pathlib import Path
 from tritonhook.capture.project import USUAL_LOCK, lock_path
 from tritonhook.capture.settings import default_out
 from tritonhook.cli._files import check_new
-from tritonhook.cli._lockable import as_named, autotune_option, dry_places, lockable_at, spills_note
+from tritonhook.cli._lockable import as_named, autotune_option, dry_places, lockable_at, spills_note, with_counts
 from tritonhook.cli._parser import Group, argument, flag, option
 from tritonhook.cli._streams import complain
 from tritonhook.errors import ProgramError, SnapshotError
@@ -54,6 +54,10 @@ class Options(Group):
     bits: bool = flag(
         help="also lock a hash of what each kernel stores on seeded inputs, executed on the CPU: needs its launches"
     )
+    count: bool = flag(
+        help="execute a recorded launch of each kernel on the CPU, and lock its counters: instructions, sectors, bank "
+        "conflicts"
+    )
 
 
 def run(options: Options) -> int:
@@ -62,15 +66,20 @@ def run(options: Options) -> int:
     places = options.places if options.arch or options.places else (default_out(),)
     try:
         with dry_places(places, options.arch, options.autotune, f"{out} was not written") as named:
-            return _lock(named, out, options.bits)
+            return _lock(named, out, options.bits, options.count)
     except ProgramError as error:
         complain("lock", error)
         return error.status
 
 
-def _lock(named: Mapping[str, str], out: Path, bits: bool) -> int:
-    locked, _, notes, failed, _ = lockable_at(list(named), bits=bits)
-    notes = [as_named(note, named) for note in notes]
+def _lock(named: Mapping[str, str], out: Path, bits: bool, counts: bool) -> int:
+    found = lockable_at(list(named), bits=bits)
+    locked, failed = found.lockable, found.failed
+    notes = [as_named(note, named) for note in found.notes]
+    if counts:
+        facts, further = with_counts(found.captured, [kernel for kernel, _ in locked])
+        locked = [(kernel, ptx) for kernel, (_, ptx) in zip(facts, locked, strict=True)]
+        notes += further
     budgets = None
     with suppress(SnapshotError):  # no lock to replace: there are none to keep
         budgets = read_whole_lock(out).budgets

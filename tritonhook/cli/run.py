@@ -43,6 +43,7 @@ from tritonhook.children.environment import PTH, capture_environment, install_pt
 from tritonhook.cli._files import near
 from tritonhook.cli._parser import Group, argument, flag, given_options, option, option_names, part
 from tritonhook.cli._programs import Ended, reading_ahead, run_to_end, script_command
+from tritonhook.cli._progress import working
 from tritonhook.cli._renames import RenameOptions, rewrite_option
 from tritonhook.cli._results import Results, give
 from tritonhook.cli._streams import complain, write_err
@@ -100,6 +101,7 @@ class Options(Group):
         "the policy pins",
     )
     emulate: bool = flag(help="in a dry run, execute each launch on the CPU, so that its results are real")
+    count: bool = flag(help="--emulate: then give Nsight Compute's counters of a launch of each kernel")
     memory: str | None = option(
         choices=(REAL, NONE), help="tensors of a dry run are in the CPU's memory (default), or have no memory"
     )
@@ -188,7 +190,7 @@ def _run_once(options: Options) -> Ended:
         rename,
         only=options.only,
         rewrites=options.rewrite,
-        launches=VALUES if options.launch_values else SHAPES if options.launches or dry_run else None,
+        launches=VALUES if options.launch_values or options.count else SHAPES if options.launches or dry_run else None,
         ptxas=options.ptxas,
         options=options.ptxas_options,
         policy=options.policy,
@@ -222,6 +224,13 @@ def _run_once(options: Options) -> Ended:
             notes.append(_NO_GPU)
         if not (ended.code or folder.records or folder.crashes or notes):
             notes.append(_NOT_REACHED)
+        if options.count:
+            from tritonhook.report.results.counters import Counting
+
+            with working("counting kernels"):
+                counting = Counting.of_captures(folder)
+            give(options.results, counting)
+            return ended
         captures = Captures.of(folder).with_notes(notes)
         give(options.results, captures, show=lambda summary: _report(summary, folder, dry_run))
     except Exception as error:  # the script has run: its status is returned anyway
@@ -233,6 +242,8 @@ def _dry_run(options: Options) -> DryRun | None:
     """Return the target of a dry run, or None without --arch.
 
     Raises UsageError, or ToolError if no ptxas of this Python's Triton knows the architecture."""
+    if options.count and not options.emulate:
+        raise UsageError("--count: only with --emulate; `tritonhook emulate CAPTURES --count` counts recorded launches")
     if options.arch is None and options.gpu is None:
         for name in ("autotune", "memory", "ptxas_limit", "launch_anyway", "emulate"):
             if getattr(options, name):

@@ -12,7 +12,7 @@ from tritonhook.capture.model import Stage, front_end_name
 from tritonhook.cubin.loaded import PARTS
 from tritonhook.cubin.resources import occupancy
 from tritonhook.ptx.normal_form import lasting_name
-from tritonhook.snapshot.facts import BUILT, FIGURES, MAKERS, Identity, KernelFacts
+from tritonhook.snapshot.facts import BUILT, COUNTERS, FIGURES, MAKERS, Identity, KernelFacts
 
 _OCCUPY = frozenset(("registers", "shared"))
 _MOST_PAIRS = 250_000  # of kernels with one name that are compared each with each
@@ -146,9 +146,14 @@ class Change:
         """The figures that are known on both sides and differ, old and new."""
         if self.old is None or self.new is None:
             return {}
-        old, new = self.old.figures, self.new.figures
-        pairs = ((name, old.get(name), new.get(name)) for name in FIGURES if old.get(name) != new.get(name))
-        return {name: (a, b) for name, a, b in pairs if a is not None and b is not None}
+        pairs = ((name, *self.figure(name)) for name in FIGURES)
+        return {name: (a, b) for name, a, b in pairs if a is not None and b is not None and a != b}
+
+    def figure(self, name: str) -> tuple[int | None, int | None]:
+        """Return a figure, old and new. A new counter of another launch is not known."""
+        old, new = (None if facts is None else facts.figures.get(name) for facts in (self.old, self.new))
+        is_other = self.old is not None and self.new is not None and self.old.launch != self.new.launch
+        return old, None if name in COUNTERS and is_other else new
 
     @property
     def compile_us(self) -> tuple[int, int] | None:

@@ -28,7 +28,9 @@ from tritonhook.ptx.normal_form import lasting_name, normal_form, source_file, w
 # The figures, most important first.
 COUNTED = ("spill_stores", "spill_loads", "stack", "registers", "shared", "instructions", "loop_instructions")
 # For built libraries, instead of instructions: bytes of code, and of the instructions that access local memory.
-FIGURES = (*COUNTED, "local_bytes", "code_bytes")
+# Of a launch that was executed on the CPU, in warps' instructions, sectors asked for, wavefronts in excess.
+COUNTERS = ("executed", "sectors", "conflicts")
+FIGURES = (*COUNTED, "local_bytes", "code_bytes", *COUNTERS)
 BUILT = "built"  # instead of a front end: read from a built library
 T = TypeVar("T")
 _SPECIALISES = ("num_warps", "num_ctas", "num_stages", "maxnreg")
@@ -80,7 +82,8 @@ class KernelFacts:
     was not changed. compile_us: microseconds of its compile; None if not known, as in a lock. dry_run: True if it was
     compiled without a GPU, and not launched. configuration: the one of an autotuner that tried several, as Triton
     writes it. commands: the scripts, modules or programs that compiled it; empty: not known. bits: hash of what its
-    machine code stores on seeded inputs, see bits.py; None: not known.
+    machine code stores on seeded inputs, see bits.py; None: not known. launch: the shape of the launch of which the
+    figures in COUNTERS are; "": none. place: its folder among captures; "": not known.
     """
 
     identity: Identity
@@ -104,6 +107,8 @@ class KernelFacts:
     configuration: str | None = None
     commands: tuple[str, ...] = ()
     bits: str | None = None
+    launch: str = ""
+    place: str = ""
 
 
 def identity_of(capture: Capture) -> Identity:

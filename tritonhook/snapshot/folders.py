@@ -59,6 +59,7 @@ def _of_runs(facts: KernelFacts, where: tuple[CaptureFolder, str]) -> KernelFact
         compile_us=sum(folder.compile_us(record).values()) or None,
         configuration=next(tried, None),
         commands=tuple(sorted({seen.run.name for seen in folder.seen(record) if seen.run and seen.run.name})),
+        place=f"{folder.path}/kernels/{record}",
     )
 
 

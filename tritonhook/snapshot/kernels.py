@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.util import find_spec
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from tritonhook._display import Brief, Notebook
 from tritonhook.capture.model import Capture, Stage
@@ -23,6 +23,9 @@ from tritonhook.snapshot.changes import Change, compare
 from tritonhook.snapshot.facts import Identity, KernelFacts, identity_of
 from tritonhook.snapshot.folders import facts_of
 
+if TYPE_CHECKING:
+    from tritonhook.emulate.counters.metrics import Counted
+
 _COLUMNS = (
     "id", "name", "title", "arch", "ptxas", "registers", "spill_stores", "spill_loads", "stack", "shared",
     "instructions", "loop_instructions", "compile_time",
@@ -33,13 +36,13 @@ class CapturedKernel(Brief):
     """One compiled kernel. Unknown figures are None, never 0.
 
     capture: its stages, metadata and ptxas. id: the short name for verbs; "" outside of a capture folder. compile_time:
-    seconds of its latest compile; None if it came from a cache.
+    seconds of its latest compile; None if it came from a cache. place: its folder; "" outside of a capture folder.
     """
 
     _shown = ("text",)
 
-    def __init__(self, capture: Capture, id: str = "", compile_time: float | None = None) -> None:
-        self.capture, self.id, self.compile_time = capture, id, compile_time
+    def __init__(self, capture: Capture, id: str = "", compile_time: float | None = None, place: str = "") -> None:
+        self.capture, self.id, self.compile_time, self.place = capture, id, compile_time, place
 
     @cached_property
     def identity(self) -> Identity:
@@ -129,6 +132,16 @@ class CapturedKernel(Brief):
         """Instructions by class of work, such as "tensor"."""
         return dict(self.facts.classes)
 
+    @cached_property
+    def counters(self) -> Counted:
+        """Nsight Compute's counters of its most frequent launch, which is executed on the CPU. Raises UsageError
+        without a recorded launch, and as counted.count_launch."""
+        from tritonhook.snapshot.counted import count_launch, launch_at
+
+        if not self.place:
+            raise UsageError(f"{self.name}: not of a capture folder, which has launches")
+        return count_launch(self.capture, launch_at(self.place))
+
     @property
     def ptxas(self) -> str | None:
         """The version of the ptxas that assembled it."""
@@ -153,7 +166,8 @@ class Kernels(Notebook, Sequence[CapturedKernel]):
         self._kernels = []
         for record, capture in captures.items():
             us = sum(folder.compile_us(record).values())
-            self._kernels.append(CapturedKernel(capture, folder.ids[record], us / 1e6 or None))
+            place = f"{folder.path}/kernels/{record}"
+            self._kernels.append(CapturedKernel(capture, folder.ids[record], us / 1e6 or None, place))
 
     @overload
     def __getitem__(self, wanted: int | str) -> CapturedKernel: ...

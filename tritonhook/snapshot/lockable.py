@@ -83,6 +83,17 @@ def settled(
 
 
 def _is_settled(old: KernelFacts, new: KernelFacts) -> bool:
-    names = ("stages", "ptxas", "options", "figures", "launch_bounds", "loaded", "configuration", "commands", "bits")
+    names = (
+        "stages",
+        "ptxas",
+        "options",
+        "figures",
+        "launch_bounds",
+        "loaded",
+        "configuration",
+        "commands",
+        "bits",
+        "launch",
+    )
     same = all(getattr(old, name) == getattr(new, name) for name in names)
     return same and old.ptx_sha256 is not None and set(new.codes) <= set(old.codes)

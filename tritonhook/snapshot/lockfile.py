@@ -123,6 +123,7 @@ def _values(facts: KernelFacts) -> dict[str, Any]:
         "stages": dict(facts.stages) or None,
         "codes": sorted(facts.codes),
         **{name: facts.figures.get(name) for name in FIGURES},
+        "launch": facts.launch or None,
         "threads": facts.threads,
         "launch_bounds": list(facts.launch_bounds) or None,
         "loaded": dict(facts.loaded) or None,
@@ -210,6 +211,7 @@ def _facts(kernel: LockedKernel, path: Path) -> KernelFacts:
         configuration=kernel.configuration,
         commands=tuple(kernel.commands),
         bits=kernel.bits,
+        launch=kernel.launch,
     )
     if _seal(_values(facts)) != kernel.seal:
         raise SnapshotError(

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tritonhook.errors import UsageError
+from tritonhook.errors import UsageError, listed
 from tritonhook.snapshot.changes import Change, ChangeStatus
-from tritonhook.snapshot.facts import FIGURES, Budgets, Identity
+from tritonhook.snapshot.facts import COUNTERS, FIGURES, Budgets, Identity
 
 _SPILLS = ("spill_stores", "spill_loads")
 _RULE = re.compile(r"(?P<what>[a-z_-]+)(?:\+(?P<share>\d+(?:\.\d+)?)%|:(?P<times>\d+(?:\.\d+)?)x)?")
@@ -17,7 +17,7 @@ BITS = "bits"
 COMPILE_TIME, _LEAST_US = "compile-time", 20_000  # shorter compiles are not judged: they vary more than twofold
 _WITHOUT_SHARE = ("code", BITS, "new", "gone")
 _ZERO_OF_NEW = ("spills", "stack", "local_bytes")  # what a kernel without an old one to compare with may not have
-RULES = ("spills", "stack", "registers", "shared", *FIGURES[-4:], *_WITHOUT_SHARE, COMPILE_TIME)
+RULES = ("spills", "stack", "registers", "shared", *FIGURES[5:], *_WITHOUT_SHARE, COMPILE_TIME)
 
 
 def nothing_compared(changes: Sequence[Change]) -> bool:
@@ -61,7 +61,9 @@ class Rule:
             return change.bits_changed
         if self.what == "code":
             return change.code_changed or change.bounds_changed or bool(change.loaded_changed)
-        pairs = [(change.old.figures.get(name), change.new.figures.get(name)) for name in self._figures(change)]
+        pairs = [change.figure(name) for name in self._figures(change)]
+        if self.what == "instructions" and None not in (executed := change.figure("executed")):
+            pairs.append(executed)
         grew = any(a is not None and (b is None or b > a * (1 + self.share)) for a, b in pairs)
         shrank = self.both_ways and any(a is not None and b is not None and b < a for a, b in pairs)
         return shrank or (grew and over is None)
@@ -120,6 +122,20 @@ def fewer_configurations(changes: Sequence[Change]) -> list[str]:
         f"{a} {arch}: {old[a, arch, by] - n} of {old[a, arch, by]} configurations compiled; {remedy}"
         for (a, arch, by), n in left.items()
     ]
+
+
+def not_counted(changes: Sequence[Change], wanted: Sequence[Rule]) -> list[str]:
+    """Write a note where rules on counters judge a kernel that has none on its old side. Raises UsageError if no
+    kernel has any."""
+    if not (asked := [rule.text for rule in wanted if rule.what in COUNTERS]):
+        return []
+    old = [change.old for change in changes if change.old is not None]
+    without = [it.identity.kernel for it in old if not it.launch]
+    if old and len(without) == len(old):
+        raise UsageError(f"--fail-on {asked[0]}: the old side has no counters; `tritonhook lock --count` locks them")
+    return (
+        [f"{', '.join(asked)} not judged, as the old side has no counters of it: {listed(without)}"] if without else []
+    )
 
 
 def failures(changes: Sequence[Change], wanted: Sequence[Rule]) -> Mapping[Identity, tuple[str, ...]]:

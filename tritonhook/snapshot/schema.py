@@ -25,9 +25,10 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
     one of an autotuner that tried several. commands: the scripts, modules or programs that compiled it. ptx: hash of
     its PTX, the name of the file in the folder beside the lock. ptxas, options: those that assembled it. stages: hashes
     of the compiler's earlier output. codes: of the machine code; several if ptxas gives one input several codes.
-    classes: instructions by class of work. launch_bounds: threads and clusters that its launches must have or may not
-    exceed. loaded: hashes of the other parts that the driver loads. bits: hash of what its machine code stores on
-    seeded inputs, emulated. seal: hash of all this.
+    launch: the shape of the launch of which executed, sectors and conflicts are: instructions of warps, sectors of
+    global memory, wavefronts of shared memory in excess. classes: instructions by class of work. launch_bounds: threads
+    and clusters that its launches must have or may not exceed. loaded: hashes of the other parts that the driver loads.
+    bits: hash of what its machine code stores on seeded inputs, emulated. seal: hash of all this.
     """
 
     name: str
@@ -55,6 +56,10 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
     loop_instructions: Count | None = None
     local_bytes: Count | None = None
     code_bytes: Count | None = None
+    executed: Count | None = None
+    sectors: Count | None = None
+    conflicts: Count | None = None
+    launch: str = ""
     threads: Count | None = None
     launch_bounds: list[str] = msgspec.field(default_factory=list)
     loaded: dict[str, Hash] = msgspec.field(default_factory=dict)

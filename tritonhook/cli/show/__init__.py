@@ -9,6 +9,7 @@ for each kernel of a folder.
   tritonhook show captures --sort spills --filter gemm
   tritonhook show a1b2c3
   tritonhook show captures/a1b2c3 --sass             # or --ptx, --ttgir, --llir, --ttir, --source
+  tritonhook show captures/a1b2c3 --source --count   # with instructions, sectors and wavefronts of a launch, emulated
   tritonhook show libkernels.so --entry my_kernel --sass
   tritonhook show tritonhook.lock
   tritonhook show diff.json --html diff.html         # of `diff --save diff.json`
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.text import visible
-from tritonhook.capture.model import Stage
+from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.cli._inputs import captures_at, outdated_note, place
@@ -109,6 +110,9 @@ class Options(Group):
     source: bool = flag(
         one_of="code", help="print source lines with the instructions, live registers and spills of each"
     )
+    count: bool = flag(
+        help="execute a recorded launch of one captured kernel on the CPU, and add counters to the source lines"
+    )
     file: OfFile = part(OfFile)
     results: Results = part(Results)
 
@@ -116,6 +120,8 @@ class Options(Group):
 def run(options: Options) -> int:
     path = Path(options.path or default_out())
     stages = [f"--{name}" for name in (*_STAGES, "source") if getattr(options, name)]
+    if options.count:
+        stages.append("--count")
     sass = [*stages, *(["--sass"] if options.sass else [])]
     of_folder, of_file = map(given_options, (options.listed, options.file))
     if (path / "capture.json").exists():
@@ -163,8 +169,15 @@ def _give_capture(options: Options, path: Path) -> None:
             )
         write_paged("".join(f"{visible(line, keep=chr(9))}\n" for line in text.splitlines()))
         return
+
+    def captured(full: bool) -> CapturedOne:
+        result = CapturedOne.of(capture, str(path), full or options.sass)
+        if options.count and result.code:
+            result = structs.replace(result, code=structs.replace(result.code, counted=_counted(path, capture)))
+        return structs.replace(result, resources=_on_gpu(result.resources, options.gpu))
+
     if options.source:
-        code = CapturedOne.of(capture, full=True).code
+        code = captured(True).code
         if not code:
             raise UsageError(f"{path}: no readable machine code")
         from tritonhook.report.render.terminal import render_terminal
@@ -173,11 +186,16 @@ def _give_capture(options: Options, path: Path) -> None:
         write_paged(render_terminal(source_summary(code), sys.stdout, options.wide))
         return
 
-    def captured(full: bool) -> CapturedOne:
-        result = CapturedOne.of(capture, str(path), full or options.sass)
-        return structs.replace(result, resources=_on_gpu(result.resources, options.gpu))
-
     give(options.results, captured, show=_with_code(options, lambda: [captured(True)]))
+
+
+def _counted(path: Path, capture: Capture) -> tuple[tuple[int | None, ...], ...]:
+    """Count a launch of a captured kernel: the columns of each instruction. Raises UsageError without one."""
+    from tritonhook.snapshot.counted import count_launch, launch_at
+
+    counted = count_launch(capture, launch_at(path))
+    own = (one.counters for one in counted.instructions)
+    return tuple((one.instructions, one.sectors, one.wavefronts) for one in own)
 
 
 def _give_file(options: Options, path: Path) -> None:

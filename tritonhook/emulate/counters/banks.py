@@ -28,14 +28,24 @@ def distinct(keys: Array, active: Array) -> Array:
     return _firsts(keys, active)[1].sum(1)
 
 
-def tags(addresses: Array, active: Array) -> Array:
-    """Count the lines of 128 bytes that each warp asks for."""
-    return distinct(addresses // LINE, active)
+def tags_and_sectors(addresses: Array, active: Array) -> tuple[Array, Array]:
+    """Count the lines of 128 bytes and the sectors of 32 bytes that each warp asks for."""
+    sectors, is_first = _firsts(addresses // SECTOR, active)
+    is_tag = is_first.copy()
+    is_tag[:, 1:] &= sectors[:, 1:] // (LINE // SECTOR) != sectors[:, :-1] // (LINE // SECTOR)
+    return is_tag.sum(1), is_first.sum(1)
 
 
 def sectors(addresses: Array, active: Array) -> Array:
     """Count the sectors of 32 bytes that each warp asks for."""
-    return distinct(addresses // SECTOR, active)
+    return tags_and_sectors(addresses, active)[1]
+
+
+def local_sectors(offsets: Array, active: Array, size: int) -> Array:
+    """Count the sectors of local memory: each 4 bytes of the stacks of 32 lanes lie side by side in a line."""
+    words = offsets[:, :, None] // WORD + np.arange(max(1, size // WORD))
+    places = words * LINE + np.arange(LANES)[:, None] * WORD
+    return distinct((places // SECTOR).reshape(len(offsets), -1), np.repeat(active, words.shape[2], axis=1))
 
 
 def sectors_in_turns(addresses: Array, active: Array) -> Array:
@@ -43,15 +53,14 @@ def sectors_in_turns(addresses: Array, active: Array) -> Array:
     return distinct(_turns(addresses, active) << 48 | addresses // SECTOR, active)
 
 
-def sectors_ideal(addresses: Array, active: Array, size: int) -> Array:
-    """Count the sectors that the lanes' bytes would fill behind one another; at most those that the warp asks for."""
-    return np.minimum(-(-active.sum(1) * size // SECTOR), sectors(addresses, active))
+def sectors_ideal(active: Array, size: int) -> Array:
+    """Count the sectors that the lanes' bytes would fill behind one another."""
+    return -(-active.sum(1) * size // SECTOR)
 
 
 def sectors_ideal_packed(addresses: Array, active: Array, size: int) -> Array:
     """Count the same for copies past the first cache: a wavefront of them fills a line."""
-    lines = wavefronts_packed(addresses, active, size)[1]
-    return np.minimum(lines * (LINE // SECTOR), sectors(addresses, active))
+    return wavefronts_packed(addresses, active, size)[1] * (LINE // SECTOR)
 
 
 def _turns(addresses: Array, active: Array) -> Array:

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 
 MEASURED, DOCUMENTED = "measured on an H100", "documented"
-INSTRUCTIONS, GLOBAL, SHARED, WGMMA = "instructions", "global memory", "shared memory", "operands of wgmma"
+INSTRUCTIONS, GLOBAL, SHARED, LOCAL = "instructions", "global memory", "shared memory", "local memory"
+WGMMA = "operands of wgmma"
 _BANKS = dict.fromkeys((INSTRUCTIONS, GLOBAL, SHARED), DOCUMENTED)
 # Documented: the CUDA programming guide has 32 banks of 4 bytes and sectors of 32 bytes for these.
 RULES: Mapping[int, Mapping[str, str]] = {
-    90: dict.fromkeys((INSTRUCTIONS, GLOBAL, SHARED, WGMMA), MEASURED),
+    90: dict.fromkeys((INSTRUCTIONS, GLOBAL, SHARED, LOCAL, WGMMA), MEASURED),
     **dict.fromkeys((80, 86, 87, 89, 120, 121), _BANKS),
     100: {INSTRUCTIONS: DOCUMENTED},
     103: {INSTRUCTIONS: DOCUMENTED},
@@ -34,6 +35,11 @@ _SHAPES = {"1688": (16, 8), "1684": (16, 4), "16816": (16, 16), "16832": (16, 32
 _ROW, _WAVEFRONT, _WARPS = 32, 128, 4  # bytes: k numbers of a wgmma, of any type; a wavefront. Warps of a warpgroup
 _IN_GLOBAL = "global_requests", "tags", "sectors", "sectors_ideal", "turns", "global_bytes"
 _IN_SHARED = "shared_requests", "wavefronts", "wavefronts_ideal"
+_TENSOR_TYPES = (  # by what an opcode contains: the first that fits
+    ("DMMA", "FP64"), ("IMMA", "INT8"), ("IGMMA", "INT8"), ("QMMA", "FP8"), ("QGMMA", "FP8"), ("BF16", "BF16"),
+    ("TF32", "TF32"), ("HMMA", "FP16"), ("HGMMA", "FP16"),
+)  # fmt: skip
+_SCALAR_TYPES = {"F": "FP32", "D": "FP64", "H": "FP16"}
 _FLOPS = {"FADD": 1, "FMUL": 1, "FFMA": 2, "DADD": 1, "DMUL": 1, "DFMA": 2, "HADD2": 2, "HMUL2": 2, "HFMA2": 4}
 
 
@@ -43,9 +49,9 @@ class Counters:
 
     instructions: of warps. threads, threads_on: of their lanes, and of those that a predicate does not turn off.
     requests: of warps. tags: lines of 128 bytes. sectors: of 32 bytes; ideal: if the bytes lay behind one another.
-    global_bytes: that lanes asked for. turns: sectors, those of atomics anew for each lane of an address.
-    wavefronts: of shared memory. local_bytes: of the stack, spills among them. tensor_ops, flops: multiplications and
-    additions of tensor cores, and of floating-point instructions."""
+    global_bytes: that lanes asked for. turns: sectors, those of atomics anew for each lane of an address. wavefronts:
+    of shared memory. local_bytes, local_sectors: of the stack, spills among them. tensor_ops, flops: multiplications
+    and additions of tensor cores, and of floating-point instructions."""
 
     instructions: int = 0
     threads: int = 0
@@ -61,6 +67,7 @@ class Counters:
     wavefronts: int | None = 0
     wavefronts_ideal: int | None = 0
     local_bytes: int = 0
+    local_sectors: int | None = 0
     tensor_instructions: int = 0
     tensor_ops: int = 0
     flops: int = 0
@@ -90,11 +97,22 @@ class Counters:
             "L2 Theoretical Sectors Global": self.sectors,
             "L2 Theoretical Sectors Global Ideal": self.sectors_ideal,
             "L2 Theoretical Sectors Global Excessive": self.sectors_excess,
+            "L2 Theoretical Sectors Local": self.local_sectors,
             "L1 Wavefronts Shared": self.wavefronts,
             "L1 Wavefronts Shared Ideal": self.wavefronts_ideal,
             "L1 Wavefronts Shared Excessive": self.wavefronts_excess,
             "L1 Conflicts Shared N-Way": self.ways,
         }
+
+
+def pipe_of(opcode: str) -> str:
+    """Name the pipe and the type of an instruction that multiplies or adds floating-point numbers, or of tensor cores;
+    "" for others."""
+    base = opcode.partition(".")[0]
+    if base in _FLOPS:
+        return _SCALAR_TYPES[base[0]]
+    kind = next((kind for part, kind in _TENSOR_TYPES if part in opcode), None)
+    return f"tensor {kind}" if kind is not None and "MMA" in base else ""
 
 
 def _less(all_: int | None, ideal: int | None) -> int | None:
@@ -126,7 +144,8 @@ class CountedInstruction:
 @dataclass(frozen=True, slots=True)
 class Counted:
     """Counters of one launch. ctas: that were executed, of so many (of_ctas). agree: whether each of these, or each
-    cluster, has the same counters; None where all were executed together."""
+    cluster, has the same counters; None where all were executed together. distinct_sectors: of global memory, that the
+    launch's loads, stores and atomics touch; None where some CTAs were executed by themselves."""
 
     kernel: str
     arch: int
@@ -134,6 +153,7 @@ class Counted:
     of_ctas: int
     instructions: tuple[CountedInstruction, ...]
     agree: bool | None = None
+    distinct_sectors: int | None = None
 
     @property
     def evidence(self) -> Mapping[str, str]:
@@ -144,6 +164,19 @@ class Counted:
     def total(self) -> Counters:
         """The counters of all instructions that were executed."""
         return total(one.counters for one in self.instructions)
+
+    @property
+    def operations(self) -> dict[str, int]:
+        """Multiplications and additions, by pipe and type."""
+        found: dict[str, int] = {}
+        for one in self.instructions:
+            if pipe := pipe_of(one.opcode):
+                found[pipe] = found.get(pipe, 0) + one.counters.flops + one.counters.tensor_ops
+        return {pipe: count for pipe, count in found.items() if count}
+
+    def executed(self, *bases: str) -> int:
+        """Count the instructions of warps with these opcodes."""
+        return sum(one.counters.instructions for one in self.instructions if one.base in bases)
 
     @property
     def factor(self) -> float | None:
@@ -219,6 +252,7 @@ def counters(opcode: str, operands: str, tally: Tally, arch: int) -> Counters:
         **in_global,
         **in_shared,
         local_bytes=tally.local_bytes,
+        local_sectors=tally.local_sectors if LOCAL in rules or not tally.local_sectors else None,
         tensor_instructions=tally.warps * is_tensor,
         tensor_ops=tally.warps * operations,
         flops=tally.on * _FLOPS.get(base, 0),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tritonhook.emulate.memory import Store
 
 _JOINING = ("BSYNC", "WARPSYNC")
+_CLASS = 40  # bits of a class, in a key of warp and class
 _BYTES = (1, 2, 4, 8, 16)  # of one lane's access
 
 
@@ -43,6 +44,7 @@ class Tally:
     wavefronts: int = 0
     wavefronts_ideal: int = 0
     local_bytes: int = 0
+    local_sectors: int = 0
     odd: int = 0
 
 
@@ -52,6 +54,7 @@ class Counter:
     def __init__(self, opcodes: Sequence[str]) -> None:
         self.opcodes = [one.split(".") for one in opcodes]
         self.tallies = [Tally() for _ in opcodes]
+        self.touched = np.zeros(0, bool)  # sectors of global memory
 
     def begin(self, machine: Machine, code: Code) -> Code:
         return _Counting(self, machine).watched(code)
@@ -111,7 +114,11 @@ class _Counting:
             counted = self.waiting.setdefault(pc, np.zeros(self.machine.threads, bool))[g.s]
             active = active & ~counted
             counted |= active
-        tally.warps += sum(int(one.reshape(-1, WARP).any(1).sum()) for one in self._classes(g.s, active))
+        if self.is_parted:  # each class of a warp goes by itself
+            lanes = np.nonzero(active)[0]
+            tally.warps += _different(lanes // WARP << _CLASS | self.classes[g.s][lanes])
+        else:
+            tally.warps += int(active.reshape(-1, WARP).any(1).sum())
         threads = int(np.count_nonzero(active))
         tally.threads += threads
         tally.on += threads if where is None else int(np.count_nonzero(where & active))
@@ -145,13 +152,15 @@ class _Counting:
         numbers, places = numbers[places >= 0], places[places >= 0]
         if not len(numbers) or (places == places[0]).all():
             return
-        keys = np.stack([numbers // WARP, self.classes[numbers], places])
-        parts, own = np.unique(keys, axis=1, return_inverse=True)
-        counts = np.unique(parts[:2], axis=1, return_counts=True)[1]
-        if (counts > 1).any():
-            tally.divergent += int((counts > 1).sum())
-            self.classes[numbers] = self.fresh + own.reshape(-1)
-            self.fresh += parts.shape[1]
+        together = numbers // WARP << _CLASS | self.classes[numbers]
+        order = np.lexsort((places, together))
+        same = together[order][1:] == together[order][:-1]
+        parts = same & (places[order][1:] != places[order][:-1])
+        if parts.any():
+            tally.divergent += _different(together[order][1:][parts])
+            own = np.concatenate([[0], np.cumsum(parts | ~same)])
+            self.classes[numbers[order]] = self.fresh + own
+            self.fresh += int(own[-1]) + 1
             self.is_parted = True
 
     # --- memory ------------------------------------------------------------------------------
@@ -161,6 +170,8 @@ class _Counting:
         tally, opcode = self.counter.tallies[self.pc], self.counter.opcodes[self.pc]
         if store is self.memory.local:
             tally.local_bytes += int(np.count_nonzero(g.active)) * size
+            lanes = (index % self.memory.local_bytes).reshape(-1, WARP), g.active.reshape(-1, WARP)
+            tally.local_sectors += int(banks.local_sectors(*lanes, size).sum())
             return
         packed = opcode[0] == "LDGSTS" and "BYPASS" in opcode
         if how == "b" or size not in _BYTES or (packed and not g.active.all()):
@@ -172,11 +183,23 @@ class _Counting:
             active, addresses = active[keep], index.reshape(-1, WARP)[keep]
             if store is self.memory.global_:
                 _count_global(tally, addresses, active, size, how, opcode)
+                self._touch(addresses[active] // banks.SECTOR)
             elif store is self.memory.shared:
                 cost, ideal = _shared(addresses, active, size, how, opcode)
                 tally.shared_requests += len(cost)
                 tally.wavefronts += int(cost.sum())
                 tally.wavefronts_ideal += int(ideal.sum())
+
+    def _touch(self, sectors: Array) -> None:
+        counter = self.counter
+        if len(sectors) and (needed := int(sectors.max()) + 1) > len(counter.touched):
+            counter.touched = np.concatenate([counter.touched, np.zeros(needed, bool)])
+        counter.touched[sectors] = True
+
+
+def _different(keys: Array) -> int:
+    keys = np.sort(keys)
+    return len(keys) and 1 + int(np.count_nonzero(keys[1:] != keys[:-1]))
 
 
 def _shared(addresses: Array, active: Array, size: int, how: str, opcode: Sequence[str]) -> tuple[Array, Array]:
@@ -191,11 +214,14 @@ def _shared(addresses: Array, active: Array, size: int, how: str, opcode: Sequen
 
 
 def _count_global(tally: Tally, addresses: Array, active: Array, size: int, how: str, opcode: Sequence[str]) -> None:
-    sectors = int(banks.sectors(addresses, active).sum())
+    tags, sectors = banks.tags_and_sectors(addresses, active)
     tally.global_requests += len(addresses)
-    tally.tags += int(banks.tags(addresses, active).sum())
-    tally.sectors += sectors
-    tally.turns += int(banks.sectors_in_turns(addresses, active).sum()) if how == "a" else sectors
-    ideal = banks.sectors_ideal_packed if opcode[0] == "LDGSTS" and "BYPASS" in opcode else banks.sectors_ideal
-    tally.sectors_ideal += int(ideal(addresses, active, size).sum())
+    tally.tags += int(tags.sum())
+    tally.sectors += int(sectors.sum())
+    tally.turns += int((banks.sectors_in_turns(addresses, active) if how == "a" else sectors).sum())
+    if opcode[0] == "LDGSTS" and "BYPASS" in opcode:
+        ideal = banks.sectors_ideal_packed(addresses, active, size)
+    else:
+        ideal = banks.sectors_ideal(active, size)
+    tally.sectors_ideal += int(np.minimum(ideal, sectors).sum())  # at most those that are asked for
     tally.global_bytes += int(np.count_nonzero(active)) * size

@@ -24,13 +24,13 @@ def count(cubin: Cubin, sass: Sass, run: Run, contents: Sequence[bytes]) -> tupl
     kernel = read_sass_kernel(cubin, sass)
     of_ctas = math.prod(run.launch.grid)
     if len(run.ctas) == of_ctas:
-        tallies, ran = _counted(kernel, run, contents)
-        parts, ctas = [tallies], of_ctas
+        counter, ran = _counted(kernel, run, contents)
+        parts, ctas, touched = [counter.tallies], of_ctas, int(counter.touched.sum())
     else:
-        parts, ctas = [], 0
+        parts, ctas, touched = [], 0, None
         for some in clusters(run.launch, run.ctas):
-            tallies, ran = _counted(kernel, replace(run, ctas=some), contents)
-            parts.append(tallies)
+            counter, ran = _counted(kernel, replace(run, ctas=some), contents)
+            parts.append(counter.tallies)
             ctas += len(some)
     lines = read_lines(cubin, sass.kernel)
     found = []
@@ -41,13 +41,13 @@ def count(cubin: Cubin, sass: Sass, run: Run, contents: Sequence[bytes]) -> tupl
         of = counters(one.opcode, one.operands, tally, kernel.arch)
         found.append(CountedInstruction(index, one.opcode, text, file, line, of))
     agree = None if ctas == of_ctas else len(parts) > 1 and all(part == parts[0] for part in parts)
-    return Counted(sass.kernel, kernel.arch, ctas, of_ctas, tuple(found), agree), ran
+    return Counted(sass.kernel, kernel.arch, ctas, of_ctas, tuple(found), agree, touched), ran
 
 
-def _counted(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> tuple[list[Tally], Ran]:
+def _counted(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> tuple[Counter, Ran]:
     counter = Counter([one.opcode for one in kernel.sass.instructions])
     ran = run_code(kernel, run, contents, counter)
-    return counter.tallies, ran
+    return counter, ran
 
 
 def _sum(parts: Sequence[Tally]) -> Tally:

@@ -4,7 +4,7 @@ be shown in full. And the instructions that each source line became."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -59,7 +59,9 @@ class CodeFields(Fields):
 
     indirect_targets: offsets. files: source files. ptx: its text; null: not available. instructions: lists of
     predicate, opcode, operands, control field, [index into `files`, line] or null, line of the PTX or null; instruction
-    *i* is at byte 16 *i*. live: for each instruction, how many general registers are live. sources: for each file the
+    *i* is at byte 16 *i*. live: for each instruction, how many general registers are live. counted: for each, how often
+    warps executed it in a launch, and its sectors of global memory and wavefronts of shared memory; null: not known.
+    sources: for each file the
     texts of the lines around the kernel's, as compiled, by line; null: not known.
     """
 
@@ -69,6 +71,7 @@ class CodeFields(Fields):
     ptx: str | None
     instructions: tuple[Row, ...]
     live: tuple[Count, ...] | UnsetType = UNSET
+    counted: tuple[tuple[Count | None, ...], ...] | UnsetType = UNSET
     sources: tuple[dict[int, str] | None, ...] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
@@ -104,6 +107,7 @@ class CodeFields(Fields):
 # --- what each line of the source became ----------------------------------------------------------
 
 
+COUNTS = ("executed", "sectors", "wavefronts")
 _CONTEXT = 3  # lines without code that stay visible beside one with
 _STORE, _LOAD = "STL", "LDL"  # of local memory
 _WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}  # bytes; 4 without one
@@ -111,14 +115,18 @@ _WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}  # bytes; 4
 
 @dataclass(slots=True)
 class _Line:
-    """What one source line became. live: the most registers live on it. stored, loaded: bytes of local memory."""
+    """What one source line became. live: the most registers live on it. stored, loaded: bytes of local memory.
+    counted: by COUNTS; None: not known."""
 
     instructions: int = 0
     live: int = 0
     stored: int = 0
     loaded: int = 0
+    counted: tuple[int | None, ...] = (0,) * len(COUNTS)
 
-    def add(self, instruction: Instruction, live: int) -> None:
+    def add(self, instruction: Instruction, live: int, counted: Sequence[int | None]) -> None:
+        pairs = zip(self.counted, counted, strict=True)
+        self.counted = tuple(None if a is None or b is None else a + b for a, b in pairs)
         self.instructions += 1
         self.live = max(self.live, live)
         if instruction.base_opcode in (_STORE, _LOAD):
@@ -132,12 +140,14 @@ def source_summary(code: CodeFields) -> Summary:
     bytes are spills if the kernel has no local variables."""
     files: dict[int, dict[int, _Line]] = {}
     live = code.live or [0] * len(code.instructions)
-    for row, instruction, registers in zip(code.instructions, code.sass().instructions, live, strict=True):
+    counts = code.counted or ((0,) * len(COUNTS),) * len(live)
+    for row, instruction, registers, own in zip(code.instructions, code.sass().instructions, live, counts, strict=True):
         if row.source is not None:
             file, line = row.source
-            files.setdefault(file, {}).setdefault(line, _Line()).add(instruction, registers)
+            files.setdefault(file, {}).setdefault(line, _Line()).add(instruction, registers, own)
     texts = code.sources or (None,) * len(code.files)
-    tables = [_of_file(code.files[file], lines, bool(code.live), texts[file]) for file, lines in files.items()]
+    columns = ("instrs", *(("live",) if code.live else ()), "stored", "loaded", *(COUNTS if code.counted else ()))
+    tables = [_of_file(code.files[file], lines, columns, texts[file]) for file, lines in files.items()]
     known = sum(line.instructions for lines in files.values() for line in lines.values())
     verdict = f"{number(known)} of {number(len(code.instructions))} instructions have a line"
     notes = [] if tables else ["the machine code has no line info"]
@@ -161,21 +171,26 @@ def _texts(lines: Lines, sources: Mapping[str, str]) -> Iterator[dict[int, str] 
         yield None if text is None else {n: all_lines[n - 1] for n in sorted(near) if 0 < n <= len(all_lines)}
 
 
-def _of_file(path: str, became: Mapping[int, _Line], with_live: bool, texts: Mapping[int, str] | None) -> Table:
-    """Show the lines of one file. with_live: add the most registers live on each line."""
+def _of_file(path: str, became: Mapping[int, _Line], columns: Sequence[str], texts: Mapping[int, str] | None) -> Table:
+    """Show the lines of one file. columns: the figures of each line."""
     texts = texts or {}
-    columns = ["instrs", *(["live"] if with_live else []), "stored", "loaded"]
     rows = []
     for line in range(min(became), max(became) + 1):
         own = became.get(line)
         text = texts.get(line, "").expandtabs(4)
         near = any(at in became for at in range(line - _CONTEXT, line + _CONTEXT + 1))
         if own is not None:
-            figures = {"instrs": own.instructions, "live": own.live, "stored": own.stored, "loaded": own.loaded}
-            rows.append((str(line), *(number(figures[name]) if figures[name] else "" for name in columns), text))
+            figures: dict[str, int | None] = {
+                "instrs": own.instructions,
+                "live": own.live,
+                "stored": own.stored,
+                "loaded": own.loaded,
+            }
+            figures |= dict(zip(COUNTS, own.counted, strict=True))
+            rows.append((str(line), *("" if figures[name] == 0 else number(figures[name]) for name in columns), text))
         elif near and text.strip():
             rows.append((str(line), *("" for _ in columns), text))
-    title = f"{path} ({'live: registers at the peak; ' if with_live else ''}local memory stored, loaded: bytes)"
+    title = f"{path} ({'live: registers at the peak; ' if 'live' in columns else ''}local memory stored, loaded: bytes)"
     last = len(columns) + 1
     return Table(title, ("line", *columns, "source"), tuple(rows), 1, words=(last,), one_line=True)
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from tritonhook._util.schema import Count, Fields
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.resources import launch_shared, occupancy
+from tritonhook.errors import NotUnderstood, TritonHookError
 from tritonhook.report.result import UNKNOWN, Result, Summary, Table, Tone, count, grouped, number
 
 if TYPE_CHECKING:
+    from tritonhook.capture.launches.record import Launch
     from tritonhook.emulate.counters.metrics import Counted, CountedInstruction
 
 _WORST = 5  # lines
@@ -41,7 +47,8 @@ class CountedKernel(Fields):
     of so many (of_ctas). factor: what to multiply counters with for the whole launch; null: CTAs differ, so that it is
     not known. evidence: of the rules of this architecture. without: opcodes whose accesses no total has. metrics:
     totals, by the names of Nsight Compute's raw page. global_bytes: that lanes asked for. local_bytes: of the stack.
-    operations: multiplications and additions, those of tensor cores among them. occupancy: as text; "": not known."""
+    tensor_instructions, barriers: of warps. operations: multiplications and additions, by pipe and type. floor_cycles:
+    the fewest cycles of an SM of `gpu`, by unit: modelled; null: not known. occupancy: as text; "": not known."""
 
     kernel: str
     launch: str
@@ -55,18 +62,35 @@ class CountedKernel(Fields):
     metrics: dict[str, Count] = {}
     global_bytes: Count = 0
     local_bytes: Count = 0
-    operations: Count = 0
+    tensor_instructions: Count = 0
+    barriers: Count = 0
+    operations: dict[str, Count] = {}
+    gpu: str = ""
+    floor_cycles: dict[str, float] | None = None
     occupancy: str = ""
     instructions: tuple[CountedRow, ...] = ()
 
     @classmethod
     def of(cls, launch: str, counted: Counted, occupancy: str) -> CountedKernel:
-        whole = counted.total
+        from tritonhook.emulate.counters.floor import RATES, USUAL, cycles_of
+
+        whole, gpu = counted.total, USUAL.get(counted.arch, "")
+        rates = RATES.get(gpu)
         return cls(
             counted.kernel, launch, "", counted.arch, counted.ctas, counted.of_ctas, counted.factor,
             dict(counted.evidence), counted.without, counted.raw, whole.global_bytes or 0, whole.local_bytes,
-            whole.flops + whole.tensor_ops, occupancy, tuple(map(CountedRow.of, counted.instructions)),
+            whole.tensor_instructions, counted.executed("BAR", "UCGABAR_WAIT"), counted.operations, gpu,
+            None if rates is None else cycles_of(counted, rates), occupancy,
+            tuple(map(CountedRow.of, counted.instructions)),
         )  # fmt: skip
+
+    @property
+    def floor(self) -> str:
+        """The floor of time, as text: the cycles of the unit that binds."""
+        if not self.floor_cycles:
+            return UNKNOWN
+        unit = max(self.floor_cycles, key=self.floor_cycles.__getitem__)
+        return f"{self.floor_cycles[unit]:,.0f} cycles, bound by {unit} (modelled)"
 
     def total(self, name: str) -> int:
         return sum(row.counters[name] or 0 for row in self.instructions)
@@ -91,11 +115,15 @@ class CountedKernel(Fields):
             used = f"{self.global_bytes:,} asked for, {moved:,} moved in sectors"
             yield "bytes of global memory", used
             yield "sectors in excess", _share(self.total(_SECTORS + _EXCESS), self.total(_SECTORS))
-            yield "operations for each byte moved", f"{self.operations / moved:.2f}" if moved else UNKNOWN
+            yield "operations for each byte moved", f"{sum(self.operations.values()) / moved:.2f}" if moved else UNKNOWN
         if "shared memory" in self.evidence:
             yield "wavefronts of shared memory in excess", _share(self.total(_WAVES + _EXCESS), waves)
+        yield "barriers of warps", number(self.barriers)
         yield "bytes of local memory", number(self.local_bytes)
-        yield "operations", number(self.operations)
+        yield "tensor instructions", number(self.tensor_instructions)
+        pipes = [f"{pipe} {number(operations)}" for pipe, operations in self.operations.items()]
+        yield "operations, by pipe", "; ".join(pipes) or "0"
+        yield f"floor of time on {self.gpu}", self.floor
         yield "occupancy", self.occupancy or UNKNOWN
 
     def notes(self) -> Iterator[str]:
@@ -137,6 +165,12 @@ class Counting(Result, tag="counters"):
     ctas: Count | None
     kernels: tuple[CountedKernel, ...]
 
+    @classmethod
+    def of_captures(cls, folder: CaptureFolder) -> Counting:
+        """Count a launch of each kernel of a capture folder."""
+        kernels = tuple(_captured(folder, record) for record in folder.running)
+        return cls(str(folder.path), "recorded", None, kernels)
+
     def summary(self) -> Summary:
         counted = [kernel for kernel in self.kernels if not kernel.reason]
         tables, notes = [], [f"buffers hold {self.input}; run on CPU (emulated), from machine code; no time is known"]
@@ -163,3 +197,28 @@ class Counting(Result, tag="counters"):
             for index, row in enumerate(kernel.instructions)
         )
         return Table("Instructions", ("Kernel Name", "#", "Source", "File:Line", *names), rows, 4)
+
+
+def held_at_once(launch: Launch, cubin: Cubin, kernel: str) -> str:
+    """Describe the occupancy of a launch, and what limits it; "" if it is not known."""
+    needs = cubin.resources[kernel]
+    shared = launch_shared(needs.shared or 0, launch.shared)
+    held = occupancy(f"sm_{cubin.arch}", needs.registers, math.prod(launch.block), shared)
+    return "" if held is None else held.text
+
+
+def _captured(folder: CaptureFolder, record: str) -> CountedKernel:
+    """Count a launch of a captured kernel, or give the reason why not."""
+    from tritonhook.snapshot.counted import count_launch, launch_at
+
+    launch = ""
+    try:
+        recorded = launch_at(folder.path / "kernels" / record)
+        launch, capture = recorded.launch.summary, folder.capture(record)
+        found = count_launch(capture, recorded)
+        return CountedKernel.of(
+            launch, found, held_at_once(recorded.launch, Cubin.from_bytes(capture.cubin), found.kernel)
+        )
+    except (TritonHookError, OSError, MemoryError, RecursionError) as error:
+        kind = "NOT UNDERSTOOD: " if isinstance(error, NotUnderstood) else ""
+        return CountedKernel(record, launch, f"{kind}{error}" or type(error).__name__)

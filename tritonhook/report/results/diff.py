@@ -246,12 +246,22 @@ class CodePair(Fields):
         return cls(CodeFields.of(*a, ptx[0], captures[0]), CodeFields.of(*b, ptx[1], captures[1]))
 
 
+class MovedCounter(Fields):
+    """A counter of a launch, executed on the CPU, that differs on a source line. counter: its name in Nsight Compute's
+    source page. null: not known."""
+
+    line: str
+    counter: str
+    a: Count | None
+    b: Count | None
+
+
 class Diff(Result, tag="diff"):
     """What differs between two kernels.
 
     verdict: in a few words. summary: the verdict with the numbers that matter. notes: control names, ptxas and options
     used. loaded_changed: if the code is the same, what else differs that the driver loads: parameters, attributes,
-    data, relocations, resources. code: for a page.
+    data, relocations, resources. code: for a page. moved: counters by line, with --count.
     """
 
     verbs: ClassVar = "diff A B"
@@ -267,6 +277,7 @@ class Diff(Result, tag="diff"):
     notes: tuple[str, ...] | UnsetType = UNSET
     loaded_changed: tuple[str, ...] | UnsetType = UNSET
     code: CodePair | UnsetType = UNSET
+    moved: tuple[MovedCounter, ...] | UnsetType = UNSET
     format: Literal[1] = 1  # also inside another result
 
     @classmethod
@@ -311,6 +322,9 @@ class Diff(Result, tag="diff"):
                 self._opcodes(),
                 *([self._loops()] if any(p.differs for p in self.sass.loops) else []),
             ]
+        if self.moved:
+            moved = tuple((one.line, one.counter, number(one.a), number(one.b)) for one in self.moved)
+            tables.append(Table("Counters that moved", ("line", "counter", "a", "b"), moved, 2))
         subject = f"{short(self.a.name)} → {short(self.b.name)}"
         tone = Tone.BAD if self._worse else _TONES[self.verdict]
         notes = tuple(self.notes or ())

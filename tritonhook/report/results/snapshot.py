@@ -30,12 +30,12 @@ from tritonhook.report.result import (
     spills,
 )
 from tritonhook.snapshot.changes import By, Change, ChangeStatus
-from tritonhook.snapshot.facts import COUNTED, FIGURES, Identity, KernelFacts
+from tritonhook.snapshot.facts import COUNTED, COUNTERS, FIGURES, Identity, KernelFacts
 
 TITLES = {name: name.replace("_", " ") for name in FIGURES} | {"loop_instructions": "in loops"}
 _LOCKED = {"stack": "stack", "shared": "shared"}
 _COUNTED_FIGURES = {"instrs": "instructions", "in loops": "loop_instructions"}
-_OF_BUILT = ("local_bytes", "code_bytes")
+_OF_SOME = ("local_bytes", "code_bytes", *COUNTERS)
 _BUILT = {"local": "local_bytes", "code": "code_bytes"}
 _GROUPS = {
     ChangeStatus.NEW: "New kernels",
@@ -91,7 +91,8 @@ class KernelFigures(Fields):
     loops. ptxas, options: what assembled it. ptx: SHA-256 of its text without source positions. codes: hashes of its
     machine code; several if ptxas gives one input several codes. classes: instructions by class of work. launch_bounds:
     limits on threads and clusters of its launches, as PTX directives. For built libraries, whose instructions are not
-    counted: code_bytes; local_bytes, of all instructions that access local memory.
+    counted: code_bytes; local_bytes, of all instructions that access local memory. executed, sectors, conflicts: of a
+    launch that was counted on the CPU: instructions of warps, sectors asked for, wavefronts in excess.
     """
 
     spill_stores: Count | None
@@ -109,6 +110,9 @@ class KernelFigures(Fields):
     launch_bounds: tuple[str, ...]
     local_bytes: Count | UnsetType = UNSET
     code_bytes: Count | UnsetType = UNSET
+    executed: Count | UnsetType = UNSET
+    sectors: Count | UnsetType = UNSET
+    conflicts: Count | UnsetType = UNSET
 
     @classmethod
     def of(cls, facts: KernelFacts) -> KernelFigures:
@@ -122,7 +126,7 @@ class KernelFigures(Fields):
 def _figures(facts: KernelFacts) -> dict[str, Any]:
     return {
         **{name: facts.figures.get(name) for name in COUNTED},
-        **{name: UNSET if (value := facts.figures.get(name)) is None else value for name in _OF_BUILT},
+        **{name: UNSET if (value := facts.figures.get(name)) is None else value for name in _OF_SOME},
         "ptxas": facts.ptxas,
         "options": facts.options,
         "ptx": facts.ptx_sha256,
@@ -176,6 +180,7 @@ class LockContent(Result, tag="lock"):
         built = any(kernel.code_bytes is not UNSET for kernel in kernels)
         counted = not built or any(kernel.instructions is not None for kernel in kernels)
         headings = {**_LOCKED, **(_COUNTED_FIGURES if counted else {}), **(_BUILT if built else {})}
+        headings |= {name: name for name in COUNTERS if any(getattr(kernel, name) is not UNSET for kernel in kernels)}
         same = {heading: column[0] for heading, column in texts.items() if len(set(column)) == 1}
         columns = {
             "kernel": [name(kernel) for kernel in kernels],

@@ -1,0 +1,104 @@
+"""Counters of captured kernels: each is executed on the CPU with a launch that was recorded of it.
+
+In a lock they stand beside the launch's shape: counters of two shapes are not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tritonhook.capture.model import Capture
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.capture.store.reader import RecordedLaunch
+from tritonhook.cubin.image import Cubin
+from tritonhook.emulate.counters.metrics import Counted
+from tritonhook.errors import NotUnderstood, TritonHookError, UsageError
+from tritonhook.snapshot.facts import COUNTERS, Identity, KernelFacts
+from tritonhook.verify.cpu import LIMIT_S, counted
+from tritonhook.verify.differential import case_of
+from tritonhook.verify.judgement import Latitude
+from tritonhook.verify.model import RECORDED
+
+MOST_CTAS = 64  # of a launch, for a lock: those at its edges, and some between them
+_FAILURES = (TritonHookError, OSError, MemoryError, RecursionError)
+
+
+def launches_at(place: str | Path) -> tuple[RecordedLaunch, ...]:
+    """Read the launches of a captured kernel, the most frequent first. place: its folder in a capture folder."""
+    place = Path(place)
+    return CaptureFolder.open(place.parents[1]).launches(place.name)
+
+
+def launch_at(place: str | Path, shape: str = "") -> RecordedLaunch:
+    """Choose the most frequent launch of a captured kernel, of this shape if not "". Raises UsageError without one."""
+    recorded = launches_at(place)
+    if not recorded:
+        raise UsageError(f"{place}: no launch of it was recorded; `tritonhook run --launches` records them")
+    if (chosen := next((one for one in recorded if shape in ("", one.launch.summary)), None)) is None:
+        raise UsageError(f"{place}: no launch of this shape was recorded: {shape}")
+    return chosen
+
+
+def count_launch(
+    capture: Capture, recorded: RecordedLaunch, ctas: int | None = None, limit_s: float = LIMIT_S
+) -> Counted:
+    """Count a launch of a captured kernel, from its machine code. ctas: None: all of them.
+
+    Raises CaptureError without machine code, NotUnderstood, UsageError, Fault, Hang, Unfinished."""
+    case = case_of(capture.kernel, recorded.launch, recorded.folder, None, Latitude())
+    return counted(case, Cubin.from_bytes(capture.cubin, capture.kernel), RECORDED, ctas, limit_s)[0]
+
+
+def figures_of(found: Counted) -> dict[str, int | None]:
+    """Return the figures of a lock: None where no rule is known for an access."""
+    whole = found.total
+    known = not found.without
+    values = whole.instructions, whole.sectors if known else None, whole.wavefronts_excess if known else None
+    return dict(zip(COUNTERS, values, strict=True))
+
+
+def moved(a: tuple[Capture, str], b: tuple[Capture, str]) -> list[tuple[str, str, int | None, int | None]]:
+    """Count launches of one shape of two captured kernels, each with its place. Return line, counter, and both values,
+    of those that differ, the largest differences first. Raises as count_launch, and UsageError without such launches.
+    """
+    shape = launch_at(a[1]).launch.summary
+    sides = [count_launch(capture, launch_at(place, shape)).lines for capture, place in (a, b)]
+    by_line: list[dict[str, dict[str, int | None]]] = [
+        {f"{Path(file).name}:{line}": own.ncu for (file, line), own in side.items()} for side in sides
+    ]
+    found = []
+    for line in dict.fromkeys([*by_line[0], *by_line[1]]):
+        old, new = (side.get(line, {}) for side in by_line)
+        found += [(line, name, old.get(name, 0), new.get(name, 0)) for name in {**old, **new}]
+    differing = [one for one in found if one[2] != one[3]]
+    return sorted(differing, key=lambda one: -abs((one[3] or 0) - (one[2] or 0)))
+
+
+def with_counters(
+    kernels: Sequence[tuple[Capture, KernelFacts]], known: Sequence[KernelFacts] = ()
+) -> tuple[list[KernelFacts], list[str]]:
+    """Add counters to the facts of captured kernels. known: kernels of a lock: the same launch is counted again, and
+    the same code is not. Also return notes on kernels that were not counted."""
+    before = {it.identity: it for it in known}
+    done, notes = [], []
+    for capture, facts in kernels:
+        try:
+            done.append(_counted(capture, facts, before))
+        except _FAILURES as error:
+            why = f"NOT UNDERSTOOD: {error}" if isinstance(error, NotUnderstood) else str(error) or type(error).__name__
+            notes.append(f"not counted: {facts.identity.text}: {why}")
+            done.append(facts)
+    return done, notes
+
+
+def _counted(capture: Capture, facts: KernelFacts, before: Mapping[Identity, KernelFacts]) -> KernelFacts:
+    """Add the counters of one kernel. Raises UsageError where no such launch was recorded."""
+    old = before.get(facts.identity)
+    chosen = launch_at(facts.place, "" if old is None else old.launch)
+    if old is not None and old.launch and set(facts.codes) & set(old.codes):
+        figures = {name: old.figures.get(name) for name in COUNTERS}
+    else:
+        figures = figures_of(count_launch(capture, chosen, MOST_CTAS))
+    return replace(facts, figures={**facts.figures, **figures}, launch=chosen.launch.summary)
