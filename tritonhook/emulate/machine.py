@@ -239,14 +239,14 @@ class Machine:
         self.limit_s, self._end = limit_s, (time.monotonic() if began is None else began) + limit_s
         ctas, padded = len(geometry.ctas), geometry.padded_threads
         self.threads = ctas * padded
-        inside = np.tile(np.arange(padded), ctas)
-        self.live: Array = inside < geometry.block_threads
-        self.lane = (inside % WARP).astype(np.uint32)
-        self.warp = (inside // WARP).astype(np.uint32)
+        inside = np.arange(padded)
+        self.live: Array = np.tile(inside < geometry.block_threads, ctas)
+        self.lane = np.tile((inside % WARP).astype(np.uint32), ctas)
+        self.warp = np.tile((inside // WARP).astype(np.uint32), ctas)
         self.cta = np.repeat(np.arange(ctas), padded)
         self.rank = (self.cta % geometry.cluster_size).astype(np.uint32)
-        self.tid = coordinates(inside, geometry.block)
-        self.ctaid = coordinates(np.asarray(geometry.ctas)[self.cta], geometry.grid)
+        self.tid = np.tile(coordinates(inside, geometry.block), ctas)
+        self.ctaid = np.repeat(coordinates(np.asarray(geometry.ctas), geometry.grid), padded, axis=1)
         self.specials = specials(self)
         self.waits_with, self.met = np.zeros(self.threads, np.uint32), np.zeros(self.threads, bool)  # Group.meet
         self.code, self.held = Code((), frozenset()), list[Array]()
