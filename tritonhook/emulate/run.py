@@ -89,6 +89,8 @@ def load_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Loaded:
         placed,
         lambda machine: decode(kernel, machine, parameters, allocated, launch.shared, run.registers, run.other_nan),
         _cta_bytes(launch, memory, registers, kernel.text),
+        kernel,
+        None if run.registers or run.late else (run.other_nan,),
     )
 
 
@@ -107,7 +109,7 @@ def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes], watcher: W
     own_shared = kernel.shared - reserved_in_image(kernel.arch)
     _check(kernel.sass.kernel, launch, f"sm_{kernel.arch}", own_shared, kernel.stack, kernel.registers)
     memory = Memory(kernel.shared + launch.shared, kernel.stack)
-    kernel = kernel.linked(memory)
+    original, kernel = kernel, kernel.linked(memory)
     placed = place(launch, contents, memory)
     parameters = kernel.pack(placed.arguments)
     address = memory.allocate(parameters, "the parameters").address
@@ -117,7 +119,8 @@ def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes], watcher: W
     def decoded(machine: Machine) -> tuple[Code, tuple[NotUnderstood, ...]]:
         return decode_sass(kernel, machine, kernel.constants(machine.geometry, parameters, address))
 
-    return execute(Loaded(memory, placed, decoded, _cta_bytes(launch, memory, registers, text)), run, watcher)
+    size = _cta_bytes(launch, memory, registers, text)
+    return execute(Loaded(memory, placed, decoded, size, original, (parameters,)), run, watcher)
 
 
 def execute(loaded: Loaded, run: Run, watcher: Watcher | None = None) -> Ran:
