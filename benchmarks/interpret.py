@@ -3,8 +3,9 @@
     python -m benchmarks interpret [--rounds 3] [--only NAME ...] [--out FILE]
 
 The programs of `interpreting/programs.py`, unmodified: once as the interpreter runs them, on tensors of the CPU, and
-once by `tritonhook run --arch sm_90a --emulate`. Rounds alternate; each takes processes of its own, and the least of
-two calls after the first, which compiles. A result counts as wrong where its error against float64 is above WRONG,
+once by `tritonhook run --arch sm_90a --emulate`. Rounds alternate; each takes processes of its own, and the least CPU
+time of two calls after the first, which compiles: it says more than the clock on a machine with other work, whose load
+is noted. A result counts as wrong where its error against float64 is above WRONG,
 in the L2 norm, relative.
 
 Summary: the geometric mean of the ratios of the programs that are right on both sides, their least, and how many
@@ -55,7 +56,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "least": min(ratios, default=None),
         **{f"{side}_fails": sum(row[side]["why"] is not None for row in rows) for side in _SIDES},
     }
-    return {"summary": summary, "environment": environment("torch", "triton", "numpy"), "samples": rows}
+    used = environment("torch", "triton", "numpy") | {"load_average": os.getloadavg()[1]}
+    return {"summary": summary, "environment": used, "samples": rows}
 
 
 def _ran(side: str, names: list[str], folder: Path) -> list[dict[str, Any]]:

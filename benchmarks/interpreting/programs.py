@@ -1,5 +1,5 @@
 """Triton kernels as people write them, each with its launch and what float64 says. `python programs.py DEVICE NAME ...`
-prints for each: the least seconds of two calls after the first, and the error of its result.
+prints for each: the least seconds of CPU of two calls after the first, and the error of its result.
 """
 
 from __future__ import annotations
@@ -91,10 +91,11 @@ def gather_kernel(x, index, out, n, BLOCK: tl.constexpr):
 def matmul_kernel(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     i, j = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
     k = tl.arange(0, BK)
-    total = tl.zeros((BM, BN), tl.float32)
+    total = tl.zeros((BM, BN), c.dtype.element_ty)
     for begin in range(0, K, BK):
         left = tl.load(a + i[:, None] * K + begin + k[None, :])
-        total = tl.dot(left, tl.load(b + (begin + k)[:, None] * N + j[None, :]), total)
+        right = tl.load(b + (begin + k)[:, None] * N + j[None, :])
+        total = tl.dot(left, right, total, out_dtype=total.dtype)
     tl.store(c + i[:, None] * N + j[None, :], total)
 
 
@@ -115,6 +116,112 @@ def attention_kernel(q, k, v, out, n, scale, BLOCK: tl.constexpr, D: tl.constexp
         result = tl.dot(powers.to(values.dtype), values, result * shrink[:, None])
         largest = new
     tl.store(out + base + i[:, None] * D + d[None, :], result / total[:, None])
+
+
+@triton.jit
+def rms_norm_kernel(x, weight, out, n, eps, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    value = tl.load(x + row * n + at, mask=at < n, other=0.0)
+    scale = tl.rsqrt(tl.sum(value * value, 0) / n + eps)
+    tl.store(out + row * n + at, value * scale * tl.load(weight + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def layer_norm_backward_kernel(x, dy, weight, dx, n, eps, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    value = tl.load(x + row * n + at, mask=at < n, other=0.0)
+    centred = tl.where(at < n, value - tl.sum(value, 0) / n, 0.0)
+    scale = tl.rsqrt(tl.sum(centred * centred, 0) / n + eps)
+    normal = centred * scale
+    given = tl.load(dy + row * n + at, mask=at < n, other=0.0) * tl.load(weight + at, mask=at < n, other=0.0)
+    mean, along = tl.sum(given, 0) / n, tl.sum(given * normal, 0) / n
+    tl.store(dx + row * n + at, (given - mean - normal * along) * scale, mask=at < n)
+
+
+@triton.jit
+def softmax_backward_kernel(y, dy, dx, n, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    value = tl.load(y + row * n + at, mask=at < n, other=0.0)
+    given = tl.load(dy + row * n + at, mask=at < n, other=0.0)
+    tl.store(dx + row * n + at, value * (given - tl.sum(value * given, 0)), mask=at < n)
+
+
+@triton.jit
+def sum_kernel(x, out, n, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    tl.store(out + row, tl.sum(tl.load(x + row * n + at, mask=at < n, other=0.0), 0))
+
+
+@triton.jit
+def argmax_kernel(x, out, n, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    tl.store(out + row, tl.argmax(tl.load(x + row * n + at, mask=at < n, other=float("-inf")), 0))
+
+
+@triton.jit
+def column_sum_kernel(x, out, rows, n, BLOCK: tl.constexpr):
+    i, j = tl.arange(0, 32), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for begin in range(0, rows, 32):
+        total += tl.sum(tl.load(x + (begin + i)[:, None] * n + j[None, :], mask=(j < n)[None, :], other=0.0), 0)
+    tl.store(out + j, total, mask=j < n)
+
+
+@triton.jit
+def histogram_kernel(index, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(out + tl.load(index + at, mask=at < n, other=0), 1, mask=at < n)
+
+
+@triton.jit
+def rotary_kernel(x, cos, sin, out, HALF: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, HALF)
+    a, b = tl.load(x + 2 * row * HALF + at), tl.load(x + 2 * row * HALF + HALF + at)
+    c, s = tl.load(cos + row * HALF + at), tl.load(sin + row * HALF + at)
+    tl.store(out + 2 * row * HALF + at, a * c - b * s)
+    tl.store(out + 2 * row * HALF + HALF + at, b * c + a * s)
+
+
+@triton.jit
+def swiglu_kernel(a, b, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    gate = tl.load(a + at, mask=at < n)
+    tl.store(out + at, gate * tl.sigmoid(gate) * tl.load(b + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def dropout_kernel(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    keeps = tl.rand(7, at) > 0.0  # all but zeros, so that a reference exists
+    tl.store(out + at, tl.where(keeps, tl.load(x + at, mask=at < n), 0.0), mask=at < n)
+
+
+@triton.jit
+def adam_kernel(x, grad, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value, g = tl.load(x + at, mask=at < n), tl.load(grad + at, mask=at < n)
+    tl.store(out + at, value - 0.1 * g / (tl.sqrt(g * g) + 1e-8), mask=at < n)
+
+
+@triton.jit
+def grouped_matmul_kernel(x, expert, weights, out, N, K, BN: tl.constexpr, BK: tl.constexpr):
+    i, j, k = tl.program_id(0) * 16 + tl.arange(0, 16), tl.program_id(1) * BN + tl.arange(0, BN), tl.arange(0, BK)
+    chosen = tl.load(expert + tl.program_id(0))
+    total = tl.zeros((16, BN), tl.float32)
+    for begin in range(0, K, BK):
+        left = tl.load(x + i[:, None] * K + begin + k[None, :])
+        total = tl.dot(left, tl.load(weights + chosen * K * N + (begin + k)[:, None] * N + j[None, :]), total)
+    tl.store(out + i[:, None] * N + j[None, :], total)
+
+
+@triton.jit
+def conv_kernel(x, weight, out, n, TAPS: tl.constexpr, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for tap in tl.static_range(TAPS):
+        where = at - tap
+        total += tl.load(weight + tap) * tl.load(x + row * n + where, mask=(where >= 0) & (where < n), other=0.0)
+    tl.store(out + row * n + at, total, mask=at < n)
 
 
 def programs(device: str) -> dict[str, Callable[[], Program]]:
@@ -162,7 +269,9 @@ def programs(device: str) -> dict[str, Callable[[], Program]]:
     def matmul(dtype: Any) -> Callable[[], Program]:
         def made() -> Program:
             a, b = (torch.randn(256, 256, device=device).to(dtype) for _ in "ab")
-            out = torch.empty(256, 256, device=device)
+            if dtype == torch.int8:
+                a, b = (torch.randint(-100, 100, (256, 256), device=device).to(dtype) for _ in "ab")
+            out = torch.empty(256, 256, device=device, dtype=torch.int32 if dtype == torch.int8 else torch.float32)
 
             def call() -> Any:
                 matmul_kernel[(4, 4)](a, b, out, 256, 256, 256, 64, 64, 32)
@@ -182,8 +291,60 @@ def programs(device: str) -> dict[str, Callable[[], Program]]:
 
         return call, torch.softmax(q.double() @ k.double().mT / 8, -1) @ v.double()
 
+    def added(kernel: Any, grid: int, out: Any, *inputs: Any) -> Callable[[], Any]:
+        def call() -> Any:
+            out.zero_()
+            kernel[(grid,)](*inputs, BLOCK=128)
+            return out
+
+        return call
+
+    def rotary() -> Program:
+        wide, angle = torch.randn(ROWS, 128, device=device), torch.rand(ROWS, 64, device=device)
+        cos, sin, out = angle.cos(), angle.sin(), torch.empty_like(wide)
+
+        def call() -> Any:
+            rotary_kernel[(ROWS,)](wide, cos, sin, out, HALF=64)
+            return out
+
+        (a, b), c, s = wide.double().chunk(2, 1), cos.double(), sin.double()
+        return call, torch.cat([a * c - b * s, b * c + a * s], 1)
+
+    def grouped_matmul() -> Program:
+        rows, weights = torch.randn(64, 128, device=device).half(), torch.randn(4, 128, 64, device=device).half()
+        expert, out = torch.tensor([2, 0, 3, 2], device=device), torch.empty(64, 64, device=device)
+
+        def call() -> Any:
+            grouped_matmul_kernel[(4, 1)](rows, expert, weights, out, 64, 128, BN=64, BK=32)
+            return out
+
+        return call, (rows.double().view(4, 16, 128) @ weights.double()[expert]).view(64, 64)
+
+    def conv() -> Program:
+        taps, out = torch.randn(4, device=device), torch.empty_like(x)
+
+        def call() -> Any:
+            conv_kernel[(ROWS,)](x, taps, out, COLUMNS, TAPS=4, BLOCK=1024)
+            return out
+
+        padded = F.pad(exact, (3, 0))
+        return call, sum(taps[tap].double() * padded[:, 3 - tap : 3 - tap + COLUMNS] for tap in range(4))
+
+    def layer_norm_backward() -> Program:
+        given = exact.clone().requires_grad_()
+        F.layer_norm(given, n, weight.double()).backward(y.double())
+        return of_rows(layer_norm_backward_kernel, empty, x, y, weight, more=(*n, 1e-5)), given.grad
+
+    def softmax_backward() -> Program:
+        soft = torch.softmax(x, 1)
+        inner = (soft.double() * y.double()).sum(1, keepdim=True)
+        return of_rows(softmax_backward_kernel, empty, soft, y, more=n), soft.double() * (y.double() - inner)
+
     n = (COLUMNS,)
     empty = torch.empty_like(x)
+    of_row, whole = torch.empty(ROWS, device=device), torch.empty(ROWS, dtype=torch.int64, device=device)
+    columns, counts = torch.empty(COLUMNS, device=device), torch.zeros(ROWS, dtype=torch.int32, device=device)
+    many = torch.randint(0, ROWS, (4096,), device=device)
     return {
         "add": lambda: (of_elements(add_kernel, x, y), exact + y.double()),
         "silu": lambda: (of_elements(silu_kernel, x), F.silu(exact)),
@@ -203,7 +364,28 @@ def programs(device: str) -> dict[str, Callable[[], Program]]:
         "matmul_f16": matmul(torch.float16),
         "matmul_bf16": matmul(torch.bfloat16),
         "matmul_f32": matmul(torch.float32),
+        "matmul_int8": matmul(torch.int8),
+        "matmul_fp8": matmul(torch.float8_e5m2),
+        "grouped_matmul": grouped_matmul,
         "attention": attention,
+        "rms_norm": lambda: (
+            of_rows(rms_norm_kernel, empty, x, weight, more=(*n, 1e-5)),
+            exact * (exact.square().mean(1, keepdim=True) + 1e-5).rsqrt() * weight.double(),
+        ),
+        "layer_norm_backward": layer_norm_backward,
+        "softmax_backward": softmax_backward,
+        "sum": lambda: (of_rows(sum_kernel, of_row, x, more=n), exact.sum(1)),
+        "argmax": lambda: (of_rows(argmax_kernel, whole, x, more=n), exact.argmax(1)),
+        "column_sum": lambda: (added(column_sum_kernel, 8, columns, x, columns, ROWS, COLUMNS), exact.sum(0)),
+        "histogram": lambda: (
+            added(histogram_kernel, 32, counts, many, counts, 4096),
+            torch.bincount(many, minlength=ROWS),
+        ),
+        "rotary": rotary,
+        "swiglu": lambda: (of_elements(swiglu_kernel, x, y), F.silu(exact) * y.double()),
+        "dropout": lambda: (of_elements(dropout_kernel, x), exact),
+        "adam": lambda: (of_elements(adam_kernel, x, y), exact - 0.1 * y.double() / (y.double().abs() + 1e-8)),
+        "conv": conv,
     }
 
 
@@ -213,12 +395,13 @@ def main(device: str, *names: str) -> None:
         found: dict[str, Any] = {"program": name}
         try:
             call, exact = made[name]()
+            exact = exact.double()
             call()
             times = []
             for _ in range(2):
-                began = time.perf_counter()
+                began = time.process_time()
                 result = call()
-                times.append(time.perf_counter() - began)
+                times.append(time.process_time() - began)
             error = ((result.double() - exact).norm() / exact.norm()).item()
             found |= {"seconds": min(times), "error": error}
         except Exception as error:

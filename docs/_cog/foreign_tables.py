@@ -35,7 +35,7 @@ def interpreted() -> str:
         (
             row["program"],
             *(
-                f"{row[side]['seconds']:.2f}" + (", wrong" if row[side]["why"] else "")
+                f"{row[side]['seconds']:.3f}" + (", wrong" if row[side]["why"] else "")
                 for side in ("interpreted", "emulated")
             ),
             "" if row["ratio"] is None else f"{row['ratio']:.1f}",

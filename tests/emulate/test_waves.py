@@ -18,6 +18,8 @@ from tritonhook.capture.launches.record import Launch  # noqa: E402
 from tritonhook.emulate import waves  # noqa: E402
 from tritonhook.emulate.errors import Hang, Unfinished  # noqa: E402
 from tritonhook.emulate.launch import clusters, edges  # noqa: E402
+from tritonhook.emulate.machine import Machine  # noqa: E402
+from tritonhook.emulate.ptx.kernel import read_kernel  # noqa: E402
 from tritonhook.emulate.run import Run, run_ptx  # noqa: E402
 from tritonhook.emulate.sanitizer.run import sanitize  # noqa: E402
 
@@ -68,6 +70,24 @@ def test_waves_store_what_one_wave_stores(small):
     for ctas in (2, 4, 5):
         small(ctas)
         assert all(map(np.array_equal, ran(), whole))
+
+
+def test_a_kernel_that_is_launched_again_finds_nothing_of_the_earlier_launch(monkeypatch):
+    """Neither in registers and shared memory nor in barriers: it is decoded once, and its threads begin anew."""
+    body = f"""{AT}mov.u32 %r1, room; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3;
+ld.shared.b32 %r5, [%r4]; add.u32 %r6, %r6, %r5; ld.global.b32 %r7, [%rd1]; add.u32 %r6, %r6, %r7;
+st.shared.b32 [%r4], %r6; setp.lt.u32 %p1, %r2, 32; @%p1 bra LOW; bar.arrive 1, 64; bra END;
+LOW: bar.sync 1, 64; END: bar.sync 0; xor.b32 %r4, %r4, 128; ld.shared.b32 %r8, [%r4];
+st.global.b32 [%rd1], %r8; exit;"""
+    kernel = read_kernel(module_of(body, 1, declarations=ROOM))
+    given = [np.arange(begin, begin + 64 * 3, dtype=np.uint32) for begin in (0, 1000)]
+    launch, decoded = launch_of(given[0], threads=64, grid=3), []
+    monkeypatch.setattr(waves, "_decoded", {})
+    monkeypatch.setattr(waves, "Machine", lambda *args: decoded.append(1) or Machine(*args))
+    for one in given * 2:
+        (after,) = run_ptx(kernel, Run(launch, range(3)), [one.tobytes()]).contents
+        assert np.array_equal(np.frombuffer(after, np.uint32), one[np.arange(64 * 3) ^ 32])
+    assert len(decoded) == 1
 
 
 def test_a_race_is_found_once_though_each_wave_has_it(small):

@@ -42,6 +42,26 @@ class Barriers:
         """Arrive at barriers of the CTA. numbers, counts: over the slice; counts None: all threads of the CTA."""
         keys = self._keys(g, numbers)
         before = self._generation[keys]
+        if vote is None and counts is None and not self._sums and self.machine.memory.watch is None:
+            self._arrive_all(keys[g.active])
+        else:
+            self._arrive_one_by_one(g, keys, counts, waits, vote)
+        if waits and not bool((self._generation[keys] != before)[g.active].all()):
+            self._wait_for(g, self._generation, keys, before)
+
+    def _arrive_all(self, keys: Array) -> None:
+        """Arrive at barriers that wait for all threads of their CTA. keys: of the threads."""
+        came = np.bincount(keys, minlength=len(self._arrived))
+        self._arrived += came
+        at = np.flatnonzero(came)
+        live = self.machine.live.reshape(-1, self.machine.geometry.padded_threads).sum(1)
+        is_open = self._arrived[at] >= live[at // NUMBERS]
+        self._whole |= {*at[~is_open].tolist()}
+        self._whole -= {*at[is_open].tolist()}
+        self._arrived[at[is_open]] = 0
+        self._generation[at[is_open]] += 1
+
+    def _arrive_one_by_one(self, g: Group, keys: Array, counts: Array | None, waits: bool, vote: Vote | None) -> None:
         for key, lanes in _each(keys, g.active):
             if (watch := self.machine.memory.watch) is not None:
                 watch.arrive(("barrier", key), lanes + g.s.start, waits)
@@ -52,8 +72,6 @@ class Barriers:
                 self._targets.setdefault(key, []).append((target, lanes + g.s.start, kind))
             self._arrived[key] += len(lanes)
             self._settle(key, None if counts is None else int(counts[lanes[0]]))
-        if waits and not bool((self._generation[keys] != before)[g.active].all()):
-            self._wait_for(g, self._generation, keys, before)
 
     def ended(self) -> None:
         """Threads have ended: barriers that wait for all threads no longer wait for those."""

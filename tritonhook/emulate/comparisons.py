@@ -51,6 +51,10 @@ def extreme(
     sign, others = dtype(1 << one.bits - 1), dtype((1 << one.bits - 1) - 1)
     if ftz:
         x, y = flush(x, kind), flush(y, kind)
+    if kind == "f32" and isinstance(lower, bool) and not signs:
+        below, above = x.view(np.float32) <= y.view(np.float32), x.view(np.float32) >= y.view(np.float32)
+        if (below | above).all():  # none is NaN; of numbers that are equal, only zeros have two codes
+            return np.where(below & above, x | y if lower else x & y, np.where(below if lower else above, x, y))
     negative = (x ^ y) & sign
     if signs:
         x, y = x & others, y & others

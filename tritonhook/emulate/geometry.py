@@ -48,16 +48,18 @@ def specials(machine: Machine) -> dict[str, Array]:
     geometry = machine.geometry
     found: dict[str, Array] = {}
     numbers = {"nwarpid": geometry.padded_threads // WARP, "cluster_nctarank": geometry.cluster_size}
+    ctaid = coordinates(np.asarray(geometry.ctas), geometry.grid)
     for number, axis in enumerate("xyz"):
-        size, ctaid = geometry.cluster[number], machine.ctaid[number]
-        found[f"%tid.{axis}"], found[f"%ctaid.{axis}"] = machine.tid[number], ctaid
-        found[f"%cluster_ctaid.{axis}"], found[f"%clusterid.{axis}"] = ctaid % np.uint32(size), ctaid // np.uint32(size)
+        size, of_ctas = geometry.cluster[number], ctaid[number]
+        found[f"%tid.{axis}"], found[f"%ctaid.{axis}"] = machine.tid[number], machine.ctaid[number]
+        for name, values in (("cluster_ctaid", of_ctas % np.uint32(size)), ("clusterid", of_ctas // np.uint32(size))):
+            found[f"%{name}.{axis}"] = np.repeat(values, geometry.padded_threads)
         numbers[f"ntid.{axis}"], numbers[f"nctaid.{axis}"] = geometry.block[number], geometry.grid[number]
         numbers[f"cluster_nctaid.{axis}"], numbers[f"nclusterid.{axis}"] = size, geometry.grid[number] // size
-    found |= {f"%{name}": np.full(machine.threads, value, np.uint32) for name, value in numbers.items()}
+    found |= {f"%{name}": np.broadcast_to(np.uint32(value), machine.threads) for name, value in numbers.items()}
     found["%laneid"], found["%warpid"], found["%cluster_ctarank"] = machine.lane, machine.warp, machine.rank
-    bit = np.uint32(1) << machine.lane
+    bit = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
     below = bit - np.uint32(1)
     for name, mask in (("eq", bit), ("lt", below), ("le", below | bit), ("gt", ~(below | bit)), ("ge", ~below)):
-        found[f"%lanemask_{name}"] = mask
+        found[f"%lanemask_{name}"] = np.tile(mask, machine.threads // WARP)
     return found

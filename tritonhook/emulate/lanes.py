@@ -23,6 +23,10 @@ ALL = 0xFFFF_FFFF
 def shuffled(g: Group, kind: str, values: Array, by: Array, mask: Array) -> tuple[Array, Array]:
     """What each lane reads of another one, and whether that lies in its segment. kind: up, down, bfly or idx. mask: the
     last operand, with the clamp and the segment."""
+    if by.strides == mask.strides == (0,) and g.size > WARP:  # constants: each warp as the first one
+        warps, one = g.size // WARP, Group(g.machine, slice(g.s.start, g.s.start + WARP), None, g.pc)
+        others, good = shuffled(one, kind, np.arange(WARP), by[:WARP], mask[:WARP])
+        return values.reshape(warps, WARP)[:, others].reshape(-1), np.tile(good, warps)
     lane = g.machine.lane[g.s].astype(np.int64)
     by, mask = (by & np.uint32(31)).astype(np.int64), mask.astype(np.int64)
     segment, clamp = mask >> 8 & 31, mask & 31

@@ -235,29 +235,46 @@ class Machine:
         limit_s: float = float("inf"), began: float | None = None,
     ) -> None:  # fmt: skip
         self.geometry, self.memory = geometry, memory
-        self.random = np.random.default_rng(seed) if seed else None  # None: program order
-        self.half = np.zeros(0, np.int64)  # of each thread, in another order: those of half 0 run first
-        self.most_steps = self.steps_left = most_steps
-        self.limit_s, self._end = limit_s, (time.monotonic() if began is None else began) + limit_s
         ctas, padded = len(geometry.ctas), geometry.padded_threads
         self.threads = ctas * padded
-        inside = np.tile(np.arange(padded), ctas)
-        self.live: Array = inside < geometry.block_threads
-        self.lane = (inside % WARP).astype(np.uint32)
-        self.warp = (inside // WARP).astype(np.uint32)
+        inside = np.arange(padded)
+        self.lane = np.tile((inside % WARP).astype(np.uint32), ctas)
+        self.warp = np.tile((inside // WARP).astype(np.uint32), ctas)
         self.cta = np.repeat(np.arange(ctas), padded)
         self.rank = (self.cta % geometry.cluster_size).astype(np.uint32)
-        self.tid = coordinates(inside, geometry.block)
-        self.ctaid = coordinates(np.asarray(geometry.ctas)[self.cta], geometry.grid)
+        self.tid = np.tile(coordinates(inside, geometry.block), ctas)
+        self.ctaid = np.repeat(coordinates(np.asarray(geometry.ctas), geometry.grid), padded, axis=1)
         self.specials = specials(self)
-        self.waits_with, self.met = np.zeros(self.threads, np.uint32), np.zeros(self.threads, bool)  # Group.meet
         self.code, self.held = Code((), frozenset()), list[Array]()
         self._groups: list[Group] = []
         self._blocks: dict[int, tuple[Sequence[Step], int, bool]] = {}
         self._leaders: list[int] = []
         self._running: tuple[int, int, Any] = (0, 0, iter(()))
-        memory.attach(self)
+        self._begin(seed, most_steps, limit_s, began)
         self.barriers, self.shared_barriers, self.copies = Barriers(self), SharedBarriers(self), AsyncCopies(self)
+        self._own = len(self.held)
+
+    def _begin(self, seed: int, most_steps: int, limit_s: float, began: float | None) -> None:
+        self.random = np.random.default_rng(seed) if seed else None  # None: program order
+        self.half = np.zeros(0, np.int64)  # of each thread, in another order: those of half 0 run first
+        self.most_steps = self.steps_left = most_steps
+        self.limit_s, self._end = limit_s, (time.monotonic() if began is None else began) + limit_s
+        inside = np.arange(self.geometry.padded_threads) < self.geometry.block_threads
+        self.live: Array = np.tile(inside, len(self.geometry.ctas))
+        self.waits_with, self.met = np.zeros(self.threads, np.uint32), np.zeros(self.threads, bool)  # Group.meet
+        self.memory.attach(self)
+
+    def restart(self, memory: Memory, seed: int, most_steps: int, limit_s: float, began: float) -> None:
+        """Begin again on the memory of another launch, for steps that were decoded for this machine. All that they hold
+        stays, with the contents of a new machine."""
+        vars(self.memory).update(vars(memory))
+        self._begin(seed, most_steps, limit_s, began)
+        of_steps, self.held = self.held[self._own :], []
+        for one in (self.barriers, self.shared_barriers, self.copies):
+            vars(one).update(vars(type(one)(self)))
+        for row in of_steps:
+            row.fill(0)
+        self.held += of_steps
 
     @cached_property
     def tensor_memory(self) -> TensorMemory:

@@ -145,6 +145,10 @@ class Memory:
         self._cluster_begin = machine.cta // self._stride * self._stride * self.shared_bytes
         self._local_begin = np.arange(machine.threads) * self.local_bytes
 
+    def empty(self) -> None:
+        """Let go of all contents, at the end of a run."""
+        self.global_ = self.shared = self.local = Store.of_size(0)
+
     def beside(self) -> Memory:
         """The same global memory for the CTAs of another machine, which attaches itself to what this returns."""
         self._fill()

@@ -21,6 +21,7 @@ from tritonhook.errors import NotUnderstood
 
 NAN32 = np.uint32(0x7FFF_FFFF)
 SIGN32, ABS32 = np.uint32(0x8000_0000), np.uint32(0x7FFF_FFFF)
+_LEAST32 = np.float32(2.0**-126)  # the smallest normal number
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,10 +285,24 @@ def fma32(a: Array, b: Array, c: Array, mode: str = "rn", ftz: bool = False, uni
         a, b, c = flush32(a), flush32(b), flush32(c)
     product = a.view(np.float32).astype(np.float64) * b.view(np.float32)
     added = c.view(np.float32).astype(np.float64)
+    if mode == "rn":
+        total = product + added
+        found = total.astype(np.float32)
+        codes, open_ = finish32(found, False, unit), _may_round_twice(total, found)
+        if open_.any():
+            codes[open_] = finish32_exact(odd_sum(product[open_], added[open_]), mode, ftz, unit)
+        return codes
     total = odd_sum(product, added)
     if mode == "rm":
         total = np.where(total == 0, _zero_of_sum(product, added, mode), total)
     return finish32_exact(total, mode, ftz, unit)
+
+
+def _may_round_twice(total: Array, found: Array) -> Array:
+    """Whether float64 that was rounded may become another float32 than the exact number: where it lies in the middle of
+    two float32, or where these are subnormal (and the smallest normal one, for ftz); zero is exact."""
+    middle = (total.view(np.uint64) & np.uint64(0x1FFF_FFFF)) == np.uint64(0x1000_0000)
+    return middle | ((np.abs(found) <= _LEAST32) & (total != 0))
 
 
 def add32(a: Array, b: Array, mode: str = "rn", ftz: bool = False, unit: bool = False) -> Array:
@@ -311,7 +326,14 @@ def mul32(a: Array, b: Array, mode: str = "rn", ftz: bool = False, unit: bool = 
     """a * b."""
     if ftz:
         a, b = flush32(a), flush32(b)
-    return finish32_exact(a.view(np.float32).astype(np.float64) * b.view(np.float32), mode, ftz, unit)
+    x, y = a.view(np.float32), b.view(np.float32)
+    if mode != "rn":
+        return finish32_exact(x.astype(np.float64) * y, mode, ftz, unit)
+    found = x * y
+    codes = finish32(found, False, unit)
+    if ftz and (small := (np.abs(found) <= _LEAST32) & (x != 0) & (y != 0)).any():
+        codes[small] = finish32_exact(x[small].astype(np.float64) * y[small], mode, ftz, unit)
+    return codes
 
 
 def div32(a: Array, b: Array, mode: str = "rn", ftz: bool = False) -> Array:

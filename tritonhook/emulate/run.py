@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from tritonhook.capture.launches.limits import LOCAL_BYTES, PARAMETER_BYTES, why_not
 from tritonhook.capture.launches.record import Launch
@@ -90,6 +91,8 @@ def load_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Loaded:
         placed,
         lambda machine: decode(kernel, machine, parameters, allocated, launch.shared, run.registers, run.other_nan),
         _cta_bytes(launch, memory, registers, kernel.text),
+        kernel,
+        None if run.registers or run.late else (run.other_nan,),
     )
 
 
@@ -108,7 +111,7 @@ def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes], watcher: W
     own_shared = kernel.shared - reserved_in_image(kernel.arch)
     _check(kernel.sass.kernel, launch, f"sm_{kernel.arch}", own_shared, kernel.stack, kernel.registers)
     memory = Memory(kernel.shared + launch.shared, kernel.stack)
-    kernel = kernel.linked(memory)
+    original, kernel = kernel, kernel.linked(memory)
     placed = place(launch, contents, memory)
     parameters = kernel.pack(placed.arguments)
     address = memory.allocate(parameters, "the parameters").address
@@ -118,7 +121,8 @@ def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes], watcher: W
     def decoded(machine: Machine) -> tuple[Code, tuple[NotUnderstood, ...]]:
         return decode_sass(kernel, machine, kernel.constants(machine.geometry, parameters, address))
 
-    return execute(Loaded(memory, placed, decoded, _cta_bytes(launch, memory, registers, text)), run, watcher)
+    size = _cta_bytes(launch, memory, registers, text)
+    return execute(Loaded(memory, placed, decoded, size, original, (parameters,)), run, watcher)
 
 
 def execute(loaded: Loaded, run: Run, watcher: Watcher | None = None) -> Ran:
@@ -141,10 +145,16 @@ def _check(entry: str, launch: Launch, arch: str, shared: int, local: int, regis
 def _cta_bytes(launch: Launch, memory: Memory, registers: int, text: str) -> int:
     """What a CTA takes, about. registers: bytes of a thread. text: opcodes and operands; each number in it has a row of
     all threads."""
-    of_thread = registers + 8 * len(set(_NUMBER.findall(text))) + memory.local_bytes
-    of_thread += _PRODUCT_BYTES if _PRODUCT.search(text) else _THREAD_BYTES
+    of_thread, tensor = _bytes_of(text)
     threads = -(-math.prod(launch.block) // WARP) * WARP
-    return of_thread * threads + memory.shared_bytes + _TENSOR_BYTES * (_TENSOR.search(text) is not None)
+    return (registers + of_thread + memory.local_bytes) * threads + memory.shared_bytes + tensor
+
+
+@lru_cache(maxsize=64)
+def _bytes_of(text: str) -> tuple[int, int]:
+    """What steps take beside registers: of a thread, and of a CTA for tensor memory."""
+    of_thread = _PRODUCT_BYTES if _PRODUCT.search(text) else _THREAD_BYTES
+    return of_thread + 8 * len(set(_NUMBER.findall(text))), _TENSOR_BYTES * (_TENSOR.search(text) is not None)
 
 
 def _check_count(entry: str, parameters: int, placed: Placed) -> None:

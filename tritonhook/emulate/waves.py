@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,18 +30,22 @@ if TYPE_CHECKING:
 
 RESIDENT_BYTES = 896 << 20  # of all waves that have begun
 WAVE_BYTES = RESIDENT_BYTES // 2
+_KEPT_BYTES = 128 << 20  # of decoded kernels that may be launched again
 _ROUNDS = 10_000  # in which all waves do nothing but poll
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A launch in memory. decode: makes a kernel's code for a machine, and lists what is not understood of it.
-    cta_bytes: what a CTA takes, about."""
+    cta_bytes: what a CTA takes, about. alike: launches of a kernel that have the same one are decoded alike; None: they
+    never are."""
 
     memory: Memory
     placed: Placed
     decode: Callable[[Machine], tuple[Code, tuple[NotUnderstood, ...]]]
     cta_bytes: int
+    kernel: object = None
+    alike: tuple[Hashable, ...] | None = None
 
 
 class Watcher(Protocol):
@@ -49,6 +54,27 @@ class Watcher(Protocol):
 
     def begin(self, machine: Machine, code: Code) -> Code: ...
     def end(self, machine: Machine) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    """A kernel that was decoded for a machine, which has ended. kernel: lives as long, as it is kept by its id."""
+
+    machine: Machine
+    code: Code
+    unknown: tuple[NotUnderstood, ...]
+    kernel: object
+    bytes: int
+
+
+_decoded: dict[tuple[Hashable, ...], _Decoded] = {}  # the last one was used last
+
+
+def _keep(key: tuple[Hashable, ...], one: _Decoded) -> None:
+    one.machine.memory.empty()
+    _decoded[key] = one
+    while sum(each.bytes for each in _decoded.values()) > _KEPT_BYTES:
+        del _decoded[next(iter(_decoded))]
 
 
 class Waves:
@@ -72,6 +98,21 @@ class Waves:
             raise Unfinished(f"{cluster} CTAs of a cluster take {of_cluster:,} bytes, more than {size}")
         if run.launch.cooperative and len(run.ctas) > (fit := self.clusters * cluster):
             raise Unfinished(f"a cooperative launch of {len(run.ctas):,} CTAs: {fit:,} fit at once into {size}")
+
+    @property
+    def _bytes(self) -> int:
+        return len(self.run.ctas) * self.loaded.cta_bytes
+
+    @cached_property
+    def _key(self) -> tuple[Hashable, ...] | None:
+        """What the decoded kernel is kept by; None if it is not: of several waves, watched, or large."""
+        loaded, launch, memory = self.loaded, self.run.launch, self.loaded.memory
+        is_watched = self.watcher is not None or memory.watch is not None or memory.observe is not None
+        is_one_wave = len(self.run.ctas) <= self.clusters and math.prod(launch.cluster) == 1
+        if loaded.alike is None or is_watched or not is_one_wave or self._bytes > _KEPT_BYTES // 2:
+            return None
+        lie = tuple((one.begin, one.size) for one in memory.allocations)
+        return id(loaded.kernel), launch.grid, launch.block, tuple(self.run.ctas), launch.shared, lie, loaded.alike
 
     def execute(self) -> None:
         """Execute all CTAs. Raises NotUnderstood, Fault, Hang, Unfinished."""
@@ -114,6 +155,9 @@ class Waves:
         self.steps += machine.most_steps - machine.steps_left
         if self.watcher is not None:
             self.watcher.end(machine)
+        if self._key is not None and "tensor_memory" not in vars(machine):
+            _keep(self._key, _Decoded(machine, machine.code, self.unknown, self.loaded.kernel, self._bytes))
+            return True
         for one in (machine.memory, machine):  # they are in circles with steps and watchers, and would stay for a while
             vars(one).clear()
         return True
@@ -125,6 +169,11 @@ class Waves:
         launch, run = self.run.launch, self.run
         geometry = Geometry(launch.grid, launch.block, ctas, launch.cluster)
         memory = self.loaded.memory.beside()
+        if self._key is not None and (kept := _decoded.pop(self._key, None)) is not None:
+            kept.machine.restart(memory, run.seed, run.most_steps, run.limit_s, run.began)
+            self.unknown = kept.unknown
+            self.resident.appendleft((kept.machine, kept.machine.turns(kept.code)))
+            return
         machine = Machine(geometry, memory, run.seed, run.most_steps, run.limit_s, run.began)
         code, self.unknown = self.loaded.decode(machine)
         if self.watcher is not None:

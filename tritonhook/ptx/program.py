@@ -270,6 +270,8 @@ _SIZE_OF = {"f16x2": "32", "bf16x2": "32", "f32x2": "64", "bf16": "16", "tf32": 
 
 def _compact(operand: str) -> str:
     """Compact an operand: `[ %rd0 + 0 ]` becomes `[%rd0]`."""
+    if operand[1:].isalnum():  # most are single registers
+        return operand
     written = re.sub(r"\s*([,{}\[\]+])\s*", r"\1", " ".join(operand.split()))
     return written.replace("+0]", "]").replace(",", ", ")
 

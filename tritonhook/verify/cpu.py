@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -41,6 +42,8 @@ DEVICE = "CPU (emulated)"
 PTX_LABEL = "PTX"
 _SUFFIX = ".ptx"
 _READ = 64  # builds whose kernels stay read: each input executes all builds of an order
+_KEPT_BYTES = 32 << 20  # of the buffers of a launch whose contents are kept for all builds
+_listed: dict[tuple[bytes, str], Sass] = {}  # by image and entry
 
 
 def with_ptx(built: Built, ptx: Ptx, entry: str, folder: Path) -> Built:
@@ -74,6 +77,7 @@ class CpuExecutor:
     def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
         """Carry out an order, as Executor.run does."""
         results = []
+        _read_together(order.builds)
         for name in order.inputs:
             for ran in _on_input(order, name, self.ctas, self.limit_s, self.orders):
                 results.append(ran)
@@ -83,13 +87,14 @@ class CpuExecutor:
 
 
 class _Before(Sequence[bytes]):
-    """Contents of a launch's buffers before it, each made on first use. Raises UsageError if they exceed the emulator's
-    limit."""
+    """Contents of a launch's buffers before it, each made on first use; small ones are kept. Raises UsageError if they
+    exceed the emulator's limit."""
 
     def __init__(self, source: Case | Order, name: str) -> None:
         from tritonhook.emulate.run import MOST_BUFFER_BYTES
 
         self.source, self.name, launch = source, name, source.launch
+        self._kept: dict[int, bytes] = {}
         size = launch.bytes + sum(one.size for one in launch.parameters if isinstance(one, Scratch))
         if size > MOST_BUFFER_BYTES:
             raise UsageError(f"{size:,} bytes in the buffers of the launch: at most {MOST_BUFFER_BYTES:,} are emulated")
@@ -100,7 +105,12 @@ class _Before(Sequence[bytes]):
     def __getitem__(self, number: Any) -> Any:
         if number >= len(self):
             raise IndexError(number)
-        return before(self.source.launch, self.source.folder, number, self.name, self.source.keep)
+        if number in self._kept:
+            return self._kept[number]
+        made = before(self.source.launch, self.source.folder, number, self.name, self.source.keep)
+        if self.source.launch.bytes <= _KEPT_BYTES:
+            self._kept[number] = made
+        return made
 
 
 def sanitized(
@@ -182,10 +192,11 @@ def _on_input(order: Order, name: str, ctas: int, limit_s: float, orders: int) -
     if launch.cooperative or orders > 1:  # CTAs wait for one another, or come in another order
         ctas = math.prod(launch.grid)
     reference: tuple[bytes, ...] | None = None
+    given: Sequence[bytes] = ()
     for number, build in enumerate(order.builds):
         started = time.perf_counter()
         try:
-            given = _Before(order, name)
+            given = given or _Before(order, name)
             stored = _stored(build, launch, given, ctas, limit_s)
             changes = _unsteady(order, build, given, ctas, limit_s, orders, stored)
         except TritonHookError as error:
@@ -258,12 +269,23 @@ def _ptx_kernel(text: str, entry: str) -> Kernel:
     return read_kernel(Ptx(text), entry)
 
 
+def _read_together(builds: Sequence[Build]) -> None:
+    """Disassemble all builds in one run of nvdisasm, whose start takes longer than a kernel. What cannot be read is
+    refused where it is executed."""
+    images = {(one.path.read_bytes(), one.entry) for one in builds if one.path.suffix != _SUFFIX} - _listed.keys()
+    if len(images) + len(_listed) > _READ:
+        _listed.clear()
+    with suppress(TritonHookError):
+        kernels = [(Cubin.from_bytes(image), entry) for image, entry in images]
+        _listed.update(zip(images, reading_toolchain().disassemble_many(kernels), strict=True))
+
+
 @lru_cache(maxsize=_READ)
 def _code_kernel(image: bytes, entry: str) -> SassKernel:
     from tritonhook.emulate.sass.kernel import read_sass_kernel
 
     cubin = Cubin.from_bytes(image)
-    return read_sass_kernel(cubin, _disassembled(cubin, entry))
+    return read_sass_kernel(cubin, _listed.get((image, entry)) or _disassembled(cubin, entry))
 
 
 def _disassembled(cubin: Cubin, entry: str) -> Sass:

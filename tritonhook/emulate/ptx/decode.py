@@ -130,8 +130,8 @@ class Decoder:
     def _new_files(self, function: Function) -> dict[str, Array]:
         counts = self.kernel.registers[function.name]
         files = {p: self.machine.registers(count, FILES[p]) for p, count in counts.items() if p in FILES}
-        for prefix, rows in files.items():
-            rows.view(np.uint8)[:] = bool(self.garbage) if prefix == "p" else self.garbage
+        for prefix, rows in files.items() if self.garbage else ():  # they are zeros, and take no memory until then
+            rows.view(np.uint8)[:] = prefix == "p" or self.garbage
         return files
 
     # --- rows --------------------------------------------------------------------------------
@@ -156,9 +156,8 @@ class Decoder:
     def constant(self, value: int, kind: Array) -> Array:
         key = value, kind.str
         if key not in self._constants:
-            row = np.empty(self.machine.threads, kind)
-            row[:] = np.array(value, f"u{kind.itemsize}").view(kind) if kind != np.bool_ else bool(value)
-            self._constants[key] = row
+            one = np.array(bool(value)) if kind == np.bool_ else np.array(value, f"u{kind.itemsize}").view(kind)
+            self._constants[key] = np.broadcast_to(one, self.machine.threads)
         return self._constants[key]
 
     def address_of(self, name: str) -> Array | None:
@@ -173,16 +172,16 @@ class Decoder:
         return self.kernel.local.offset(known) if known in self.kernel.local.names else None
 
     def _address(self, name: str) -> Array | None:
-        kernel, threads = self.kernel, self.machine.threads
+        kernel = self.kernel
         if name in kernel.shared.names:
             rank = self.machine.rank << np.uint32(spaces.RANK_SHIFT) if kernel.major >= 9 else np.uint32(0)
-            return rank + np.full(threads, kernel.shared.offset(name), np.uint32)
+            return rank + self.constant(kernel.shared.offset(name), np.dtype(np.uint32))
         if (slot := self.slot(self.function.name, name)) is not None:
-            return np.full(threads, slot, np.uint64)
+            return self.constant(slot, np.dtype(np.uint64))
         if name in self.variables:
-            return np.full(threads, self.variables[name].address, np.uint64)
+            return self.constant(self.variables[name].address, np.dtype(np.uint64))
         if name in kernel.parameters.names:
-            return np.full(threads, self.parameters.address + kernel.parameters.offset(name), np.uint64)
+            return self.constant(self.parameters.address + kernel.parameters.offset(name), np.dtype(np.uint64))
         return None
 
 

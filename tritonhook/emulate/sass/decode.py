@@ -41,8 +41,8 @@ class Decoder:
 
     def __init__(self, kernel: SassKernel, machine: Machine, constants: bytes, garbage: int = 0) -> None:
         self.kernel, self.machine, self.constants, self.garbage = kernel, machine, constants, garbage
-        self.zeros = np.zeros(machine.threads, np.uint32)
-        self.true, self.false = np.ones(machine.threads, bool), np.zeros(machine.threads, bool)
+        self.zeros = np.broadcast_to(np.uint32(0), machine.threads)
+        self.true, self.false = (np.broadcast_to(one, machine.threads) for one in (np.True_, np.False_))
         self.targets: set[int] = set()
         self.convergence = machine.registers(_BARRIERS, np.uint32)
         self._rows: dict[tuple[bool, int], Array] = {}
@@ -69,7 +69,7 @@ class Decoder:
     def constant(self, value: int) -> Array:
         """A row of one number. value: its bits."""
         if value not in self._constants:
-            self._constants[value] = np.full(self.machine.threads, value, np.uint32)
+            self._constants[value] = np.broadcast_to(np.uint32(value), self.machine.threads)
         return self._constants[value]
 
     def bank(self, site: Site, number: int, at: int, size: int = 4) -> int:

@@ -187,7 +187,7 @@ class Site:
         """Take a float64: a pair of registers, a constant, or the upper word of a number."""
         sign, size, text = modified(self.text().removesuffix(".64"))
         if FLOAT.match(text):
-            row = np.full(self.machine.threads, self.immediate << 32, np.uint64)
+            row = np.broadcast_to(np.uint64(self.immediate << 32), self.machine.threads)
             read: Reader = lambda g: row[g.s]  # noqa: E731
         else:
             read = self.pair(text)
@@ -238,7 +238,7 @@ class Site:
         if uniform and uniform != "URZ":
             readers.append(self._address_part(uniform, bits == 64, dtype))
         if not readers:
-            row = np.full(self.machine.threads, added, dtype)
+            row = np.broadcast_to(added, self.machine.threads)
             return lambda g: row[g.s]
         if len(readers) == 1:
             (first,) = readers

@@ -9,7 +9,7 @@ import numpy as np
 
 from tritonhook.emulate.memory import UNSIGNED
 from tritonhook.emulate.numbers import Array
-from tritonhook.emulate.tensor_core import fragments
+from tritonhook.emulate.tensor_core import compiled, fragments
 from tritonhook.emulate.tensor_core import sums as adding
 from tritonhook.emulate.tensor_core.architectures import FP8, generation, mma_sums, scaled_sums, wgmma_sums
 from tritonhook.emulate.tensor_core.fragments import matrix_a, matrix_b, matrix_c, registers_of_c, width
@@ -23,6 +23,7 @@ Product = Callable[..., Array]
 _FLOATS = ("f16", "bf16", "tf32", *FP8)
 _WHOLE = ("s8", "u8", "s4", "u4")
 _WARP, _WARPGROUP = 32, 128
+_TOGETHER = 16  # products at once: so many numbers fit into the caches, and into what a CTA may take
 
 
 def _integers(codes: Array, kind: str) -> Array:
@@ -114,17 +115,28 @@ class Tile:
 
     def codes(self, cta: int, descriptor: int, threads: Array) -> Array:
         """The numbers, (length, k). threads: the first ones of the warpgroups that read them."""
-        if descriptor not in self._places:
-            self._places[descriptor] = addresses(Descriptor.of(descriptor), *self._shape)
-        memory, places = self.machine.memory, self._places[descriptor]
-        if int(places.max()) + self.size > memory.shared_bytes:
-            raise NotUnderstood(f"matrix descriptor {descriptor:#x}", why="of memory that the CTA has not")
-        index = places + cta * memory.shared_bytes
+        memory = self.machine.memory
         if memory.watch is not None:
+            pieces = np.unique((self._at(descriptor) * self.size + cta * memory.shared_bytes) // 16) * 16
             for first in threads:
                 warps = range(int(first), int(first) + _WARPGROUP, _WARP)
-                memory.watch.bulk_read("wgmma", warps, np.unique(index // 16) * 16, 16)
-        return memory.shared.data.view(UNSIGNED[self.size])[index // self.size]
+                memory.watch.bulk_read("wgmma", warps, pieces, 16)
+        found: Array = self.of_ctas(np.array([cta]), descriptor)[0]
+        return found
+
+    def of_ctas(self, ctas: Array, descriptor: int) -> Array:
+        """The numbers of a tile that lies at the same place in several CTAs, (ctas, length, k)."""
+        begins = ctas * (self.machine.memory.shared_bytes // self.size)
+        return self.machine.memory.shared.data.view(UNSIGNED[self.size])[self._at(descriptor) + begins[:, None, None]]
+
+    def _at(self, descriptor: int) -> Array:
+        """Where a tile's numbers lie in the shared memory of a CTA, in numbers."""
+        if descriptor not in self._places:
+            places = addresses(Descriptor.of(descriptor), *self._shape)
+            if int(places.max()) + self.size > self.machine.memory.shared_bytes:
+                raise NotUnderstood(f"matrix descriptor {descriptor:#x}", why="of memory that the CTA has not")
+            self._places[descriptor] = places // self.size
+        return self._places[descriptor]
 
 
 def of_warpgroup(
@@ -139,12 +151,39 @@ def of_warpgroup(
         added = matrix_c(c, wide)
         found = np.zeros_like(added)
         rows = None if a is None else matrix_a(a, bits)
-        for warps, x, y in _operands(g, rows, a_tile, b_tile):
+        for warps, x, y in _together(g, rows, a_tile, b_tile) or _operands(g, rows, a_tile, b_tile):
             x, y = (one ^ sign if flip else one for one, flip in zip((x, y), flips, strict=True))
-            found[warps] = product(x.reshape(-1, k), y, added[warps].reshape(-1, n)).reshape(-1, 16, n)
+            tiles = x.shape[:-3]
+            held = added[warps].reshape(*tiles, -1, n)
+            found[warps] = product(x.reshape(*tiles, -1, k), y, held).reshape(-1, 16, n)
         return registers_of_c(found, wide)
 
     return apply
+
+
+def _together(
+    g: Group, rows: Array | None, a_tile: Tile | None, b_tile: Tile
+) -> list[tuple[Array, Array, Array]] | None:
+    """Several products at once, where compiled code computes them: NumPy is faster with each alone. Their tiles lie at
+    the same place in each CTA; None if they do not, or somebody watches."""
+    warps = np.flatnonzero(g.active.reshape(-1, _WARP).any(1)).reshape(-1, 4)
+    keys = [tile.keys(g)[warps].reshape(-1, 2) for tile in (a_tile, b_tile) if tile is not None]
+    if not compiled.is_there() or g.machine.memory.watch is not None:
+        return None
+    if any((one[:, 1] != one[0, 1]).any() for one in keys):
+        return None
+    ctas, descriptors, found = keys[0][::4, 0].astype(np.int64), [int(one[0, 1]) for one in keys], []
+    for begin in range(0, len(warps), _TOGETHER):
+        some = slice(begin, begin + _TOGETHER)
+        y = b_tile.of_ctas(ctas[some], descriptors[-1]).transpose(0, 2, 1)
+        if a_tile is not None:
+            x = a_tile.of_ctas(ctas[some], descriptors[0])
+            x = x.reshape(len(x), 4, 16, -1)
+        else:
+            assert rows is not None
+            x = rows[warps[some]]
+        found.append((warps[some].reshape(-1), x, y))
+    return found
 
 
 def _operands(g: Group, rows: Array | None, a_tile: Tile | None, b_tile: Tile) -> Iterator[tuple[Array, Array, Array]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tritonhook.emulate.numbers import FORMATS, Array, add32, decode, encode
+from tritonhook.emulate.tensor_core import compiled
 
 _NO_EXPONENT = -1000  # of zeros: lower than any. Executed: a zero takes no bits from other terms
 _LEAST_EXPONENT = -133  # executed on sm_90: with -132 or -134, bf16 and tf32 differ near 2^-149
@@ -49,9 +50,19 @@ def multiply(a: Array, b: Array, c: Array, formats: tuple[str, str, str], sums: 
     added, name = c, formats[2]
     for begin in range(0, x.shape[-1], sums.depth):
         k = slice(begin, begin + sums.depth)
-        added = _sum(x[..., :, k], y[..., k, :], decode(added, name), low, sums)
-        name = sums.result
+        found = _compiled(x[..., :, k], y[..., k, :], added, low, sums) if name == sums.result == "f32" else None
+        if found is None:
+            found = _sum(x[..., :, k], y[..., k, :], decode(added, name), low, sums)
+        added, name = found, sums.result
     return added
+
+
+def _compiled(x: Array, y: Array, added: Array, low: tuple[int, int], sums: Sums) -> Array | None:
+    """The same as _sum by compiled code; None where that has to do it. added: codes of f32."""
+    if not compiled.is_there() or not all(np.isfinite(one).all() for one in (x, y, added.view(np.float32))):
+        return None
+    exponents = _exponent(x, low[0]), _exponent(y, low[1])
+    return compiled.multiply(x, y, exponents, added, sums.fraction, sums.kept, _LEAST_EXPONENT)
 
 
 def hopper_fp8(a: Array, b: Array, c: Array, kinds: tuple[str, str], result: str) -> Array:

@@ -1,0 +1,64 @@
+"""Compiled sums of tensor cores give the bits of NumPy's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tritonhook.emulate.numbers import decode
+from tritonhook.emulate.tensor_core import compiled
+from tritonhook.emulate.tensor_core.sums import Sums, multiply
+
+_UNSIGNED = {"f16": np.uint16, "bf16": np.uint16, "tf32": np.uint32, "e4m3": np.uint8, "e5m2": np.uint8}
+_EXPONENT = {"bf16": np.uint16(0x7F80), "tf32": np.uint32(0x7F80_0000)}
+
+
+def _codes(random: Any, shape: tuple[int, ...], name: str, specials: bool) -> Any:
+    """Any codes, some of them zeros; NaN and infinite only with `specials`."""
+    kind = _UNSIGNED.get(name, np.uint32)
+    codes = random.integers(0, np.iinfo(kind).max, shape, kind, endpoint=True)
+    codes[random.random(shape) < 0.1] = 0
+    return codes if specials else np.where(np.isfinite(decode(codes, name)), codes, kind(0))
+
+
+@pytest.mark.parametrize("specials", [False, True])
+@pytest.mark.parametrize(
+    ("name", "k", "sums"),
+    [
+        ("f16", 16, Sums(25, 16)),
+        ("bf16", 16, Sums(24, 8)),
+        ("tf32", 8, Sums(25, 8)),
+        ("e4m3", 32, Sums(13, 32, "f32", 13)),
+        ("e5m2", 32, Sums(13, 16, "f32", 13)),
+    ],
+)
+def test_same_bits(monkeypatch: pytest.MonkeyPatch, name: str, k: int, sums: Sums, specials: bool) -> None:
+    pytest.importorskip("triton")
+    if not compiled.is_there():
+        pytest.skip("no compiler for this computer")
+    random = np.random.default_rng(0)
+    for *tiles, m, n in ((64, 64), (5, 16, 8), (3, 64, 40)):
+        shapes = (*tiles, m, k), (*tiles, k, n), (*tiles, m, n)
+        given = [_codes(random, shape, one, specials) for shape, one in zip(shapes, (name, name, "f32"), strict=True)]
+        cases = [given, [*given[:2], _small(random, shapes[2])]]
+        if name in _EXPONENT:  # products below the least exponent that counts
+            least = [
+                one & ~_EXPONENT[name] | _EXPONENT[name].dtype.type(57 * (int(_EXPONENT[name]) & -int(_EXPONENT[name])))
+                for one in given[:2]
+            ]
+            cases.append([*least, np.zeros_like(given[2])])
+        with np.errstate(all="ignore"):
+            for case in cases:
+                found = multiply(*case, (name, name, "f32"), sums)
+                with monkeypatch.context() as patch:
+                    patch.setattr(compiled, "is_there", lambda: False)
+                    wanted = multiply(*case, (name, name, "f32"), sums)
+                np.testing.assert_array_equal(found, wanted)
+
+
+def _small(random: Any, shape: tuple[int, ...]) -> Any:
+    """Codes of float32 of many sizes, some subnormal."""
+    numbers = random.standard_normal(shape) * 2.0 ** random.integers(-140, 4, shape)
+    return numbers.astype(np.float32).view(np.uint32)
