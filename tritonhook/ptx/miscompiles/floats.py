@@ -61,7 +61,7 @@ def _converts_a_negated(operation: Operation) -> bool:
 
 def _has_a_negation(operation: Operation) -> bool:
     made = (made.statement.opcode.partition(".")[0] for made, _ in operation.operands("neg", "b32"))
-    return any(name in ("neg", "sub", "mul") for name in made)
+    return any(name in ("neg", "sub", "mul", "mad") for name in made)
 
 
 def _saturates_a_converted(operation: Operation) -> bool:
@@ -106,7 +106,7 @@ FLOATS = (
         does="loses the upper half of a register of two halves in `cvt.rn.tf32` and `cvt.rz.tf32`",
         instead="convert with `cvt.rna.tf32`, or move the register through `mov.b32 {h, h}`",
         sources=(),
-        ranges=(Range(("sm_90a", "sm_100a", "sm_120a"), "12.8.93", "13.5.37"),),
+        ranges=(Range(("sm_90a", "sm_100a", "sm_120a"), "12.3.107", "13.5.37"),),
         words=((".tf32",), ("x2",)),
         matches=_converts_a_pair,
         example=Example(
