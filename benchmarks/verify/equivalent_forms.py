@@ -5,9 +5,10 @@
 Each example of `tritonhook.ptx.miscompiles` is written in other ways that mean the same: one statement is replaced by
 equivalent ones (other operations, operands exchanged, a predicate, a block of its own), or one constant by others (in
 other bases, by WARP_SZ, through registers). Every form is assembled for sm_90a by a ptxas that has the bug and by one
-that has not, and their machine code is emulated (`tritonhook.emulate`). A form counts as *wrong* if the second stores
-what the example's PTX says, and the first does not. `found` counts the wrong forms in which the pattern of the bug is
-found, `right_but_found` those in which it is found although this ptxas makes right code of them. Needs no GPU.
+that has not, if there is one, and their machine code is emulated (`tritonhook.emulate`). A form is *wrong* if the
+second stores what the example's PTX says, and the first does not. `found` counts the wrong forms in which the pattern
+of the bug is found, `right_but_found` those in which it is found although this ptxas makes right code of them. Needs no
+GPU.
 --add downloads the versions.
 """
 
@@ -65,7 +66,7 @@ def spellings(statement: str) -> Iterator[tuple[str, list[str]]]:
     name, *qualifiers = opcode.split(".")
     if name in _COMMUTE and "wide" not in qualifiers and operands[1] != operands[2]:
         yield "operands exchanged", [f"{opcode} {', '.join([operands[0], operands[2], operands[1], *operands[3:]])}"]
-    if maker := _MAKERS.get(name):
+    if "sat" not in qualifiers and (maker := _MAKERS.get(name)):
         bits = 0 if letter == "p" else _BITS[letter]
         yield from maker(opcode, operands, bits)
 
@@ -150,7 +151,7 @@ def types(opcode: str, operands: list[str]) -> Iterator[tuple[str, list[str]]]:
     """Types that make no difference."""
     name, *_, type_ = opcode.split(".")
     same = {"s": "u", "u": "s"}.get(type_[0])
-    if same and (name in ("add", "sub") or (name in ("mul", "mad") and ".lo" in opcode)):
+    if same and ".sat" not in opcode and (name in ("add", "sub") or (name in ("mul", "mad") and ".lo" in opcode)):
         yield f"{same}{type_[1:]}", [f"{opcode[: -len(type_)]}{same}{type_[1:]} {', '.join(operands)}"]
 
 
@@ -228,6 +229,8 @@ def of_logic(opcode: str, operands: list[str], bits: int) -> Iterator[tuple[str,
 
 def of_left(opcode: str, operands: list[str], bits: int) -> Iterator[tuple[str, list[str]]]:
     result, a, count = operands
+    if not _INTEGER.fullmatch(count):
+        return
     k = int(count, 0)
     other = {32: "%x5", 64: "%y5"}[bits]
     yield "product", [f"mul.lo.s{bits} {result}, {a}, {hex(1 << k)}"]
@@ -244,6 +247,8 @@ def of_left(opcode: str, operands: list[str], bits: int) -> Iterator[tuple[str, 
 
 def of_right(opcode: str, operands: list[str], bits: int) -> Iterator[tuple[str, list[str]]]:
     result, a, count = operands
+    if not _INTEGER.fullmatch(count):
+        return
     k, sign = int(count, 0), opcode.rpartition(".")[2][0]
     if sign in "ub":
         yield "other type", [f"shr.{'b' if sign == 'u' else 'u'}{bits} {result}, {a}, {k}"]
@@ -369,20 +374,21 @@ _MAKERS = {
 }
 
 
-def judged(bug: Any, bad: Any, good: Any) -> list[dict[str, Any]]:
-    """Each form of a bug: what both versions make of it, and whether the pattern is found."""
+def judged(bug: Any, tools: list[Any]) -> list[dict[str, Any]]:
+    """Each form of a bug: what each ptxas makes of it, and whether the pattern is found. tools: one that has the bug,
+    and one that has not, if there is one."""
     from tritonhook.ptx.miscompiles import places
     from tritonhook.ptx.module import Ptx
 
     written = {f"k{number}": form for number, form in enumerate(forms(bug.example.lines))}
-    codes = [assembled(tool, TARGET, {name: lines for name, (_, lines) in written.items()}) for tool in (bad, good)]
+    codes = [assembled(tool, TARGET, {name: lines for name, (_, lines) in written.items()}) for tool in tools]
     rows = []
     for name, (what, lines) in written.items():
         said = [verdict(bug, 0, made.get(name)) for made in codes]
         found = {place.bug.name for place in places(Ptx(bug.example.ptx(TARGET, "8.4", lines)))}
         rows.append(
-            {"bug": bug.name, "form": what, bad.version: said[0], good.version: said[1]}
-            | {"is_wrong": said == ["wrong", "right"], "found": bug.name in found, "lines": lines}
+            {"bug": bug.name, "form": what, **{tool.version: one for tool, one in zip(tools, said, strict=True)}}
+            | {"is_wrong": said == ["wrong", "right"][: len(tools)], "found": bug.name in found, "lines": lines}
         )
     return rows
 
@@ -403,8 +409,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for bug in MISCOMPILATIONS:
         by_verdict = {bug.verdict(version, TARGET): version for version in VERSIONS}
-        bad, good = (find_ptxas(by_verdict[verdict]) for verdict in (PtxasVerdict.WRONG, PtxasVerdict.RIGHT))
-        rows += judged(bug, bad, good)
+        both = (by_verdict.get(verdict) for verdict in (PtxasVerdict.WRONG, PtxasVerdict.RIGHT))
+        rows += judged(bug, [find_ptxas(version) for version in both if version])
         print(bug.name, summary([row for row in rows if row["bug"] == bug.name]), flush=True)
     return {
         "format": 1,

@@ -74,8 +74,8 @@ def executed(driver: Any, cubin: Any, target: str, seed: int, group: str) -> dic
 def judged(tool: Any, target: str, seed: int, group: str, stored: dict[str, bytes]) -> list[dict[str, Any]]:
     """Compare what the emulator stores, in both forms, with what the GPU stored. One row for each kernel and form.
 
-    "bug of ptxas": the PTX stores something else, and has the pattern of a known bug of this ptxas. "open": it comes
-    from the bits of NaNs, which PTX leaves open.
+    "bug of ptxas": it differs, and the PTX has the pattern of a known bug of this ptxas; of machine code, if it reads
+    a register that nothing has written. "open": it comes from the bits of NaNs, which PTX leaves open.
     """
     from tritonhook.emulate.numbers import open_by_nans
     from tritonhook.errors import TritonHookError
@@ -85,11 +85,12 @@ def judged(tool: Any, target: str, seed: int, group: str, stored: dict[str, byte
     module, cubin = assembled(tool, target, seed, group)
     code = reading_toolchain().disassemble(cubin, list(entries))
 
-    def emulated(form: str, name: str, **how: bool) -> bytes:
+    def emulated(form: str, name: str, **how: int) -> bytes:
         own = replace(launch, kernel=name)
-        is_ptx = form == FORMS[0]
         out, _, scratch = (
-            stored_by_ptx(module, own, contents, **how) if is_ptx else stored_by_code(cubin, code[name], own, contents)
+            stored_by_ptx(module, own, contents, **how)
+            if form == FORMS[0]
+            else stored_by_code(cubin, code[name], own, contents, **how)
         )
         return out + scratch
 
@@ -106,10 +107,10 @@ def judged(tool: Any, target: str, seed: int, group: str, stored: dict[str, byte
                 rows.append(row | {"verdict": "equal"})
                 continue
             verdict, known = "wrong", known_bugs(head(target) + entries[name], tool.version)
-            if form == FORMS[0]:
-                verdict = "bug of ptxas" if known else verdict
-                if open_by_nans(found, stored[name], emulated(form, name, other_nan=True)):
-                    verdict = "open"
+            if known and (form == FORMS[0] or found != emulated(form, name, registers=0x5A)):
+                verdict = "bug of ptxas"
+            if form == FORMS[0] and open_by_nans(found, stored[name], emulated(form, name, other_nan=True)):
+                verdict = "open"
             rows.append(row | {"verdict": verdict, "why": ", ".join(known)})
     return rows
 

@@ -80,7 +80,7 @@ def both(module: Any, cubin: Any, code: Any, trial: Any) -> tuple[str, str]:
     return ("open", "it comes from the bits of NaNs") if is_open else ("different", "")
 
 
-def stored_by_ptx(module: Any, launch: Any, contents: tuple[bytes, ...], **how: bool) -> tuple[bytes, ...]:
+def stored_by_ptx(module: Any, launch: Any, contents: tuple[bytes, ...], **how: int) -> tuple[bytes, ...]:
     """Emulate a launch from PTX. how: of Run. Raises TritonHookError."""
     from tritonhook.emulate.ptx.kernel import read_kernel
     from tritonhook.emulate.run import run_ptx
@@ -88,12 +88,12 @@ def stored_by_ptx(module: Any, launch: Any, contents: tuple[bytes, ...], **how: 
     return run_ptx(read_kernel(module, launch.kernel), replace(_run(launch), **how), contents).contents
 
 
-def stored_by_code(cubin: Any, code: Any, launch: Any, contents: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Emulate a launch from machine code. Raises TritonHookError."""
+def stored_by_code(cubin: Any, code: Any, launch: Any, contents: tuple[bytes, ...], **how: int) -> tuple[bytes, ...]:
+    """Emulate a launch from machine code. how: of Run. Raises TritonHookError."""
     from tritonhook.emulate.run import run_code
     from tritonhook.emulate.sass.kernel import read_sass_kernel
 
-    return run_code(read_sass_kernel(cubin, code), _run(launch), contents).contents
+    return run_code(read_sass_kernel(cubin, code), replace(_run(launch), **how), contents).contents
 
 
 def _run(launch: Any) -> Any:

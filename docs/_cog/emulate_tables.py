@@ -21,6 +21,7 @@ def figures() -> str:
         ("understood in both forms", f"{understood:,}"),
         ("machine code stores what the PTX stores, bit by bit", f"{found['verdicts'].get('same', 0):,}"),
         ("machine code stores other last bits, as PTX allows", f"{found['verdicts'].get('rounding', 0):,}"),
+        ("the same fault in both: a recorded buffer ends too early", f"{found['verdicts'].get('crash in both', 0):,}"),
         ("seconds for two CTAs, from PTX or from machine code: median", f"{found['seconds_median']:.1f}"),
         ("known miscompilations found", f"{found['known_found']} of {found['known']}"),
         ("builds of these that an H200 ran as well", f"{found['known_cells_of_h200']:,}"),
@@ -38,7 +39,8 @@ def figures() -> str:
         ),
         (
             "launches of kernels that were SAME on an H200, all builds verified, -O0 among them",
-            f"{found['verified']:,} of {found['verified_of']:,} ({found['verified_absent']} have no dry run)",
+            f"{found['verified']:,} of {found['verified_of']:,} ({found['verified_absent']} have no dry run; "
+            f"{found['verified'] - found['verified_same_launch']} share the kernel's name, not the launch)",
         ),
         ("of those, called wrong", f"{found['false_different']:,}"),
         ("kernels looked at for faults of their own", f"{found['sanitized']:,}"),

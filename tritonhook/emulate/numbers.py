@@ -223,8 +223,10 @@ def is_nan(codes: Array, name: str) -> Array:
 
 
 def other_nan(codes: Array, name: str) -> Array:
-    """The same numbers, but one NaN with bits that no operation chooses."""
-    return np.where(is_nan(codes, name), codes.dtype.type(_mark(name)), codes)
+    """The same numbers, but one NaN with bits that no operation chooses, and with the other sign."""
+    kind = codes.dtype.type
+    mark, sign = kind(_mark(name)), kind(1 << FORMATS[name].bits - 1)
+    return np.where(is_nan(codes, name), mark ^ (codes & sign), codes)
 
 
 def _mark(name: str) -> int:
@@ -237,7 +239,8 @@ def open_by_nans(wanted: bytes, found: bytes, other: bytes) -> bool:
     another one with `other_nan`, and no number stands for a NaN. They are compared by 8 bytes."""
     for name, kind in (("f16", np.uint16), ("f32", np.uint32), ("f64", np.uint64)):
         a, b, c = (np.frombuffer(one + bytes(-len(one) % 8), kind) for one in (wanted, found, other))
-        if ((c == _mark(name)) & (a != c) & is_nan(a, name) & ~is_nan(b, name)).any():
+        is_marked = (c | kind(1 << FORMATS[name].bits - 1)) == _mark(name)
+        if (is_marked & (a != c) & is_nan(a, name) & ~is_nan(b, name)).any():
             return False
     return bool(((a == b) | (a != c)).all())
 

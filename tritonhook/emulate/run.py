@@ -47,8 +47,8 @@ class Run:
     """How to execute a launch. ctas: those that are executed, by their linear numbers; whole clusters are. seed:
     chooses the order of CTAs, warps and atomics; 0 is program order. most_steps: of a wave; more count as hung, and so
     does what takes longer than limit_s from `began` on (time.monotonic). shared, local, registers: the bytes of these
-    in PTX, until something is written. other_nan: operations of PTX give NaNs of other bits: PTX leaves open which.
-    late, absent: see Memory."""
+    until something is written, of the first two in PTX alone. other_nan: operations of PTX give NaNs of other bits:
+    PTX leaves open which. late, absent: see Memory."""
 
     launch: Launch
     ctas: Sequence[int]
@@ -119,10 +119,11 @@ def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes], watcher: W
     registers = 4 * len(set(_SASS_REGISTER.findall(text)))
 
     def decoded(machine: Machine) -> tuple[Code, tuple[NotUnderstood, ...]]:
-        return decode_sass(kernel, machine, kernel.constants(machine.geometry, parameters, address))
+        return decode_sass(kernel, machine, kernel.constants(machine.geometry, parameters, address), run.registers)
 
     size = _cta_bytes(launch, memory, registers, text)
-    return execute(Loaded(memory, placed, decoded, size, original, (parameters,)), run, watcher)
+    use = None if run.registers else (parameters,)
+    return execute(Loaded(memory, placed, decoded, size, original, use), run, watcher)
 
 
 def execute(loaded: Loaded, run: Run, watcher: Watcher | None = None) -> Ran:

@@ -83,10 +83,19 @@ def _add_wide(site: Site) -> Step:
 
 @opcode("VIADD", "UVIADD")
 def add_two(site: Site) -> Step:
-    how = site.known("16x2", "U16x2", "S16x2")
-    if len(how) > 1:
+    how = site.known("16x2", "U16x2", "S16x2", "S32", "ISAT")
+    if how == {"S32", "ISAT"}:
+        return _add_saturated(site)
+    if len(how) > 1 or how & {"S32", "ISAT"}:
         raise site.refuse()
     return site.compute(words.in_halves(np.add, np.uint16 if how else np.uint32), "Rii")
+
+
+def _add_saturated(site: Site) -> Step:
+    """Add two numbers, each negated without a limit. (Read from machine code for sm_120.)"""
+    put, terms = site.target(), [site.exact(), site.exact()]
+    site.done()
+    return lambda g: put(g, words.saturated(np.add)(terms[0](g), terms[1](g)).view(np.uint32))
 
 
 @opcode("IMNMX", "UIMNMX", "VIMNMX", "UVIMNMX", "VIMNMX3", "VIADDMNMX")

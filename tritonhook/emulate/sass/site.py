@@ -160,6 +160,14 @@ class Site:
             return lambda g: (~row[g.s]).astype(np.int64) + 1
         return (lambda g: (~row[g.s]).astype(np.int64)) if sign == "~" else lambda g: row[g.s].astype(np.int64)
 
+    def exact(self) -> Reader:
+        """Take a signed integer of 32 bits, or its negation, as one of 64 bits."""
+        sign, size, text = modified(self.text())
+        if size or sign == "~":
+            raise self.refuse(f"operand {text}")
+        row, factor = self.source_row(text), -1 if sign else 1
+        return lambda g: row[g.s].view(np.int32).astype(np.int64) * factor
+
     def wide(self) -> Reader:
         """Take a source of 64 bits: a pair of registers, a constant, or a number of 32 bits with its sign."""
         sign, size, text = modified(self.text().removesuffix(".64"))

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tritonhook.errors import PtxError
+from tritonhook.ptx.miscompiles.floats import FLOATS
 from tritonhook.ptx.miscompiles.integers import INTEGERS
 from tritonhook.ptx.miscompiles.matrices import MATRICES
 from tritonhook.ptx.miscompiles.normal import normal_operations
@@ -16,7 +17,7 @@ from tritonhook.ptx.miscompiles.packed import PACKED
 from tritonhook.ptx.miscompiles.record import Miscompilation, PtxasVerdict
 from tritonhook.ptx.module import Ptx, line_numbers
 
-MISCOMPILATIONS = (*MATRICES, *PACKED, *INTEGERS)
+MISCOMPILATIONS = (*MATRICES, *PACKED, *INTEGERS, *FLOATS)
 PAGE = "docs/explanation/miscompilations.md"
 
 

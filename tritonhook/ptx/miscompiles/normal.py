@@ -101,7 +101,7 @@ class NormalChain(Chain):
 
     def make(self, statement: Statement, name: str, type_: str, *sources: Source) -> Source:
         """Return the value of an operation: reuse an equal one, fold it to a number, or make a new operation."""
-        if name.startswith("set."):
+        if name.startswith("set.") and _bits(name.rpartition(".")[2]):
             compared = self.make(statement, f"setp.{name.split('.')[1]}", type_, *sources)
             return self.make(statement, "selp", "b32", (1 << _bits(name.split(".")[-1])) - 1, 0, compared)
         if name in _COMPARISONS:

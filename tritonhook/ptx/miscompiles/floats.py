@@ -1,0 +1,172 @@
+"""Miscompilations where a register is taken for another kind of number, and of conversions and sums that saturate."""
+
+from __future__ import annotations
+
+import re
+from struct import pack
+
+from tritonhook.ptx.dataflow import Operation, Part, elements, only_maker
+from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range, all_targets
+
+_LEAST = 1 << 31  # the bits of the least number of .s32
+_TYPE = re.compile(r"(?:[bsuf]|bf|tf|e\dm)\d+(?:x2)?")
+
+
+def _counts_by_a_float(operation: Operation) -> bool:
+    """Match a 64-bit shift whose count is the register of a float32 instruction. A register that was copied counts as
+    bits."""
+    count = operation.source(1)
+    is_shift = operation.is_a("shl", "b64") or operation.is_a("shr", "u64", "s64")
+    if not is_shift or not isinstance(count, Part):
+        return False
+    made = count.operation.statement
+    return operation.statement.operands[-1] in elements(made.operands[0]) and _gives_a_float(made.opcode)
+
+
+def _gives_a_float(opcode: str) -> bool:
+    name, *parts = opcode.split(".")
+    if name in ("set", "copysign") or (name not in ("sin", "cos", "tanh") and _is_expanded(parts)):
+        return False
+    result = next((part for part in parts if _TYPE.fullmatch(part)), "")
+    return result == "f32" or (result == "tf32" and "rna" not in parts)
+
+
+def _is_expanded(parts: list[str]) -> bool:
+    """Check whether ptxas makes several instructions of it."""
+    return "full" in parts or ("approx" in parts and "ftz" not in parts)
+
+
+def _converts_a_pair(operation: Operation) -> bool:
+    """Match `cvt.rn.tf32` or `cvt.rz.tf32` of what an instruction on two halves gives."""
+    how, made = operation.name.split("."), operation.made_by(0)
+    if made is None or made.statement.guard or how[0] != "cvt" or how[-1] != "tf32" or "rna" in how:
+        return False
+    name, *parts = made.statement.opcode.split(".")
+    return name in _OF_PAIRS and next((part for part in parts if _TYPE.fullmatch(part)), "").endswith("x2")
+
+
+_OF_PAIRS = ("add", "sub", "mul", "fma", "min", "max", "neg", "abs", "set", "cvt")
+
+
+def _subtracts_the_least(operation: Operation) -> bool:
+    """Match `sub.sat` of -2147483648, and `add.sat` and `sub.sat` of a negation."""
+    if operation.is_a("sub.sat", "s32") and operation.number(1) == _LEAST:
+        return True
+    return operation.name in ("add.sat", "sub.sat") and _has_a_negation(operation)
+
+
+def _converts_a_negated(operation: Operation) -> bool:
+    return operation.name.startswith("cvt.sat.") and operation.type == "s32" and _has_a_negation(operation)
+
+
+def _has_a_negation(operation: Operation) -> bool:
+    made = (made.statement.opcode.partition(".")[0] for made, _ in operation.operands("neg", "b32"))
+    return any(name in ("neg", "sub", "mul", "mad") for name in made)
+
+
+def _saturates_a_converted(operation: Operation) -> bool:
+    """Match `cvt.sat` of the integer that a float became, which ptxas converts at once."""
+    made = only_maker(operation.source(0))
+    sources = _AT_ONCE.get((operation.name, operation.type), ())
+    return made is not None and made.name.startswith("cvt.") and (
+        made.name.endswith(f".{operation.type}") and made.type in sources
+    )  # fmt: skip
+
+
+_AT_ONCE = {
+    ("cvt.sat.s32", "s64"): ("f32", "f16"),
+    ("cvt.sat.u32", "u64"): ("f32", "f16"),
+    ("cvt.sat.s16", "u32"): ("f32",),
+}
+
+_TWO = "ld.global.b32 %r0, [%in]; ld.global.b32 %r1, [%in+4];\n"
+
+FLOATS = (
+    Miscompilation(
+        name="float-as-count",
+        does="takes a float32 for a number, not for its bits, in the count of a 64-bit shift",
+        instead="copy the count with `mov.u32`",
+        sources=(),
+        ranges=all_targets("11.7.99", "13.5.37"),
+        words=(("shl.b64", "shr."), ("f32",)),
+        matches=_counts_by_a_float,
+        example=Example(
+            f"{_TWO}ld.global.b64 %d0, [%in+8];\nadd.f32 %r2, %r0, %r1;\nshl.b64 %d1, %d0, %r2;\n"
+            "st.global.b64 [%out], %d1;",
+            pack("<IIQ", 3, 1, 5),
+            pack("<Q", 5 << 4),
+            f"{_TWO}ld.global.b64 %d0, [%in+8];\nadd.f32 %r2, %r0, %r1;\nmov.u32 %r3, %r2;\n"
+            "shl.b64 %d1, %d0, %r3;\nst.global.b64 [%out], %d1;",
+            pack("<Q", 5 << 4),
+        ),
+        unoptimised=True,
+    ),
+    Miscompilation(
+        name="pair-to-tf32",
+        does="loses the upper half of a register of two halves in `cvt.rn.tf32` and `cvt.rz.tf32`",
+        instead="convert with `cvt.rna.tf32`, or move the register through `mov.b32 {h, h}`",
+        sources=(),
+        ranges=(Range(("sm_90a", "sm_100a", "sm_120a"), "12.3.107", "13.5.37"),),
+        words=((".tf32",), ("x2",)),
+        matches=_converts_a_pair,
+        example=Example(
+            f"{_TWO}add.f16x2 %r2, %r0, %r1;\ncvt.rn.tf32.f32 %r3, %r2;\nst.global.b32 [%out], %r3;",
+            pack("<II", 0x3C00_4000, 0),
+            pack("<I", 0x3C00_4000),
+            f"{_TWO}add.f16x2 %r2, %r0, %r1;\ncvt.rna.tf32.f32 %r3, %r2;\nst.global.b32 [%out], %r3;",
+            pack("<I", 0x3C00_4000),
+        ),
+    ),
+    Miscompilation(
+        name="saturated-difference",
+        does="takes -(-2147483648) for +2147483648 or for itself in `add.sat.s32` and `sub.sat.s32`",
+        instead="write `not.b32` with 1 added for the negation",
+        sources=(),
+        ranges=all_targets("11.7.99", "12.9.86"),
+        words=(("add.sat.s32", "sub.sat.s32"),),
+        matches=_subtracts_the_least,
+        example=Example(
+            f"{_TWO}neg.s32 %r2, %r1;\nsub.sat.s32 %r3, %r0, %r2;\nst.global.b32 [%out], %r3;",
+            pack("<Ii", 5, -(1 << 31)),
+            pack("<I", 0x7FFF_FFFF),
+            f"{_TWO}not.b32 %r2, %r1;\nadd.s32 %r2, %r2, 1;\nsub.sat.s32 %r3, %r0, %r2;\nst.global.b32 [%out], %r3;",
+            pack("<I", 0x7FFF_FFFF),
+        ),
+    ),
+    Miscompilation(
+        name="saturated-negation",
+        does="takes -(-2147483648) for +2147483648 in `cvt.sat`",
+        instead="write `not.b32` with 1 added for the negation",
+        sources=(),
+        ranges=all_targets("11.7.99", "13.5.37"),
+        words=(("cvt.sat.",), ("neg.s32", "sub.", "mul.lo")),
+        matches=_converts_a_negated,
+        example=Example(
+            "ld.global.b32 %r0, [%in];\nneg.s32 %r1, %r0;\ncvt.sat.u16.s32 %r2, %r1;\nst.global.b32 [%out], %r2;",
+            pack("<i", -(1 << 31)),
+            pack("<I", 0),
+            "ld.global.b32 %r0, [%in];\nnot.b32 %r1, %r0;\nadd.s32 %r1, %r1, 1;\ncvt.sat.u16.s32 %r2, %r1;\n"
+            "st.global.b32 [%out], %r2;",
+            pack("<I", 0),
+        ),
+    ),
+    Miscompilation(
+        name="saturated-conversion",
+        does="makes one conversion of `cvt.sat` and the conversion of a float before it: other integers for NaN, and "
+        "from .u32 to .s16 for negative numbers",
+        instead="clamp with `min` and `max`",
+        sources=(),
+        ranges=all_targets("11.7.99", "13.5.37"),
+        words=(("cvt.sat.",), (".f32", ".f16")),
+        matches=_saturates_a_converted,
+        example=Example(
+            "ld.global.f32 %f0, [%in];\ncvt.rni.s64.f32 %d1, %f0;\ncvt.sat.s32.s64 %r3, %d1;\n"
+            "st.global.b32 [%out], %r3;",
+            pack("<I", 0x7FC0_0000),
+            pack("<i", -(1 << 31)),
+            "ld.global.f32 %f0, [%in];\ncvt.rni.s64.f32 %d1, %f0;\nshr.u64 %d2, %d1, 32;\ncvt.u32.u64 %r3, %d2;\n"
+            "st.global.b32 [%out], %r3;",
+            pack("<i", -(1 << 31)),
+        ),
+    ),
+)
