@@ -248,7 +248,7 @@ IN_PLACE, OUT, SUM = (
     "tl.store(y + at, tl.load(x + at, at < n) * 2, at < n)",
     "tl.atomic_add(y + at, tl.load(x + at, at < n), at < n)",
 )
-# Of each kernel its body, what its autotuner puts back, what x and y hold then, and the argument that trials would spoil.
+# Of each kernel: its body, what its autotuner puts back, what x and y hold then, the argument that trials would spoil.
 TRIED = {
     "doubles": (IN_PLACE, "{}", "[2.0] [5.0]", "argument x"),
     "doubles_again": (IN_PLACE, "{'restore_value': ['x']}", "[2.0] [5.0]", None),
