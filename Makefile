@@ -34,7 +34,7 @@ step-%:
 step-test-cute: | $(filter step-test-torch,$(STEPS:%=step-%))
 
 test-first: $(VENV)/.installed
-	$(TESTS_CACHE) $(VENV)/bin/python -m pytest $(PARALLEL) --durations=20
+	$(TESTS_CACHE) $(VENV)/bin/python -m pytest $(PARALLEL) --dist worksteal --durations=20
 
 # The newest ptxas, in the cache that tests take: 47 MB.
 newest-ptxas: $(VENV)/.installed

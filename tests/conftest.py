@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -168,7 +168,8 @@ def driver(triton_cache: Path) -> Iterator[Any]:
 def run_python(tmp_path: Path, triton_cache: Path) -> Callable[..., Any]:
     """Run code in another process that shares this test's Triton cache; returns what it printed last, from JSON.
 
-    The code sees json, kernels, fake_driver and tritonhook. Its stderr is in `.stderr` of the function.
+    The code sees json, kernels, fake_driver and tritonhook. Its stderr is in `.stderr` of the function. `.forked(code,
+    environments)` runs it once in each environment, in processes that one forks after its imports.
     """
 
     def run(code: str, **env: str) -> Any:
@@ -180,6 +181,16 @@ def run_python(tmp_path: Path, triton_cache: Path) -> Callable[..., Any]:
         lines = done.stdout.splitlines()
         return json.loads(lines[-1]) if lines else None
 
+    def forked(code: str, environments: Sequence[Mapping[str, str]]) -> Any:
+        seen = "json=json, os=os, kernels=kernels, fake_driver=fake_driver, tritonhook=tritonhook"
+        return run(
+            f"from forked import said_by\nsaid = []\nfor environment in {list(environments)!r}:\n"
+            "    os.environ.update(environment)\n"
+            f"    said += said_by({{'it': {code!r}}}, {seen})['it'].splitlines()[-1:]\n"
+            "print(json.dumps([json.loads(line) for line in said]))"
+        )
+
+    run.forked = forked  # type: ignore[attr-defined]
     return run
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -72,16 +73,15 @@ def test_captures_say_so_from_the_cache_too(out, triton_cache, other) -> None:
         assert capture.assembler.arguments[-1] == "-O1"
 
 
-def test_binaries_and_options_have_cache_keys_of_their_own(out, triton_cache, run_python, other) -> None:
-    code = "print(json.dumps([c.assembler.version for c in s.captures] + [c.cache_hit for c in s.captures]))"
-    found = [
-        run_python(
-            f"s = tritonhook.enable(os.environ['OUT'], {given})\n"
-            f"kernels.compile_kernel(arch=100, ptx_version=87)\n{code}",
-            OUT=str(out.with_name(f"run{number}")),
-        )
-        for number, given in enumerate(("", f"ptxas={OTHER!r}", "options='-O1'", f"ptxas={OTHER!r}, options='-O1'") * 2)
-    ]
+def test_binaries_and_options_have_cache_keys_of_their_own(triton_cache, run_python, other) -> None:
+    wishes: list[dict[str, str]] = [{}, {"ptxas": OTHER}, {"options": "-O1"}, {"ptxas": OTHER, "options": "-O1"}]
+    program = (
+        "s = tritonhook.enable(os.environ['OUT'], **json.loads(os.environ['WISH']))\n"
+        "kernels.compile_kernel(arch=100, ptx_version=87)\n"
+        "print(json.dumps([c.assembler.version for c in s.captures] + [c.cache_hit for c in s.captures]))"
+    )
+    environments = [{"OUT": f"run{n}", "WISH": json.dumps(wish)} for n, wish in enumerate(wishes * 2)]
+    found = run_python.forked(program, environments)
     versions = [OWN, OTHER, OWN, OTHER]
     assert found == [[version, False] for version in versions] + [[version, True] for version in versions]
 

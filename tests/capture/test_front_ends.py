@@ -149,7 +149,7 @@ void launch(float *x) { add<<<1, 32>>>(x); pick<<<1, 32>>>(x, 3); }
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "kernels.cu").write_text(source)
-        build = ["nvcc", "-arch=sm_90a", "-lineinfo", "-c", "kernels.cu", "-o", "kernels.o"]
+        build = ["nvcc", "-arch=sm_90a", "-lineinfo", "-cubin", "kernels.cu", "-o", "kernels.cubin"]
         call([*RUN, "--out", f"../captures {folder}", "--", *build], tmp_path / folder, nvcc)
     call([*tritonhook, "lock", "captures a"], tmp_path, nvcc)
     for words in (["captures b"], []):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ended import python_ended
 from repository import GOLDEN, ROOT, SUPPORT
 from workflows import Runner, read_yaml
 
@@ -32,6 +34,7 @@ case "$1 $2" in "ptxas add") exit 0;; esac
 PYTHONPATH='{root}' exec '{python}' -m tritonhook "$@"
 """
 Use = Callable[..., Runner]
+Lock = Callable[[Path], Path]
 
 
 @pytest.fixture
@@ -76,17 +79,20 @@ def words(tmp_path: Path) -> list[str]:
     return (tmp_path / "words").read_text().splitlines()
 
 
-def lock(use: Use, tmp_path: Path) -> None:
-    """Lock what the command compiles now."""
-    use(command="kernels.py", arch="sm_90a", captures="before", lock="missing.lock")
-    runner = Runner(tmp_path / "project", tmp_path / "locking", {}, {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"})
-    runner.run([{"run": "tritonhook lock before -o tritonhook.lock"}])
-    assert not runner.failed, runner.output
-    (tmp_path / "words").unlink()
+@pytest.fixture(scope="module")
+def lock(tmp_path_factory: pytest.TempPathFactory) -> Lock:
+    """Lock what the command compiles now, in the project of a test."""
+    folder = tmp_path_factory.mktemp("locked")
+    (folder / "kernels.py").write_text(SCRIPT)
+    (folder / "locked").mkdir()
+    lock = ["lock", "before", "-o", "locked/tritonhook.lock"]
+    for words in (["run", "--arch", "sm_90a", "--out", "before", "kernels.py"], lock):
+        python_ended("-m", "tritonhook", *words, folder=folder, TRITON_CACHE_DIR=str(folder / "cache"))
+    return lambda tmp_path: shutil.copytree(folder / "locked", tmp_path / "project", dirs_exist_ok=True)
 
 
-def test_a_pull_request_that_changes_a_kernel(use: Use, tmp_path: Path) -> None:
-    lock(use, tmp_path)
+def test_a_pull_request_that_changes_a_kernel(use: Use, tmp_path: Path, lock: Lock) -> None:
+    lock(tmp_path)
     same = use(command="kernels.py", arch="sm_90a")
     assert not same.failed, same.output
     assert json.loads((tmp_path / "gh.json").read_text())["comments"] == []
@@ -102,8 +108,10 @@ def test_a_pull_request_that_changes_a_kernel(use: Use, tmp_path: Path) -> None:
     assert "add_kernel" in report.read_text()
 
 
-def test_each_architecture_runs_and_each_ptxas_assembles(use: Use, tmp_path: Path) -> None:
-    lock(use, tmp_path)
+def test_each_architecture_runs_and_each_ptxas_assembles(
+    use: Use, tmp_path: Path, lock: Callable[[Path], Path]
+) -> None:
+    lock(tmp_path)
     found = use(command="kernels.py --flag", arch="sm_80, sm_90a", ptxas="12.8.93", fail_on="spills,gone")
     assert not found.failed, found.output
     runs = [line for line in words(tmp_path) if line.startswith("run ")]
@@ -116,8 +124,8 @@ def test_each_architecture_runs_and_each_ptxas_assembles(use: Use, tmp_path: Pat
     assert all("--fail-on spills,gone" in line and "--github" in line for line in checks)
 
 
-def test_a_lock_alone_is_assembled(use: Use, tmp_path: Path) -> None:
-    lock(use, tmp_path)
+def test_a_lock_alone_is_assembled(use: Use, tmp_path: Path, lock: Lock) -> None:
+    lock(tmp_path)
     assert not use().failed
     assert [line.split()[:3] for line in words(tmp_path)] == [["check", "--fail-on", "spills,stack"]]
 
@@ -139,8 +147,8 @@ def test_a_script_is_emulated(use: Use, tmp_path: Path) -> None:
     assert [line.split()[-2:] for line in words(tmp_path)] == [["--emulate", "kernels.py"]]
 
 
-def test_a_command_that_fails_ends_the_job(use: Use, tmp_path: Path) -> None:
-    lock(use, tmp_path)
+def test_a_command_that_fails_ends_the_job(use: Use, tmp_path: Path, lock: Lock) -> None:
+    lock(tmp_path)
     (tmp_path / "project" / "kernels.py").write_text("raise SystemExit(3)\n")
     assert use(command="kernels.py", arch="sm_90a").failed
     assert not [line for line in words(tmp_path) if line.startswith("check ")]
@@ -148,9 +156,9 @@ def test_a_command_that_fails_ends_the_job(use: Use, tmp_path: Path) -> None:
 
 @pytest.mark.machine
 @pytest.mark.skipif(os.environ.get("WORKFLOWS") != "all", reason="downloads a ptxas: `make test-workflows`")
-def test_it_installs_itself_where_there_is_no_triton(use: Use, tmp_path: Path) -> None:
+def test_it_installs_itself_where_there_is_no_triton(use: Use, tmp_path: Path, lock: Lock) -> None:
     """From the commit that the workflow names, with the ptxas that the input names."""
-    lock(use, tmp_path)
+    lock(tmp_path)
     (tmp_path / "bin" / "tritonhook").unlink()
     found = use(install=True, ptxas="12.8.93", fail_on="code")
     assert not found.failed, found.output

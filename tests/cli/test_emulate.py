@@ -84,7 +84,6 @@ def test_what_is_not_understood_is_no_fault(kernel, capsys) -> None:
     ("line", "kind"),
     [
         ("trap;", "fault"),
-        ("W: bra W;", "hang"),
         (f"mbarrier.init.shared.b64 [room], 2; W: {TRY} %p1, [room], 0; @!%p1 bra W;", "hang"),
     ],
 )  # fmt: skip

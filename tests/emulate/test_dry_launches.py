@@ -235,17 +235,14 @@ def test_a_fault_of_the_kernel_is_told_as_such_below_the_line_that_launched_it(t
 
 
 TUNED = """
-import torch, triton, triton.language as tl
-calls = []
-
 @triton.autotune([triton.Config({"B": b}, num_warps=1) for b in (64, 128)], key=["n"], **OPTIONS)
 @triton.jit
-def kernel(x, y, n, B: tl.constexpr):
+def NAME(x, y, n, B: tl.constexpr):
     at = tl.program_id(0) * B + tl.arange(0, B)
     BODY
 
 x, y = torch.ones(200, device="cuda"), torch.full((200,), 5.0, device="cuda")
-kernel[lambda given: (triton.cdiv(200, given["B"]),)](x, y, 200)
+NAME[lambda given: (triton.cdiv(200, given["B"]),)](x, y, 200)
 print(sorted(set(x.tolist())), sorted(set(y.tolist())))
 """
 IN_PLACE, OUT, SUM = (
@@ -253,28 +250,28 @@ IN_PLACE, OUT, SUM = (
     "tl.store(y + at, tl.load(x + at, at < n) * 2, at < n)",
     "tl.atomic_add(y + at, tl.load(x + at, at < n), at < n)",
 )
+# Of each kernel: its body, what its autotuner puts back, what x and y hold then, the argument that trials would spoil.
+TRIED = {
+    "doubles": (IN_PLACE, "{}", "[2.0] [5.0]", "argument x"),
+    "doubles_again": (IN_PLACE, "{'restore_value': ['x']}", "[2.0] [5.0]", None),
+    "writes": (OUT, "{}", "[1.0] [2.0]", None),
+    "adds": (SUM, "{}", "[1.0] [6.0]", "argument y"),
+    "adds_to_zero": (SUM, "{'reset_to_zero': ['y']}", "[1.0] [1.0]", None),
+    "does_both": (f"{IN_PLACE}; {SUM}", "{'restore_value': ['x']}", "[2.0] [7.0]", "argument y"),
+}
 
 
 @pytest.mark.parametrize("autotune", ["first", "all"])
-@pytest.mark.parametrize(
-    ("body", "options", "printed", "spoiled"),
-    [
-        (IN_PLACE, "{}", "[2.0] [5.0]", "argument x"),
-        (IN_PLACE, "{'restore_value': ['x']}", "[2.0] [5.0]", None),
-        (OUT, "{}", "[1.0] [2.0]", None),
-        (SUM, "{}", "[1.0] [6.0]", "argument y"),
-        (SUM, "{'reset_to_zero': ['y']}", "[1.0] [1.0]", None),
-        (f"{IN_PLACE}; {SUM}", "{'restore_value': ['x']}", "[2.0] [7.0]", "argument y"),
-    ],
-)
-def test_trials_of_an_autotuner_leave_nothing_and_what_they_would_spoil_is_named(
-    tmp_path, triton_cache, autotune, body, options, printed, spoiled
-):
-    script = TUNED.replace("OPTIONS", options).replace("BODY", body)
+def test_trials_of_an_autotuner_leave_nothing_and_what_they_would_spoil_is_named(tmp_path, triton_cache, autotune):
+    script = "import torch, triton, triton.language as tl\n"
+    for name, (body, options, _, _) in TRIED.items():
+        script += TUNED.replace("NAME", name).replace("OPTIONS", options).replace("BODY", body)
     done = run_dry(tmp_path, script, "--emulate", "--autotune", autotune)
-    assert done.stdout.strip() == printed
-    notes = [note for note in CaptureFolder.open(tmp_path / "out").notes if "trial" in note]
-    assert len(notes) == (spoiled is not None) and all(f"changes {spoiled} again" in note for note in notes)
+    assert done.stdout.splitlines() == [printed for _, _, printed, _ in TRIED.values()]
+    notes = sorted(note for note in CaptureFolder.open(tmp_path / "out").notes if "trial" in note)
+    spoiled = [f"{name}: " for name, (*_, what) in sorted(TRIED.items()) if what is not None]
+    assert [note[: len(name)] for note, name in zip(notes, spoiled, strict=True)] == spoiled, notes
+    assert all(f"changes {TRIED[note.partition(':')[0]][-1]} again" in note for note in notes)
 
 
 def test_what_is_not_understood_ends_the_program(tmp_path, triton_cache):

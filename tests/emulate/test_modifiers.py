@@ -6,6 +6,7 @@ out has to be refused, or to compute something else: on special values, and on a
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections import defaultdict
@@ -31,7 +32,7 @@ from tritonhook.errors import NotUnderstood  # noqa: E402
 from tritonhook.ptx.module import Ptx  # noqa: E402
 
 THREADS = 128
-FEW = {"ptx": 260, "sass": 120}  # opcodes
+FEW = {"ptx": 260, "sass": 120} if "NIGHTLY" in os.environ else {"ptx": 100, "sass": 50}  # opcodes
 WORDS = [
     0, 1, 2, 31, 33, 0xFF, 0x8000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x12345678, 0x3F800000, 0xBF800000, 0x7F800000,
     0x7FC00001, 0x7F800001, 0x00000001, 0x807FFFFF, 0x00800000, 0x3F000001, 0x4EFFFFFF, 0x477FE001, 0xC0490FDB,

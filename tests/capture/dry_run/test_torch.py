@@ -217,7 +217,9 @@ print(dist.get_backend(), x.sum().item())
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     texts = {name: text for name, (text, _) in PROGRAMS.items()}
-    script = f"import json, sys, torch\nsys.path.insert(0, {str(SUPPORT)!r})\nfrom forked import said_by\n"
+    script = (
+        f"import json, sys, torch, torch._dynamo\nsys.path.insert(0, {str(SUPPORT)!r})\nfrom forked import said_by\n"
+    )
     script += f"print(json.dumps(said_by({texts!r}, torch=torch)))"
     return json.loads(run_dry(tmp_path_factory.mktemp("said"), script, arch="sm_120a").stdout)
 

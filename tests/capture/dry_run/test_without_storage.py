@@ -1,7 +1,7 @@
 """`tritonhook run --arch` of programs whose tensors have no memory of their own, and of what else they ask a GPU for.
 
-Each program runs in a process of its own, which one process forks after the import of torch; it asserts what a GPU
-would give.
+Each program runs in a process of its own, which one process forks after the imports that take seconds; it asserts what
+a GPU would give.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ kernel.fill[(1,)](torch.empty(0, device="cuda"), 0)
 """,
 }
 FORKED = """
-import json, os, sys, traceback, torch
+import json, os, sys, traceback, torch, torch._dynamo
 ended = {}
 for name, text in json.loads(PROGRAMS).items():
     reads, writes = os.pipe()

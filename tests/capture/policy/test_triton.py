@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -92,7 +93,7 @@ def test_the_pragma_comes_with_the_ptxas_that_knows_it(out: Path, plain: Capture
     assert entries_with_pragma(capture.ptx) == entries(tuned) == ("gemm_kernel",)
 
 
-def test_the_policy_is_in_the_key_of_its_kernels_only(out: Path, policy, run_python) -> None:
+def test_the_policy_is_in_the_key_of_its_kernels_only(tmp_path: Path, policy, run_python) -> None:
     """Cold and warm, plain and with two policies, in one cache; each process gets what it asked for."""
     asked = (None, "name", "O1", None, "O1", "name")
     program = (
@@ -100,7 +101,10 @@ def test_the_policy_is_in_the_key_of_its_kernels_only(out: Path, policy, run_pyt
         "    kernels.compile_gemm(); kernels.compile_kernel()\n"
         "print(json.dumps([[c.rewritten_from or c.kernel, c.lever, c.cache_hit] for c in s.captures]))"
     )
-    seen = [run_python(program, POLICY="" if text is None else str(policy(text))) for text in asked]
+    paths = {text: tmp_path / f"{text}.toml" for text in asked if text is not None}
+    for text, path in paths.items():
+        shutil.copy(policy(text), path)
+    seen = run_python.forked(program, [{"POLICY": str(paths.get(text, ""))} for text in asked])
     assert [found[0][1] for found in seen] == list(asked)
     assert [found[0][2] for found in seen] == [True, False, False, True, True, True]
     assert [found[1][2] for found in seen] == [False] + 5 * [True], "the other kernel is never compiled again"

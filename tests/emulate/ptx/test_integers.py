@@ -106,6 +106,8 @@ CASES = [
     ("mad.hi.u32 d, a, b, c;", u32, lambda a, b, c: (a * b >> 32) + c),
     ("mul24.lo.u32 d, a, b;", u32, lambda a, b: (a & 0xFFFFFF) * (b & 0xFFFFFF)),
     ("mul24.lo.s32 d, a, b;", u32, lambda a, b: low_24(a) * low_24(b)),
+    ("mul24.hi.u32 d, a, b;", u32, lambda a, b: (a & 0xFFFFFF) * (b & 0xFFFFFF) >> 16),
+    ("mad24.hi.s32 d, a, b, c;", u32, lambda a, b, c: (low_24(a) * low_24(b) >> 16) + c),
     ("mad24.lo.u32 d, a, b, c;", u32, lambda a, b, c: (a & 0xFFFFFF) * (b & 0xFFFFFF) + c),
     ("mad24.lo.s32 d, a, b, c;", u32, lambda a, b, c: low_24(a) * low_24(b) + c),
     ("sad.s32 d, a, b, c;", s32, lambda a, b, c: abs(a - b) + c),

@@ -1,6 +1,7 @@
 """The family kernels under the newest ptxas at hand: each assembles, and has its instruction in the right loop."""
 
 import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, product
 
@@ -13,7 +14,6 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import Assembled, Toolchain, find_toolchain
 
 CASES = [(f, shape, arch) for f in FAMILIES for shape, arch in product(SHAPES, ARCHS) if f.supports(arch)]
-IDS = [f"{f.name}-{shape}-{arch}" for f, shape, arch in CASES]
 
 
 @pytest.fixture(scope="module")
@@ -63,31 +63,37 @@ def usable(code: Sass | str) -> Sass:
     return code
 
 
-@pytest.mark.parametrize("case", CASES, ids=IDS)
-def test_the_instruction_is_where_the_shape_says(codes: dict, case) -> None:
-    item, shape, arch = case
-    code = usable(codes[entry(*case)])
-    inside = {i for loop in code.loops for i in loop.instructions}
-    where = inside if shape in LOOP_SHAPES else range(len(code.instructions))
-    assert code.opcode_counts(where)[item.opcode_on(arch)]
-    assert bool(code.loops) == (shape in LOOP_SHAPES)
+def of_family(codes: dict, item: Family, shapes: tuple[str, ...] = SHAPES) -> Iterator[tuple[str, str, Sass]]:
+    """The kernels of a family: shape, architecture and code."""
+    for other, shape, arch in CASES:
+        if other is item and shape in shapes:
+            yield shape, arch, usable(codes[entry(item, shape, arch)])
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c[1] == "nested"], ids=lambda c: f"{c[0].name}-{c[2]}")
-def test_nested_has_a_loop_in_a_loop_with_the_instruction_in_the_inner(codes: dict, case) -> None:
-    item, _, arch = case
-    code = usable(codes[entry(*case)])
-    inner = next(loop for loop in code.innermost_loops if code.opcode_counts(loop.instructions)[item.opcode_on(arch)])
-    assert any(set(inner.instructions) < set(loop.instructions) for loop in code.loops)
+@pytest.mark.parametrize("item", FAMILIES, ids=lambda f: f.name)
+def test_the_instruction_is_where_the_shape_says(codes: dict, item: Family) -> None:
+    for shape, arch, code in of_family(codes, item):
+        inside = {i for loop in code.loops for i in loop.instructions}
+        where = inside if shape in LOOP_SHAPES else range(len(code.instructions))
+        assert code.opcode_counts(where)[item.opcode_on(arch)], (shape, arch)
+        assert bool(code.loops) == (shape in LOOP_SHAPES), (shape, arch)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c[1] == "softmax"], ids=lambda c: f"{c[0].name}-{c[2]}")
-def test_softmax_has_its_exponentials_and_conversions_in_the_loop(codes: dict, case) -> None:
-    code = usable(codes[entry(*case)])
-    in_loops = [code.instructions[i].opcode for loop in code.loops for i in loop.instructions]
-    assert sum(opcode.startswith("MUFU.EX2") for opcode in in_loops) >= 17
-    assert any(opcode.startswith(("FMNMX", "FMNMX3")) for opcode in in_loops)
-    assert any(opcode.startswith("F2FP") for opcode in in_loops)
+@pytest.mark.parametrize("item", FAMILIES, ids=lambda f: f.name)
+def test_nested_has_a_loop_in_a_loop_with_the_instruction_in_the_inner(codes: dict, item: Family) -> None:
+    for _, arch, code in of_family(codes, item, ("nested",)):
+        opcode = item.opcode_on(arch)
+        inner = next(loop for loop in code.innermost_loops if code.opcode_counts(loop.instructions)[opcode])
+        assert any(set(inner.instructions) < set(loop.instructions) for loop in code.loops), arch
+
+
+@pytest.mark.parametrize("item", FAMILIES, ids=lambda f: f.name)
+def test_softmax_has_its_exponentials_and_conversions_in_the_loop(codes: dict, item: Family) -> None:
+    for _, arch, code in of_family(codes, item, ("softmax",)):
+        in_loops = [code.instructions[i].opcode for loop in code.loops for i in loop.instructions]
+        assert sum(opcode.startswith("MUFU.EX2") for opcode in in_loops) >= 17, arch
+        assert any(opcode.startswith(("FMNMX", "FMNMX3")) for opcode in in_loops), arch
+        assert any(opcode.startswith("F2FP") for opcode in in_loops), arch
 
 
 def test_loads_take_the_block_and_a_tree_all_of_its_results() -> None:

@@ -104,11 +104,11 @@ def test_an_output_of_another_shape_or_dtype_is_seen(on_cpu: None) -> None:
 
 
 def test_random_cases_are_as_many_as_asked(on_cpu: None) -> None:
-    verdicts = check.check_random(12)
-    assert verdicts == check.check_random(12) != check.check_random(12, 9)
-    assert len(verdicts) == 12
+    verdicts = check.check_random(5)
+    assert verdicts == check.check_random(5) != check.check_random(5, 9)
+    assert len(verdicts) == 5
     assert all(verdict.passed for verdict in verdicts)
-    assert len({verdict.name for verdict in verdicts}) > 9
+    assert len({verdict.name for verdict in verdicts}) > 3
 
 
 class CompilerError(Exception):
