@@ -63,6 +63,7 @@ def test_first_calls_have_their_growth_and_the_rest_is_not_explained() -> None:
     }
     assert attribution.part("first calls of torch operators").detail == "aten.mm, aten.sin, aten.relu, aten.neg"
     assert attribution.unexplained_bytes == 7 * MIB
+    assert seen.timeline.between() == ((7 * MIB, "aten.exp", "the end"),)
     marks = [(mark.kind, mark.kernel) for mark in seen.timeline.marks]
     assert marks == [
         *(("operator", f"aten.{name}") for name in ("mm", "sin", "neg", "relu")),
@@ -86,6 +87,24 @@ def test_another_shape_or_type_is_a_first_call_and_captured_graphs_are_not_asked
         program.gpu.capturing = False
         tensor(9, 9).sin()
     assert len(seen.timeline.marks) == 3 and all(mark.note is None for mark in seen.timeline.marks)
+
+
+def test_the_first_stream_has_its_growth(monkeypatch) -> None:
+    program = Program()
+
+    class Stream:
+        def __new__(cls, device=None, priority=0):
+            program.gpu.use("streams", 70 * MIB)
+            return super().__new__(cls)
+
+    own = vars(Stream)["__new__"]
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    program.start()
+    with program.watch() as seen:
+        assert all(isinstance(Stream(priority=priority), Stream) for priority in (0, 0, -1))
+    grown = [(mark.kernel, mark.growth_bytes) for mark in seen.timeline.marks]
+    assert grown == [("torch.cuda.Stream", 70 * MIB), ("torch.cuda.Stream", 0)]
+    assert vars(Stream)["__new__"] is own
 
 
 PROGRAM = """
