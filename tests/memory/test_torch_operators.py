@@ -19,8 +19,9 @@ def on_gpu(gpu: FakeGpu, takes: dict[str, int], hooks: Program | None = None) ->
 
     class OnGpu(torch.Tensor):
         @staticmethod
-        def __new__(cls, *shape: int) -> Any:
-            return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.float32, device="cuda")
+        def __new__(cls, *shape: int, strides: tuple[int, ...] | None = None) -> Any:
+            own = {"dtype": torch.float32, "device": "cuda"}
+            return torch.Tensor._make_wrapper_subclass(cls, shape, strides, **own)
 
         @classmethod
         def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -63,6 +64,7 @@ def test_first_calls_have_their_growth_and_the_rest_is_not_explained() -> None:
     }
     assert attribution.part("first calls of torch operators").detail == "aten.mm, aten.sin, aten.relu, aten.neg"
     assert attribution.unexplained_bytes == 7 * MIB
+    assert seen.timeline.between() == ((7 * MIB, "aten.exp", "the end"),)
     marks = [(mark.kind, mark.kernel) for mark in seen.timeline.marks]
     assert marks == [
         *(("operator", f"aten.{name}") for name in ("mm", "sin", "neg", "relu")),
@@ -74,18 +76,37 @@ def test_first_calls_have_their_growth_and_the_rest_is_not_explained() -> None:
     assert len(program.gpu.calls) == before and torch._C._len_torch_dispatch_stack() == 0
 
 
-def test_another_shape_or_type_is_a_first_call_and_captured_graphs_are_not_asked() -> None:
+def test_another_shape_or_order_is_a_first_call_and_captured_graphs_are_not_asked() -> None:
     program = Program()
     tensor = on_gpu(program.gpu, {})
     program.start()
     with program.watch(None) as seen:
         for shape in ((4, 4), (8, 8), (4, 4)):
             tensor(*shape).sin()
+        tensor(4, 4, strides=(1, 4)).sin()
         program.gpu.capturing = True
         tensor(9, 9).sin()
         program.gpu.capturing = False
         tensor(9, 9).sin()
-    assert len(seen.timeline.marks) == 3 and all(mark.note is None for mark in seen.timeline.marks)
+    assert len(seen.timeline.marks) == 4 and all(mark.note is None for mark in seen.timeline.marks)
+
+
+def test_the_first_stream_has_its_growth(monkeypatch) -> None:
+    program = Program()
+
+    class Stream:
+        def __new__(cls, device=None, priority=0):
+            program.gpu.use("streams", 70 * MIB)
+            return super().__new__(cls)
+
+    own = vars(Stream)["__new__"]
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    program.start()
+    with program.watch() as seen:
+        assert all(isinstance(Stream(priority=priority), Stream) for priority in (0, 0, -1))
+    grown = [(mark.kernel, mark.growth_bytes) for mark in seen.timeline.marks]
+    assert grown == [("torch.cuda.Stream", 70 * MIB), ("torch.cuda.Stream", 0)]
+    assert vars(Stream)["__new__"] is own
 
 
 PROGRAM = """

@@ -10,10 +10,9 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from tritonhook._util.imports import AfterImport
 from tritonhook.capture.patching import Patch
@@ -171,7 +170,7 @@ def _chain(runtime: Any, name: str, hook: Callable[..., None]) -> Callable[[], N
 
 class TorchOperators:
     """Marks the first calls of torch's operators on a GPU: one for each operator, thread, types, shapes and strides,
-    because libraries choose other kernels for other shapes. And the capture and the first replay of each CUDA graph.
+    because libraries choose other kernels for other shapes. And the first streams: torch makes 32 at once.
 
     A dispatch mode at the bottom of the stack of the thread that attaches it, and of its backward passes: it calls each
     operator as it is. torch.compile ignores it, because it is "infra".
@@ -213,63 +212,54 @@ class TorchOperators:
             mode = _make_mode(self._call)
             sys.modules["torch"]._C._push_on_torch_dispatch_stack(mode)
             self._mode, self._alive = mode, True
-            graph = getattr(sys.modules["torch"].cuda, "CUDAGraph", None)
-            if "replay" in vars(graph or object):
-                self._patches += [Patch(graph, name, wrap) for name, wrap in self._of_graphs()]
+            stream = sys.modules["torch"].cuda.Stream
+            if "__new__" in vars(stream):
+                self._patches.append(Patch(stream, "__new__", self._of_streams))
         except Exception as error:  # torch is being imported, or has no modes
             self._marks.note(f"torch's operators are not watched: {type(error).__name__}: {error}")
 
-    def _of_graphs(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-        """Make the wrappers of a graph's methods."""
-        replayed: WeakSet[Any] = WeakSet()
+    def _of_streams(self, original: Any) -> Any:
+        def new(kind: Any, *rest: Any, **named: Any) -> Any:
+            set_eval_frame = sys.modules["torch"]._C._dynamo.eval_frame.set_eval_frame
+            compiler, key = set_eval_frame(None), ("torch.cuda.Stream", str(rest), str(named))
+            try:
+                with self._marked(key, "torch.cuda.Stream") if key not in self._seen else nullcontext():
+                    return original(kind, *rest, **named)
+            finally:
+                set_eval_frame(compiler)
 
-        def begins(original: Any) -> Any:
-            def capture_begin(graph: Any, *rest: Any, **named: Any) -> Any:
-                self._marks.begin("operator")
-                return original(graph, *rest, **named)
+        _skip(new.__code__)
+        return new
 
-            return capture_begin
-
-        def ends(original: Any) -> Any:
-            def capture_end(graph: Any, *rest: Any, **named: Any) -> Any:
-                try:
-                    return original(graph, *rest, **named)
-                finally:
-                    self._marks.end("operator", "capture of a CUDA graph")
-
-            return capture_end
-
-        def first(original: Any) -> Any:
-            def replay(graph: Any) -> Any:
-                if graph in replayed or self._marks.is_capturing():
-                    return original(graph)
-                replayed.add(graph)
-                self._marks.begin("operator")
-                try:
-                    return original(graph)
-                finally:
-                    self._marks.end("operator", "first replay of a CUDA graph")
-
-            return replay
-
-        return ("capture_begin", begins), ("capture_end", ends), ("replay", first)
+    @contextmanager
+    def _marked(self, key: object, name: str) -> Iterator[None]:
+        """Mark the call in a `with` block, unless a graph is being captured."""
+        if watched := not self._marks.is_capturing():
+            self._seen.add(key)
+            self._marks.begin("operator")
+        try:
+            yield
+        finally:
+            if watched:
+                self._marks.end("operator", name)
 
     def _call(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         set_eval_frame = sys.modules["torch"]._C._dynamo.eval_frame.set_eval_frame
         compiler = set_eval_frame(None)  # Dynamo compiles none of our frames
-        key = self._key(function, arguments, named) if self._alive else None
-        if watched := key is not None and key not in self._seen and not self._marks.is_capturing():
-            self._seen.add(key)
-            self._keys[function, threading.get_ident()] += 1
-            self._marks.begin("operator")
-        set_eval_frame(compiler)
         try:
-            return function(*arguments, **named)
-        finally:
-            if watched:
-                compiler = set_eval_frame(None)
-                self._marks.end("operator", str(getattr(function, "overloadpacket", function)))
+            key = self._key(function, arguments, named) if self._alive else None
+            if key is None or key in self._seen:
                 set_eval_frame(compiler)
+                return function(*arguments, **named)
+            self._keys[function, threading.get_ident()] += 1
+            with self._marked(key, str(getattr(function, "overloadpacket", function))):
+                set_eval_frame(compiler)
+                try:
+                    return function(*arguments, **named)
+                finally:
+                    set_eval_frame(None)
+        finally:
+            set_eval_frame(compiler)
 
     def _key(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> object:
         """Make the key of a call; None if it does not touch a GPU. cuBLAS and cuDNN begin anew in each thread."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
@@ -182,12 +182,14 @@ class MemoryTimeline(Notebook):
         return Attribution(growth, source, tuple(part for part in parts if part.bytes is not None))
 
     def between(self) -> tuple[tuple[int, str, str], ...]:
-        """List growth between two marks: its bytes, and the names of the mark before and after; the largest first."""
-        marks = [(m.kernel, m.before, m.after) for m in self.marks if m.before is not None and m.after is not None]
-        places = [("the start", None, self.start.reading), *marks, ("the end", self.end.reading, None)]
+        """List growth between two marks: its bytes, and the names of the mark before and after; the largest first. None
+        is listed from a kernel to an operator: the kernel's mark may lie in another operator's."""
+        read = [m for m in self.marks if m.before is not None and m.after is not None]
+        ends = Mark(0, "load", "the start", after=self.start.reading), Mark(0, "launch", "the end", self.end.reading)
         grown = [
-            (Mark(0, "load", "", a, b).growth_bytes or 0, name, other)
-            for (name, _, a), (other, b, _) in pairwise(places)
+            (replace(b, before=a.after, after=b.before).growth_bytes or 0, a.kernel, b.kernel)
+            for a, b in pairwise((ends[0], *read, ends[1]))
+            if a.kind == "operator" or b.kind != "operator" or a is ends[0]
         ]
         return tuple(sorted((each for each in grown if each[0] > 0), reverse=True))
 

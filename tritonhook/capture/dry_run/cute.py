@@ -7,6 +7,7 @@ import ctypes
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from importlib import import_module
 from itertools import count
 from typing import Any
@@ -22,7 +23,7 @@ from tritonhook.cubin.resources import reserved_in_image
 
 _ON_CUDA = 2  # DLDeviceType
 _LIMIT = 227 << 10  # bytes of shared memory; the stand-in's answer for every device attribute
-_INVALID = 1  # cudaErrorInvalidValue
+_INVALID, _CLUSTER = 1, 912  # cudaErrorInvalidValue, cudaErrorInvalidClusterSize
 _handles = count(1)
 
 
@@ -48,8 +49,9 @@ def nothing_launched(dry: DryRun) -> ExitStack:
 # --- stand-ins of the CUDA runtime ---------------------------------------------------------------
 
 
-def why_refused(dry: DryRun, *given: int) -> str | None:
-    """Return why the GPU refuses a launch; None if it does not. given: the arguments of the runtime's function."""
+def why_refused(dry: DryRun, *given: int) -> tuple[str, int] | None:
+    """Return why the GPU refuses a launch, and the runtime's error; None if it does not. given: the arguments of the
+    runtime's function."""
     handle, shape, shared, attributes, parameters = launches.launch_of(given)
     kernel = next((one for made in launches.recordings if (one := made.kernels.get(handle)) is not None), None)
     maps: list[Descriptor] = []
@@ -63,18 +65,23 @@ def why_refused(dry: DryRun, *given: int) -> str | None:
     x, y, z = (size or 1 for size in cluster or (1, 1, 1))
     launch = Launch(name, shape[:3], shape[3:], tuple(maps), cluster=(x, y, z), shared=shared)  # type: ignore[arg-type]
     why = why_not(launch, dry.arch, max(0, static), registers)
-    return None if why is None else f"{name}: {why}"
+    if why is None:
+        return None
+    is_cluster = why_not(replace(launch, cluster=(1, 1, 1)), dry.arch, max(0, static), registers) is None
+    return f"{name}: {why}", _CLUSTER if is_cluster else _INVALID
 
 
 def _stand_ins(library: runtime.Runtime, dry: DryRun) -> list[Callable[[], None]]:
     def launched(*given: int) -> int:
-        why = why_refused(dry, *given)
-        if why is not None:
-            notes.add(why)
-        if why is None or dry.launch_anyway:
+        refused = why_refused(dry, *given)
+        if refused is None:
+            return 0
+        why, error = refused
+        notes.add(why)
+        if dry.launch_anyway:
             return 0
         say(f"tritonhook: {why}")
-        return _INVALID
+        return error
 
     def puts(value: Callable[[], int], kind: Any = ctypes.c_int32) -> Callable[..., int]:
         def put(place: int, *_: int) -> int:
