@@ -57,7 +57,8 @@ or.pred %p2, %p2, %p3; and.pred %p1, %p1, %p2; @%p1 st.global.b32 [%rd21], %r28;
         (WAITS, None),
     ],
     ids=[
-        "float-sum", "exchange", "race", "warps", "blocks", "shared-sum", "slots", "integers", "maximum", "last-block", "waits",
+        "float-sum", "exchange", "race", "warps", "blocks", "shared-sum", "slots", "integers", "maximum", "last-block",
+        "waits",
     ],
 )  # fmt: skip
 def test_what_depends_on_the_order(body, writer):
