@@ -24,3 +24,19 @@ def libraries() -> str:
         )
     header = "library", "programs", "deterministic kernels", "kernels with configurations of other bits"
     return markdown((*header, "programs with the same rows", "batch-variant", "questions left out"), rows)
+
+
+def on_a_gpu() -> str:
+    """How many kernels have the groups of a GPU."""
+    document = result("same_bits_h100")
+    summary, samples = document["summary"], document["samples"]
+    most = max(row["configurations"] for row in samples)
+    other = "; ".join(
+        f"{row['kernel']}, {len(row['gpu'])} on the GPU and {len(row['emulated'])} emulated"
+        for row in samples
+        if row["gpu"] != row["emulated"]
+    )
+    return (
+        f"Executed on an {document['gpu']}: {summary['kernels']} kernels of attorch and the tutorials, each in all its "
+        f"configurations, at most {most}. The groups are the emulated ones in {summary['equal']}; others: {other}.\n"
+    )

@@ -63,3 +63,13 @@ def specials(machine: Machine) -> dict[str, Array]:
     for name, mask in (("eq", bit), ("lt", below), ("le", below | bit), ("gt", ~(below | bit)), ("ge", ~below)):
         found[f"%lanemask_{name}"] = np.tile(mask, machine.threads // WARP)
     return found
+
+
+def halves(cta: Array, unit: Array, random: np.random.Generator | None) -> Array:
+    """Divide threads into two halves at random, of which one runs ahead of the other; without `random`, in program
+    order, all are in one. unit: of each thread, what stays together: its warp, or its warpgroup, whose warps compute
+    products together."""
+    if random is None:
+        return np.zeros(len(cta), np.int64)
+    number = cta * WARP + unit
+    return random.integers(0, 2, int(number.max()) + 1)[number]

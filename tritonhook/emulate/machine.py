@@ -35,7 +35,7 @@ from tritonhook.emulate.copies import AsyncCopies
 from tritonhook.emulate.errors import Fault, Hang, Late, Origin, Outside
 from tritonhook.emulate.geometry import WARP as WARP
 from tritonhook.emulate.geometry import Geometry as Geometry
-from tritonhook.emulate.geometry import coordinates, specials
+from tritonhook.emulate.geometry import coordinates, halves, specials
 from tritonhook.emulate.memory import Memory
 from tritonhook.emulate.words import Array
 from tritonhook.errors import NotUnderstood
@@ -364,7 +364,8 @@ class Machine:
         ends = {number + 1 for number, one in enumerate(code.instructions) if one.ends}
         self._leaders = sorted({*code.targets, *ends, len(code.instructions)})
         self._groups = []
-        self.half = self._halves(code)
+        together = 4 if any("gmma" in one.text.lower() for one in code.instructions) else 1
+        self.half = halves(self.cta, self.warp // together, self.random)
         for half in np.unique(self.half):
             self.group(self.live & (self.half == half), 0, code.entry)
         try:
@@ -387,15 +388,6 @@ class Machine:
                 if error.origin.pc is not None:
                     error.wrapped_line = code.instructions[error.origin.pc].line
             raise
-
-    def _halves(self, code: Code) -> Array:
-        """Divide the warps into two halves at random, of which one runs ahead of the other; in program order all are in
-        one. Warps of a warpgroup stay together where they compute products together."""
-        if self.random is None:
-            return np.zeros(self.threads, np.int64)
-        together = 4 if any("gmma" in one.text.lower() for one in code.instructions) else 1
-        unit = self.cta * WARP + self.warp // together
-        return self.random.integers(0, 2, int(unit.max()) + 1)[unit]
 
     def _turn(self, group: Group) -> tuple[int, int]:
         return int(self.half[group.s.start]), group.pc

@@ -9,6 +9,7 @@ from tritonhook._util.schema import Count, Fields, like
 from tritonhook.ptx.miscompiles import PAGE, Hit, KnownModule
 from tritonhook.ptx.miscompiles.record import PtxasVerdict
 from tritonhook.report.result import Result, Summary, Table, Tone, count, number, sentence, short
+from tritonhook.verify.cpu import PTX_LABEL
 from tritonhook.verify.differential import NotBuilt, Region, Verified
 from tritonhook.verify.judgement import Observation
 from tritonhook.verify.model import Verdict
@@ -88,6 +89,21 @@ class VerifiedKernel(Fields):
         if self.groups:
             sides = "; ".join(" = ".join(group) for group in self.groups)
             yield f"builds of {self.kernel} that stored the same: {sides}"
+        if self.stage:
+            yield f"{self.kernel}: {self.stage}"
+
+    @property
+    def stage(self) -> str:
+        """The step that changed the result first, of a kernel that was also executed from its PTX; "" if not known."""
+        own = next((group for group in self.groups if PTX_LABEL in group), None)
+        version = self.builds[1].ptxas if own is not None and len(self.builds) > 1 else None
+        plain, fast = f"{version} -O0", f"{version} -O3"
+        there = {label for group in self.groups for label in group}
+        if own is None or version is None or not {plain, fast} <= there or fast in own:
+            return ""
+        if plain in own:
+            return f"the optimiser of ptxas {version} changes the result: -O0 stores what the PTX says, -O3 does not"
+        return f"ptxas {version} changes the result at -O0 already, before its optimiser"
 
     def details(self) -> Iterator[Table]:
         """Show the first elements that differ, and where the codes begin to differ."""
