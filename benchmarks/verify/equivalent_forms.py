@@ -51,7 +51,7 @@ def spellings(statement: str) -> Iterator[tuple[str, list[str]]]:
     opcode, _, rest = statement.partition(" ")
     operands = [one.strip() for one in re.split(r",(?![^{]*\})", rest)]
     letter = operands[0][1:2]
-    if opcode.startswith((".", "ld", "st", "fence", "bar", "mma", "wgmma")):
+    if opcode.startswith((".", "@", "L:", "ld", "st", "fence", "bar", "mma", "wgmma")):
         if opcode.startswith("wgmma.mma"):
             yield from descriptors(statement)
         return

@@ -222,3 +222,13 @@ def test_what_is_not_known_is_refused():
     ):
         with pytest.raises(NotUnderstood):
             refused()
+
+
+def test_what_the_sign_of_a_nan_decides_is_open():
+    """copysign by a NaN, and clz of it, come from a bit that PTX leaves open; a number in a NaN's place does not."""
+    nan, other, number = (np.array([code], np.uint64) for code in (0xFFFF << 48, 0x7FFF << 48, 0x4000 << 48))
+    marked = numbers.other_nan(nan, "f64")
+    signs = [(codes >> np.uint64(63)).tobytes() for codes in (nan, other, marked)]
+    assert numbers.open_by_nans(*signs)
+    assert numbers.open_by_nans(nan.tobytes(), other.tobytes(), marked.tobytes())
+    assert not numbers.open_by_nans(nan.tobytes(), number.tobytes(), marked.tobytes())

@@ -97,6 +97,8 @@ STORE: list[Line] = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4
         ([("", "VIMNMX3", "R7,R2,R3,-0x1,!PT")], 7),
         ([("", "VIMNMX.S16x2", "R7,R9,R2,PT")], -0x8000 & 0xFFFF),
         ([("", "VIADD.16x2", "R7,R9,0x8001")], 1),
+        ([("", "MOV", "R8,0x80000000"), ("", "VIADD.S32.ISAT", "R7,R3,-R8")], 0x7FFFFFFF),
+        ([("", "VIADD.S32.ISAT", "R7,-R3,0x80000000")], -(1 << 31)),
         ([("", "MOV.64", "R6,0xf149f2ca00000007")], 0xF149F2CA),
         ([("", "MOV.64", "R6,-0x9")], -1),
         ([("", "MOV", "R8,-0x81"), ("", "I2I.S8.S32.SAT", "R7,R8")], -0x80),
@@ -379,6 +381,22 @@ def test_a_subroutine_returns():
 def test_what_nothing_has_written_shows():
     one, other = (run(STORE, garbage=garbage) for garbage in (1, 2))
     assert one != other
+
+
+def test_an_exclusive_wait_is_for_the_lanes_of_its_mask():
+    """Executed on an H100: the other lanes wait behind it."""
+    lines = [
+        ("", "S2R", "R0,SR_TID.X"),
+        ("", "MOV", "R8,0x55555555"),
+        ("", "LOP3.LUT", "P0,RZ,R0,0x1,RZ,0xc0,!PT"),
+        ("@P0", "BRA", "0x50"),
+        ("", "WARPSYNC.EXCLUSIVE", "R8"),
+        ("", "WARPSYNC.ALL", ""),  # 0x50
+        ("", "LDC.64", "R4,c[0x0][0x210]"),
+        ("", "STG.E", "desc[UR4][R4.64],R8"),
+        ("", "EXIT", ""),
+    ]
+    assert run(lines, threads=32) == b"\x55" * 4
 
 
 def test_a_collective_waits_for_its_lanes():

@@ -185,7 +185,8 @@ def warp_barrier(site: Site) -> Step:
     how = site.known("ALL", "EXCLUSIVE", "COLLECTIVE")
     if len(how) > 1:
         raise site.refuse()
-    if how & {"ALL", "EXCLUSIVE"}:
+    if "ALL" in how:
+        site.done()
         return lambda g: g.converge(ALL)
     read = site.integer()
     if "COLLECTIVE" not in how:

@@ -1,4 +1,4 @@
-"""Miscompilations where a register is taken for another kind of number, and of conversions and sums that saturate."""
+"""Miscompilations where a register is taken for another kind of number, of conversions, and of sums."""
 
 from __future__ import annotations
 
@@ -73,6 +73,13 @@ def _saturates_a_converted(operation: Operation) -> bool:
     )  # fmt: skip
 
 
+def _adds_products_in_a_loop(operation: Operation) -> bool:
+    """Match `mad.hi` that adds to its own result behind a label. Whether the label begins a loop is not looked at."""
+    operands, added = operation.statement.operands, operation.source(2)
+    is_sum = operation.is_a("mad.hi", "s32", "u32") and operands[3:4] == operands[:1]
+    return is_sum and isinstance(added, str) and " behind label " in added
+
+
 _AT_ONCE = {
     ("cvt.sat.s32", "s64"): ("f32", "f16"),
     ("cvt.sat.u32", "u64"): ("f32", "f16"),
@@ -99,6 +106,7 @@ FLOATS = (
             "shl.b64 %d1, %d0, %r3;\nst.global.b64 [%out], %d1;",
             pack("<Q", 5 << 4),
         ),
+        executed=True,
         unoptimised=True,
     ),
     Miscompilation(
@@ -116,6 +124,7 @@ FLOATS = (
             f"{_TWO}add.f16x2 %r2, %r0, %r1;\ncvt.rna.tf32.f32 %r3, %r2;\nst.global.b32 [%out], %r3;",
             pack("<I", 0x3C00_4000),
         ),
+        executed=True,
     ),
     Miscompilation(
         name="saturated-difference",
@@ -132,6 +141,7 @@ FLOATS = (
             f"{_TWO}not.b32 %r2, %r1;\nadd.s32 %r2, %r2, 1;\nsub.sat.s32 %r3, %r0, %r2;\nst.global.b32 [%out], %r3;",
             pack("<I", 0x7FFF_FFFF),
         ),
+        executed=True,
     ),
     Miscompilation(
         name="saturated-negation",
@@ -149,6 +159,7 @@ FLOATS = (
             "st.global.b32 [%out], %r2;",
             pack("<I", 0),
         ),
+        executed=True,
     ),
     Miscompilation(
         name="saturated-conversion",
@@ -167,6 +178,26 @@ FLOATS = (
             "ld.global.f32 %f0, [%in];\ncvt.rni.s64.f32 %d1, %f0;\nshr.u64 %d2, %d1, 32;\ncvt.u32.u64 %r3, %d2;\n"
             "st.global.b32 [%out], %r3;",
             pack("<i", -(1 << 31)),
+        ),
+        executed=True,
+    ),
+    Miscompilation(
+        name="high-products-in-loop",
+        does="does `mad.hi` that adds to its own result twice where it unrolls a loop four times",
+        instead="write `mul.wide`, a shift and `add`",
+        sources=(),
+        ranges=all_targets("11.7.99", "13.3.73"),
+        words=(("mad.hi.",), ("bra",)),
+        matches=_adds_products_in_a_loop,
+        example=Example(
+            f"{_TWO}mov.b32 %r2, 0;\nL:\nmad.hi.u32 %r2, %r0, 6, %r2;\nsub.s32 %r1, %r1, 1;\nsetp.gt.s32 %p0, %r1, 0;\n"
+            "@%p0 bra L;\nst.global.b32 [%out], %r2;",
+            pack("<II", 0x8000_0000, 4),
+            pack("<I", 12),
+            f"{_TWO}mov.b32 %r2, 0;\nL:\nmul.wide.u32 %d0, %r0, 6;\nshr.u64 %d0, %d0, 32;\ncvt.u32.u64 %r3, %d0;\n"
+            "add.s32 %r2, %r2, %r3;\nsub.s32 %r1, %r1, 1;\nsetp.gt.s32 %p0, %r1, 0;\n@%p0 bra L;\n"
+            "st.global.b32 [%out], %r2;",
+            pack("<I", 12),
         ),
     ),
 )
