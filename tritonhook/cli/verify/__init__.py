@@ -62,8 +62,8 @@ _MOST_CHARACTERS = 100  # in the name of a kernel's folder
 def run(options: Options) -> int:
     if options.known:
         return _give_known(options.results, options.target, options.ptxas)
-    if options.runs < 1 or options.ctas < 1 or (options.limit is not None and not options.limit > 0):
-        raise UsageError("--runs, --ctas and --limit must be positive")
+    if options.runs < 1 or options.ctas < 1:
+        raise UsageError("--runs and --ctas must be positive")
     options = replace(options, cpu=options.cpu or why_no_gpu() is not None)
     if options.cpu:
         check_cpu(options)
