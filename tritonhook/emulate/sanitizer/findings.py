@@ -15,7 +15,7 @@ FAULT, HANG, SHUFFLE, FENCE = "fault", "hang", "shuffle", "missing wgmma.fence"
 
 
 def kind_of(fault: Fault) -> str:
-    """The kind of a fault that ended a kernel."""
+    """Return the kind of a fault that ended a kernel."""
     if fault.text.startswith("misaligned"):
         return MISALIGNED
     return OUTSIDE if "outside" in fault.text else FAULT

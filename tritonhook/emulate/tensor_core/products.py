@@ -34,7 +34,7 @@ def _integers(codes: Array, kind: str) -> Array:
 
 
 def _bits(codes: Array, axis: int, xor: bool) -> Array:
-    """The bits of bytes as float64; for the number of those that differ, behind them the others."""
+    """Return the bits of bytes as float64; for the number of those that differ, behind them the others."""
     bits = np.unpackbits(codes.astype(np.uint8), axis=axis).astype(np.float64)
     return np.concatenate([bits, 1 - bits] if axis == -1 else [1 - bits, bits], axis) if xor else bits
 
@@ -109,11 +109,11 @@ class Tile:
         self._places: dict[int, Array] = {}
 
     def keys(self, g: Group) -> Array:
-        """What tile each warp of the slice has: its CTA and its descriptor."""
+        """Return the tile of each warp of the slice: its CTA and its descriptor."""
         return np.stack([self.machine.cta[g.s][::_WARP].astype(np.uint64), self.descriptor(g)[::_WARP]], 1)
 
     def codes(self, cta: int, descriptor: int, threads: Array) -> Array:
-        """The numbers, (length, k). threads: the first ones of the warpgroups that read them."""
+        """Return the numbers, (length, k). threads: the first ones of the warpgroups that read them."""
         if descriptor not in self._places:
             self._places[descriptor] = addresses(Descriptor.of(descriptor), *self._shape)
         memory, places = self.machine.memory, self._places[descriptor]
@@ -130,7 +130,7 @@ class Tile:
 def of_warpgroup(
     kinds: tuple[str, str, str], n: int, k: int, a_tile: Tile | None, b_tile: Tile, flips: tuple[bool, bool]
 ) -> Callable[[Group, Array | None, Array], Array]:
-    """Registers of D from those of A (None: a tile) and of C. flips: whether A and B are negated."""
+    """Compute registers of D from those of A (None: a tile) and of C. flips: whether A and B are negated."""
     product, (wide, bits, _) = _product(kinds, k, ""), map(width, kinds)
     sign = UNSIGNED[bits // 8](1 << bits - 1)
 
