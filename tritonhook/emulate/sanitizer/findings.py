@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tritonhook._util.text import file_line
 from tritonhook.emulate.errors import Fault
 from tritonhook.ptx.locations import source_places
 from tritonhook.ptx.module import Ptx
@@ -53,6 +54,6 @@ def source_lines(ptx: Ptx) -> Callable[[int], str]:
 
     def source(line: int) -> str:
         at = place(line)
-        return f"{at[0].rpartition('/')[2]}:{at[1]}" if at is not None else ""
+        return file_line(*at) if at is not None else ""
 
     return source

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TextIO
 
 from rich.console import Group
 from rich.text import Text
 
 from tritonhook._util.demangle import function_name
+from tritonhook._util.text import file_line
 from tritonhook.compare.alignment import Pair, align, align_texts
 from tritonhook.cubin.sass import Instruction, Sass
 from tritonhook.report.render.terminal import drawn
@@ -61,11 +61,11 @@ def _place(code: CodeFields, row: Row) -> str:
     if row.source is None:
         return ""
     text = (code.line(row.source) or "").strip()
-    return f"{Path(code.files[row.source[0]]).name}:{row.source[1]}" + (f"  {text}" if text else "")
+    return file_line(code.files[row.source[0]], row.source[1]) + (f"  {text}" if text else "")
 
 
 def _of_text(text: str) -> list[_CodeLine]:
-    places = {match[1]: f"{Path(match[2]).name}:{match[3]}" for match in _LOCATIONS.finditer(text)}
+    places = {match[1]: file_line(match[2], match[3]) for match in _LOCATIONS.finditer(text)}
     lines = []
     for line in text.rstrip("\0").splitlines():
         at = _AT.search(line)
