@@ -81,7 +81,7 @@ def run(options: Options) -> int:
 
 
 def _runner(options: Options, most_s: float | None = None) -> Executor | CpuExecutor:
-    """Choose what runs the kernels. most_s: seconds per launch."""
+    """Choose the runner of the kernels: GPU or emulator. most_s: seconds per launch."""
     if options.cpu:
         limit_s = options.limit or CPU_LIMIT_S
         return CpuExecutor(options.ctas, min(limit_s, 10 * most_s) if most_s else limit_s)
