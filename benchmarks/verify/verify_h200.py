@@ -27,12 +27,12 @@ from typing import Any
 
 from benchmarks.common import coverage, environment, write_json
 from benchmarks.verify.programs import GROUPS, record, stop
+from tritonhook.capture.launches.contents import made
 from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Launch, Pointer, Scalar, Scratch
 from tritonhook.errors import TritonHookError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import available_ptxas
 from tritonhook.ptxas.toolchain import Crash, assemble
-from tritonhook.verify.contents import made
 from tritonhook.verify.differential import Recipe
 from tritonhook.verify.executor import TRIAL_LIMIT_S, Executor
 from tritonhook.verify.minimise import Trial, minimise

@@ -17,6 +17,7 @@ from repository import SUPPORT
 from tuned import PTX, kernel_with
 from tuned import code as made
 
+from tritonhook.capture.launches.contents import SPECIAL
 from tritonhook.capture.launches.record import Launch, to_document
 from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.selection import Kernel
@@ -31,7 +32,6 @@ from tritonhook.tuning.candidates import Candidate, Choice, Dropped
 from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
 from tritonhook.tuning.gpu import GpuProcess, LeverCode, LoadCodes, RaceReady
 from tritonhook.tuning.race import TuneRun, TuneVerdict, entries, pins
-from tritonhook.verify.model import SPECIAL
 
 COMMAND = (sys.executable, str(SUPPORT / "fake_worker.py"))
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tritonhook.capture.launches.contents import FLOATS, before, made
 from tritonhook.capture.launches.record import Buffer, Launch
 from tritonhook.errors import UsageError
-from tritonhook.verify.contents import FLOATS, before, difference, made
+from tritonhook.verify.contents import difference
 from tritonhook.verify.model import DENORMALS, INPUTS, NORMAL, RECORDED, SPECIAL, ZEROS, Difference, Element
 
 

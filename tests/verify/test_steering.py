@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tritonhook.capture.launches.steering import steering_parameters
 from tritonhook.ptx.module import Ptx
-from tritonhook.verify.differential import steering_parameters
 
 HEAD = """.version 8.7
 .target sm_90a

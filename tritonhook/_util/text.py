@@ -53,3 +53,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return encodable(value) if isinstance(value, str) else value
+
+
+def file_line(path: str, line: int | str) -> str:
+    """Name a source line as people read it: "kernel.py:12", without the file's folder."""
+    return f"{path.rpartition('/')[2]}:{line}"

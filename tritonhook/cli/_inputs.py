@@ -12,11 +12,11 @@ from tritonhook._util.demangle import function_name
 from tritonhook._util.files import read_given
 from tritonhook.capture.figures import dynamic_shared_of
 from tritonhook.capture.model import Assembler, Capture, Stage
-from tritonhook.capture.selection import KernelSelector, fits, settings_of, titles
+from tritonhook.capture.selection import KernelSelector, fits, launch_of, settings_of, titles
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.capture.store.ids import FEWEST, is_id, is_short_of_id
-from tritonhook.cli._parser import argument, flag, option
+from tritonhook.cli._parser import Group, argument, flag, option, seconds
 from tritonhook.cli._progress import working
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, CubinError, PtxError, UsageError, listed
@@ -34,12 +34,6 @@ _MOST_BYTES = 1 << 32  # for a file with code: torch's shared libraries have 2 G
 def place(**settings: Any) -> Any:
     """Declare a positional argument for one or several kernels, each a path or an id."""
     return argument(_places, **settings)
-
-
-def launch_record() -> Any:
-    """Declare the option --args, a recorded launch."""
-    text = "launch as recorded in this JSON file or capture, or the captured launch or kernel of this id"
-    return option(convert=_launch_place, metavar="RECORD", help=text)
 
 
 def _launch_place(text: str | None) -> str | None:
@@ -390,3 +384,50 @@ def outdated_note(folder: CaptureFolder) -> list[str]:
 def is_folder(path: str) -> bool:
     """Return whether this is a folder of captures, or a run in one, rather than a single kernel."""
     return (Path(_run_in(path)[0]) / "index").is_dir()
+
+
+# --- options of several verbs ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedLaunch(Group):
+    """The launch that gives a kernel its arguments: for emulate, verify and ab."""
+
+    args: str | None = option(
+        convert=_launch_place,
+        metavar="RECORD",
+        help="launch as recorded in this JSON file or capture, or the captured launch or kernel of this id",
+    )
+    launch: str | None = option(metavar="KEY", help="which recorded launch (default: a kernel's most frequent one)")
+
+    def of(self, paths: Sequence[str], dry: bool = False) -> Path:
+        """Return the file of the launch. paths: captures to search. dry: whether a launch of a dry run will do."""
+        return launch_of(self.args, self.launch, paths, dry=dry)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnlyKernel(Group):
+    """The choice of one kernel: for bisect, emulate, tune and verify."""
+
+    entry: str | None = option(metavar="NAME", help="only the kernel of this name")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerance(Group):
+    """How much outputs may differ: for ab and tune."""
+
+    rtol: float | None = option(
+        type=float, metavar="R", help="outputs may differ by R of the largest value (default: 0)"
+    )
+
+    def check(self) -> None:
+        if self.rtol is not None and not self.rtol >= 0:
+            raise UsageError(f"--rtol {self.rtol:g}: give 0 or more")
+
+
+HUNG = "seconds after which a launch counts as hung"  # what --limit limits
+
+
+def limit_option(of: str, default: str, value: float | None = None) -> Any:
+    """Declare --limit S, for emulate, tune and verify. of: the work that it limits. default: value, for the help."""
+    return option(type=seconds, default=value, metavar="S", help=f"{of} (default: {default})")

@@ -19,7 +19,7 @@ from tritonhook._util.text import say
 from tritonhook._util.versions import is_version, version_key
 from tritonhook.capture.model import Stage
 from tritonhook.capture.selection import fits
-from tritonhook.cli._inputs import KernelFile, is_folder, kernels_at, load_file, load_input, place
+from tritonhook.cli._inputs import KernelFile, OnlyKernel, is_folder, kernels_at, load_file, load_input, place
 from tritonhook.cli._parser import Group, flag, option, part
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import Results, give
@@ -49,7 +49,7 @@ class Options(Group):
     good: str = option(type=_version, required=True, metavar="VERSION", help="the older ptxas, e.g. 12.9.86")
     bad: str = option(type=_version, required=True, metavar="VERSION", help="the newer ptxas, e.g. 13.5.37")
     on: str = option(choices=ON, default=CODE, metavar="FIGURE", help=f"figure to compare: {', '.join(ON)}")
-    entry: str | None = option(metavar="NAME", help="only kernels of this name")
+    only: OnlyKernel = part(OnlyKernel)
     ptxas_options: str | None = option(
         "--options", metavar="'...'", help="ptxas options (default: the kernel's own, else -v -lineinfo)"
     )
@@ -98,10 +98,10 @@ def _kernels(options: Options) -> list[_Kernel]:
     own = None if options.ptxas_options is None else tuple(options.ptxas_options.split())
     kernels = [
         _Kernel(locked, text, (locked.options or DEFAULT_ARGUMENTS) if own is None else own)
-        for locked, text in _with_ptx(options.kernel, options.entry)
+        for locked, text in _with_ptx(options.kernel, options.only.entry)
     ]
     if not kernels:
-        raise UsageError(f"{options.kernel}: no kernel{f' {options.entry}' if options.entry else ''} in it")
+        raise UsageError(f"{options.kernel}: no kernel{f' {options.only.entry}' if options.only.entry else ''} in it")
     return kernels
 
 

@@ -34,10 +34,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonhook.capture.selection import Selected, Skipped, launch_of, selected
+from tritonhook.capture.selection import Selected, Skipped, selected
 from tritonhook.capture.store import read_launch
 from tritonhook.cli._files import check_new, write_new
-from tritonhook.cli._inputs import Input, captures_at, launch_record, load_input, place
+from tritonhook.cli._inputs import Input, OnlyKernel, RecordedLaunch, captures_at, limit_option, load_input, place
 from tritonhook.cli._parser import Group, flag, option, part
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import Results, give
@@ -61,16 +61,13 @@ _FAILURES = (TritonHookError, OSError, MemoryError, RecursionError)
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
     target: str = place(metavar="KERNEL", help="PTX file, capture folder, captured kernel or its id")
-    args: str | None = launch_record()
-    launch: str | None = option(metavar="KEY", help="which recorded launch (default: a kernel's most frequent one)")
-    entry: str | None = option(metavar="NAME", help="only the kernel of this name")
+    recorded: RecordedLaunch = part(RecordedLaunch)
+    only: OnlyKernel = part(OnlyKernel)
     input: str = option(
         choices=INPUTS, default=RECORDED, metavar="NAME", help=f"buffers' contents (default: {RECORDED}), as in verify"
     )
     ctas: int | None = option(type=int, metavar="N", help="number of CTAs to execute of a launch (default: all)")
-    limit: float = option(
-        type=float, default=LIMIT_S, metavar="S", help=f"seconds for a kernel, with reading it (default: {LIMIT_S:g})"
-    )
+    limit: float = limit_option("seconds for a kernel, with reading it", f"{LIMIT_S:g}", LIMIT_S)
     seed: int = option(type=int, default=0, metavar="N", help="seed for the order of CTAs, warps and atomics")
     orders: int = option(
         type=int, default=1, metavar="N", help="execute in N orders; other bits in a buffer are a fault (default: 1)"
@@ -86,8 +83,8 @@ def run(options: Options) -> int:
     from tritonhook.report.results.counters import Counting
     from tritonhook.report.results.emulation import EmulatedKernel, Emulation
 
-    if (options.ctas is not None and options.ctas < 1) or not options.limit > 0 or options.orders < 1:
-        raise UsageError("--ctas, --limit and --orders must be positive")
+    if (options.ctas is not None and options.ctas < 1) or options.orders < 1:
+        raise UsageError("--ctas and --orders must be positive")
     if options.orders > 1 and (options.count or options.seed):
         raise UsageError(
             "--orders: not with --count or --seed: the first order is program order, the others have seeds"
@@ -124,12 +121,12 @@ class _Target:
 def _targets(options: Options) -> Iterator[_Target]:
     """Yield each kernel with its launch."""
     path = Path(options.target)
-    if not (path / "index").is_dir() or options.args:
-        record = launch_of(options.args, options.launch, [options.target], dry=True)
-        yield _Target(options.target, "", lambda: _case(options, options.target, options.entry, record), False)
+    if not (path / "index").is_dir() or options.recorded.args:
+        record = options.recorded.of([options.target], dry=True)
+        yield _Target(options.target, "", lambda: _case(options, options.target, options.only.entry, record), False)
         return
     captures = captures_at(path)
-    chosen = list(selected(captures, options.entry, options.launch, dry=True))
+    chosen = list(selected(captures, options.only.entry, options.recorded.launch, dry=True))
     if not any(isinstance(one, Selected) and one.launches for one in chosen):
         return
     names = Counter(one.capture.kernel for one in chosen if isinstance(one, Selected))

@@ -304,7 +304,7 @@ def _behind_script(options: Options) -> Iterator[str]:
 
 
 def _passed_by(command: Sequence[str], folder: CaptureFolder) -> Iterator[str]:
-    """Write a note if the user called a compiler by its full path, past the wrapper on PATH."""
+    """Note a compiler that was called by its full path, and so not through the wrapper on PATH."""
     program = command[0]
     if not folder.records and "/" in program and Path(program).name in ("nvcc", "ptxas", "tileiras"):
         yield f"{program}: its full path bypasses the wrapper; put its folder on PATH and write {Path(program).name}"

@@ -49,8 +49,8 @@ from tritonhook.capture.selection import Kernel, Skipped, kernels_in, that_matte
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._files import check_new
-from tritonhook.cli._inputs import captures_at, outdated_note, trust_option
-from tritonhook.cli._parser import Group, argument, flag, option, part, positive, rest, seconds, share
+from tritonhook.cli._inputs import HUNG, OnlyKernel, Tolerance, captures_at, limit_option, outdated_note, trust_option
+from tritonhook.cli._parser import Group, argument, flag, option, part, positive, rest, share
 from tritonhook.cli._programs import is_function, is_script, record_launches, why_not_timed
 from tritonhook.cli._progress import is_quiet, working
 from tritonhook.cli._results import Results, give
@@ -108,7 +108,7 @@ class Options(Group):
         metavar="SHARE",
         help="leave out kernels with a smaller share of the GPU's time (default: 1%%)",
     )
-    entry: str | None = option(metavar="NAME", help="only the kernel of this name")
+    only: OnlyKernel = part(OnlyKernel)
     configs: int = option(
         type=positive,
         default=_CONFIGS,
@@ -116,15 +116,8 @@ class Options(Group):
         help=f"for an autotuned kernel, try levers with the N fastest configurations (default: {_CONFIGS}); without "
         "levers all configurations race",
     )
-    rtol: float | None = option(
-        type=float, metavar="R", help="outputs may differ by R of the largest value (default: 0)"
-    )
-    limit: float = option(
-        type=seconds,
-        default=LIMIT_S,
-        metavar="S",
-        help=f"seconds after which a launch counts as hung (default: {LIMIT_S:g})",
-    )
+    tolerance: Tolerance = part(Tolerance)
+    limit: float = limit_option(HUNG, f"{LIMIT_S:g}", LIMIT_S)
     assemble_only: bool = flag(help="assemble, and keep the codes in the capture folder, for a machine with a GPU")
     arch: str | None = option(metavar="SM", help="with --assemble-only: run the script dry for this architecture first")
     trust: bool = trust_option()
@@ -166,7 +159,7 @@ def run(options: Options) -> int:
         kernels, others = that_matter(shares, options.top, options.min_share)
         chosen, failed = _assembled(options, captures, kernels, before)
         with tune_progress(len(chosen)) as progress:
-            ran = tune(chosen, TuneSettings(rtol=options.rtol, limit_s=options.limit, start=_start), progress)
+            ran = tune(chosen, TuneSettings(rtol=options.tolerance.rtol, limit_s=options.limit, start=_start), progress)
     try:
         _keep(policy, before, ran)
     finally:  # show the result even if the policy cannot be written
@@ -230,8 +223,6 @@ def _checked(options: Options) -> CaptureFolder | None:
     given = levers(options.levers) if options.levers is not None else ()
     for wanted in (*given, *_controls(options, CONTROLS_VERSION)):
         wanted.assembling(options.policy.absolute().parent)
-    if options.rtol is not None and not options.rtol >= 0:
-        raise UsageError(f"--rtol {options.rtol:g}: give 0 or more")
     if not options.assemble_only:
         check_new(options.policy, force=True)
     return captures
@@ -239,11 +230,12 @@ def _checked(options: Options) -> CaptureFolder | None:
 
 def _kernels(options: Options, captures: CaptureFolder) -> tuple[list[Kernel], list[Skipped]]:
     """Find the kernels that can be tuned, and the others. Raises UsageError if there is nothing to tune."""
-    met = kernels_in(captures, options.entry, dry=options.assemble_only)
+    met = kernels_in(captures, options.only.entry, dry=options.assemble_only)
     kernels = [kernel for kernel in met if isinstance(kernel, Kernel)]
     skipped = [kernel for kernel in met if isinstance(kernel, Skipped)]
     if not kernels:
-        what = f"no kernel {options.entry!r}" if options.entry and not skipped else "no kernel that can be tuned"
+        entry = options.only.entry
+        what = f"no kernel {entry!r}" if entry and not skipped else "no kernel that can be tuned"
         reasons = dict.fromkeys(kernel.reason for kernel in skipped)
         raise UsageError(f"{options.target[0]}: {what}{''.join(f'; {reason}' for reason in reasons)}")
     return kernels, skipped

@@ -23,8 +23,8 @@ OPERATIONS = tuple(_WHOLE)
 
 
 def combination(operation: str, kind: str, ftz: bool) -> Callable[..., Array]:
-    """The function of old contents and operands, all unsigned. kind: u32, s64, b16, f32, f16x2, ...; floating-point
-    numbers are added, and those of 16 bits compared. ftz: of f32."""
+    """Choose the function of old contents and operands, all unsigned. kind: u32, s64, b16, f32, f16x2, ...;
+    floating-point numbers are added, and those of 16 bits compared. ftz: of f32."""
     if re.fullmatch(r"[usb]\d+", kind) or operation in ("exch", "cas"):
         return partial(_viewed, _WHOLE[operation], "i" if kind[0] == "s" else "u")
     if operation in ("min", "max") and "16" in kind:

@@ -20,8 +20,8 @@ def copy(
     g: Group, lane: int, to: tuple[str, Array], source: tuple[str, Array], size: int, barrier: Array | None = None,
     combine: tuple[Callable[..., Array], int] | None = None,
 ) -> None:  # fmt: skip
-    """The copy that one lane begins. to, source: space and addresses. barrier: the mbarrier that gets the bytes, in the
-    space of `to`. combine: what the new contents are of the old ones and of the source, and bytes of an element."""
+    """Do the copy that one lane begins. to, source: space and addresses. barrier: the mbarrier that gets the bytes, in
+    the space of `to`. combine: what the new contents are of the old ones and of the source, and bytes of an element."""
     if not size:
         return
     one, memory, barriers = alone(g, lane), g.machine.memory, g.machine.shared_barriers
@@ -48,7 +48,7 @@ def copy(
 
 
 def alone(g: Group, lane: int) -> Group:
-    """The group with one lane."""
+    """Return the group with one lane."""
     only = np.zeros(g.size, bool)
     only[lane] = True
     inner = g.under(only)

@@ -37,16 +37,16 @@ JOINS: Mapping[str, Test] = {"and": np.logical_and, "or": np.logical_or, "xor": 
 
 
 def shown(codes: Array, kind: str) -> Array:
-    """The numbers of codes, to compare them."""
+    """Return the numbers of codes, to compare them."""
     return codes.view(np.float32) if kind == "f32" else decode(codes, kind)
 
 
 def extreme(
     x: Array, y: Array, lower: Any, nan: bool, kind: str, ftz: bool = False, signs: bool = False
 ) -> Array:  # fmt: skip
-    """The codes of min (where `lower`) or max of numbers: a number rather than NaN, or with `nan` NaN rather than a
-    number; -0 is below +0. signs: of absolute values, with the product of the signs. Two NaNs give the canonical one;
-    of f64, the second. (Executed.)"""
+    """Return the codes of min (where `lower`) or max of numbers: a number rather than NaN, or with `nan` NaN rather
+    than a number; -0 is below +0. signs: of absolute values, with the product of the signs. Two NaNs give the canonical
+    one; of f64, the second. (Executed.)"""
     dtype, one = x.dtype.type, FORMATS[kind]
     sign, others = dtype(1 << one.bits - 1), dtype((1 << one.bits - 1) - 1)
     if ftz:

@@ -51,7 +51,7 @@ class AsyncCopies:
         )
 
     def read(self, g: Group, addresses: Array, wanted: Array, size: int) -> Array:
-        """The words of copies of `size` bytes of global memory: only so many are read, the rest is zeros."""
+        """Read the words of copies of `size` bytes of global memory: only so many are read, the rest is zeros."""
         memory, found = self._memory, np.zeros((size // 4, g.size), np.uint32)
         if (whole := g.under(wanted >= size)) is not None:
             read = memory.read(whole, GLOBAL, addresses, 4, size // 4)

@@ -21,8 +21,8 @@ ALL = 0xFFFF_FFFF
 
 
 def shuffled(g: Group, kind: str, values: Array, by: Array, mask: Array) -> tuple[Array, Array]:
-    """What each lane reads of another one, and whether that lies in its segment. kind: up, down, bfly or idx. mask: the
-    last operand, with the clamp and the segment."""
+    """Return what each lane reads of another one, and whether that one lies in its segment. kind: up, down, bfly or
+    idx. mask: the last operand, with the clamp and the segment."""
     if by.strides == mask.strides == (0,) and g.size > WARP:  # constants: each warp as the first one
         warps, one = g.size // WARP, Group(g.machine, slice(g.s.start, g.s.start + WARP), None, g.pc)
         others, good = shuffled(one, kind, np.arange(WARP), by[:WARP], mask[:WARP])
@@ -49,13 +49,13 @@ def absent(g: Group, kind: str, by: Array, mask: Array, members: Array) -> Array
 
 
 def masks_of(g: Group, members: Array | None = None) -> Array:
-    """The mask of the active lanes that each lane asks. members: what each names; None: all."""
+    """Return the mask of the active lanes that each lane asks. members: what each names; None: all."""
     active = np.repeat(lanes_of(g.active), WARP)
     return active if members is None else active & members
 
 
 def by_mask(g: Group, members: Array) -> Iterator[Group]:
-    """The lanes that ask the same ones, together."""
+    """Yield groups of lanes that ask the same lanes."""
     masks = masks_of(g, members)
     for mask in np.unique(masks[g.active]):
         inner = g.under(masks == mask)
@@ -64,7 +64,7 @@ def by_mask(g: Group, members: Array) -> Iterator[Group]:
 
 
 def matched(g: Group, values: Array, every: bool, members: Array | None = None) -> tuple[Array, Array]:
-    """The lanes with the same value, as masks; with `every`, none if one of those that are asked differs."""
+    """Return masks of the lanes with the same value; with `every`, 0 unless all lanes that are asked have it."""
     rows, asked = values.reshape(-1, WARP), masks_of(g, members).reshape(-1, WARP)
     weights = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
     masks = ((rows[:, :, None] == rows[:, None, :]) * weights).sum(2, dtype=np.uint32) & asked
@@ -73,7 +73,7 @@ def matched(g: Group, values: Array, every: bool, members: Array | None = None) 
 
 
 def voted(g: Group, values: Array, kind: str, members: Array | None = None) -> Array:
-    """What the lanes of a warp say together: "ballot", "all", "any" or "uni"."""
+    """Combine the votes of a warp's lanes: "ballot", "all", "any" or "uni"."""
     asked = masks_of(g, members)
     true = np.repeat(lanes_of(values & g.active), WARP) & asked
     return {"ballot": true, "all": true == asked, "any": true != 0, "uni": (true == asked) | (true == 0)}[kind]
@@ -97,19 +97,19 @@ def extreme(codes: Array, lower: bool, size: bool, nan: bool, asked: Array) -> A
 
 
 def elected(g: Group, asked: Array) -> tuple[Array, Array]:
-    """The number of the lowest lane of each warp that is asked, and which threads these are."""
+    """Return the number of the lowest lane of each warp that is asked, and which threads these are."""
     first = np.repeat(asked.reshape(-1, WARP).argmax(1).astype(np.uint32), WARP)
     return first, g.machine.lane[g.s] == first
 
 
 def first_lanes(g: Group) -> Array:
-    """The first active lane of each warp."""
+    """Return the first active lane of each warp."""
     active = g.active.reshape(-1, WARP)
     return (active & (np.cumsum(active, 1) == 1)).reshape(-1)
 
 
 def transposed(register: Array) -> Array:
-    """A matrix of 8 rows of 8 numbers, one register of each lane."""
+    """Transpose a matrix of 8 rows of 8 numbers, one register of each lane."""
     return loaded(stored(register[None], True), False)[0]
 
 
@@ -127,7 +127,7 @@ class Matrices:
         return inner
 
     def load(self, g: Group, addresses: Array) -> Array:
-        """Registers of all lanes."""
+        """Read the registers of all lanes."""
         words = np.ascontiguousarray(self.memory.read(self._givers(g), SHARED, addresses, 4, 4).T)
         if self.of_bytes:
             return loaded_bytes(words.view(np.uint8).reshape(-1, 2, 16, 16)[:, : self.count])

@@ -32,7 +32,7 @@ class Livelock:
 
 
 def _state(machines: Sequence[Machine]) -> int:
-    """A digest of what the machines' threads, barriers and memory hold."""
+    """Return a digest of what the machines' threads, barriers and memory hold."""
     state = crc32(machines[0].memory.global_.data)
     for machine in sorted(machines, key=lambda one: one.geometry.ctas):
         for array in (*machine.held, machine.memory.shared.data, machine.memory.local.data):

@@ -117,7 +117,7 @@ class Group:
             np.copyto(row[self.s], value, where=self.mask, casting="unsafe")
 
     def under(self, where: Array) -> Group | None:
-        """The group with the lanes that are active and of which `where` is true; None if there is none."""
+        """Return the group with the lanes that are active and of which `where` is true; None if there is none."""
         if self.mask is not None:
             where = where & self.mask
         elif where.all():
@@ -177,7 +177,7 @@ class Group:
         raise _Parked(ready)
 
     def frozen(self) -> Group:
-        """The group as it is now."""
+        """Return the group as it is now."""
         return Group(self.machine, self.s, None if self.mask is None else self.mask.copy(), self.pc)
 
     def give_way(self) -> None:
@@ -293,12 +293,12 @@ class Machine:
         return array
 
     def ctas_of(self, thread: int, mask: int) -> list[int]:
-        """The CTAs of a thread's cluster whose ranks a mask names."""
+        """Return the CTAs of a thread's cluster whose ranks a mask names."""
         first = int(self.cta[thread]) - int(self.rank[thread])
         return [first + rank for rank in range(16) if mask >> rank & 1]
 
     def ctas_together(self, thread: int, count: int) -> tuple[int, ...]:
-        """The CTA of a thread; if two work together, both of the pair, in order of their ranks."""
+        """Return the CTA of a thread; if two work together, both of the pair, in order of their ranks."""
         cta = int(self.cta[thread])
         if count == 2 and self.geometry.cluster_size % 2:
             raise Fault("a pair of CTAs, in a cluster that has none", thread)
@@ -323,14 +323,15 @@ class Machine:
         return len(self._groups) > 1
 
     def places(self) -> Array:
-        """The index of the instruction that is next for each thread; -1 for those that have ended."""
+        """Return the index of the instruction that is next for each thread; -1 for those that have ended."""
         found = np.full(self.threads, -1, np.int64)
         for group in self._groups:
             found[group.numbers] = group.pc
         return found
 
     def shaped(self, active: Array, start: int) -> tuple[slice, Array | None]:
-        """The smallest slice of whole warps with these lanes, and their mask in it. start: the first one's number."""
+        """Find the smallest slice of whole warps with these lanes, and their mask in it. start: the first one's
+        number."""
         warps = np.flatnonzero(active.reshape(-1, WARP).any(1))
         low, high = int(warps[0]) * WARP, int(warps[-1] + 1) * WARP
         mask = active[low:high]
@@ -398,7 +399,7 @@ class Machine:
         return [group.pc for group in sorted(self._groups, key=lambda group: int(group.numbers[0]))]
 
     def _able(self) -> list[Group]:
-        """The groups that can run: those that meet have become one, those whose wait is over are back."""
+        """Return the groups that can run. Groups that met are one; groups whose wait is over are back."""
         for group in list(self._groups):
             if group.ready is not None:
                 self._release(group)
@@ -485,7 +486,7 @@ class Machine:
                 return
 
     def _block(self, pc: int) -> tuple[Sequence[Step], int, bool]:
-        """The steps from here to where the next instruction is jumped to or this one may move threads."""
+        """Return the steps from here up to the next jump target, or to the instruction that may move threads."""
         if pc >= len(self.code.instructions):
             raise Hang("threads run past the end of the kernel")
         end = next(leader for leader in self._leaders if leader > pc)
@@ -512,5 +513,5 @@ def _lanes(group: Group, warp: int) -> str:
 
 
 def lanes_of(where: Array) -> Array:
-    """The mask of the lanes of each warp of which `where` is true, as uint32: one for each warp."""
+    """Return the mask of the lanes of each warp of which `where` is true, as uint32: one for each warp."""
     return np.packbits(where.reshape(-1, WARP), axis=1, bitorder="little").view(np.uint32)[:, 0]

@@ -58,7 +58,7 @@ class Store:
         return cls(np.zeros(-(-max(size, 1) // 64) * 64, np.uint8))
 
     def read(self, index: Array, unit: int, count: int) -> Array:
-        """The elements at these byte indices: shape (count, len(index))."""
+        """Read the elements at these byte indices: shape (count, len(index))."""
         if count == 1:
             return self._views[unit][index // unit][None]
         return self._row(unit, count)[index // (unit * count)].T
@@ -150,7 +150,7 @@ class Memory:
         self.global_ = self.shared = self.local = Store.of_size(0)
 
     def beside(self) -> Memory:
-        """The same global memory for the CTAs of another machine, which attaches itself to what this returns."""
+        """Return the same global memory for the CTAs of another machine, which attaches itself to what this returns."""
         self._fill()
         return copy(self)
 
@@ -163,7 +163,7 @@ class Memory:
             self.global_.data[begin : begin + len(contents)] = np.frombuffer(contents, np.uint8)
 
     def contents(self, allocation: Allocation) -> bytes:
-        """What a buffer holds now."""
+        """Return what a buffer holds now."""
         return bytes(self.global_.data[allocation.begin : allocation.begin + allocation.size])
 
     # --- access ------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class Memory:
     def locate(
         self, group: Group, space: str, addresses: Array, size: int, how: str, aligned: int = 0
     ) -> tuple[Store, Array]:
-        """The store of a space, and the byte indices of these addresses in it; those of inactive lanes are valid, too.
+        """Find the store of a space, and the byte indices of these addresses in it, valid for inactive lanes too.
 
         size: bytes that each lane accesses. how: "r", "w", "a"tomic, m"b"arrier, "c"opy. aligned: what addresses are
         multiples of; 0: `size`. Raises Fault where there is no memory."""
@@ -270,7 +270,7 @@ class Memory:
         return store, index
 
     def _in_store(self, group: Group, space: str, addresses: Array) -> tuple[Store, Array, int]:
-        """The store, the offsets in each thread's part of it, and the size of that part."""
+        """Find the store, the offsets in each thread's part of it, and the size of that part."""
         offset = addresses.astype(np.int64)
         if space == SHARED:
             return self.shared, offset & (1 << RANK_SHIFT) - 1, self.shared_bytes
@@ -310,7 +310,7 @@ class Memory:
 
     @staticmethod
     def address(index: int) -> int:
-        """The address of an index of global memory."""
+        """Return the address of an index of global memory."""
         return (GLOBAL_BASE + index) % (1 << 64)
 
     def outside(self, access: str, index: int, pointers: Sequence[int] = ()) -> str:
@@ -332,7 +332,7 @@ class Memory:
 
 
 def _first(group: Group, wrong: Array) -> tuple[int, int]:
-    """The first index at which `wrong` is true, and the number of its thread."""
+    """Find the first index at which `wrong` is true, and the number of its thread."""
     lanes = group.numbers if len(wrong) != group.size else np.arange(group.s.start, group.s.stop)
     first = int(np.flatnonzero(wrong)[0])
     return first, int(lanes[first])
@@ -356,7 +356,7 @@ def is_local(addresses: Array) -> Array:
 
 
 def _one_space(group: Group, addresses: Array) -> Any:
-    """The space that generic addresses lie in; by space, the lanes, if these differ."""
+    """Find the space that generic addresses lie in; by space, the lanes, if these differ."""
     high = addresses >> np.uint64(32)
     active = high if group.mask is None else high[group.mask]
     least, most = int(active.min()), int(active.max())

@@ -52,7 +52,7 @@ def mufu_half(name: str, codes: Array, kind: str) -> Array:
 
 
 def mufu64(name: str, high: Array) -> Array:
-    """The upper word of 1/x or 1/sqrt(x) of float64, given the upper word of x (MUFU.RCP64H, MUFU.RSQ64H)."""
+    """Return the upper word of 1/x or 1/sqrt(x) of float64, given the upper word of x (MUFU.RCP64H, MUFU.RSQ64H)."""
     if name not in ("rcp", "rsq"):
         raise NotUnderstood(f"MUFU.{name.upper()}64H")
     x = (high.astype(np.uint64) << np.uint64(32)).view(np.float64)
@@ -99,7 +99,8 @@ def approximate(name: str, bits: Array, ftz: bool) -> Array:
 
 
 def _factor(bits: Array, large: bool, small: bool) -> Array:
-    """What a divisor is multiplied by, so that MUFU.RCP flushes neither it nor the result: if it is large, small."""
+    """Return the factor that keeps a divisor and its reciprocal from being flushed by MUFU.RCP: small if it is
+    large."""
     size = bits & ABS32
     low = np.where((size < np.uint32(0x0080_0000)) & small, np.uint32(0x4B80_0000), np.uint32(0x3F80_0000))
     return np.where((size > np.uint32(0x7E80_0000)) & large, np.uint32(0x3E80_0000), low)

@@ -74,7 +74,7 @@ def decode(bits: Array, name: str) -> Array:
 
 @lru_cache(maxsize=16)
 def _values(name: str) -> Array:
-    """The value of each code of a format of at most 8 bits."""
+    """Return the value of each code of a format of at most 8 bits."""
     one = FORMATS[name]
     codes = np.arange(1 << one.bits)
     if name == "ue8m0":
@@ -155,7 +155,7 @@ def _away(x: Array, mode: str) -> Array:
 
 
 def _encode_scale(x: Array, mode: str) -> Array:
-    """A power of two without sign, as cvt has it: rz or rp; what is beyond its range is clamped."""
+    """Encode a power of two without sign, as cvt does: rz or rp; values beyond its range are clamped."""
     fraction, exponent = np.frexp(np.abs(x))
     up = (fraction > 0.5) if mode == "rp" else np.zeros(x.shape, bool)
     codes = np.clip(np.where(x == 0, -127, exponent - 1 + up) + 127, 0, 254)
@@ -163,7 +163,7 @@ def _encode_scale(x: Array, mode: str) -> Array:
 
 
 def _rounded(x: Array, one: Format, mode: str, finite: bool) -> Array:
-    """The number of the format, as float64; infinite where it overflows."""
+    """Round to a number of the format, as float64; infinite where it overflows."""
     _, exponent = np.frexp(x)
     step = np.maximum(exponent - 1, one.least) - one.mantissa
     found = np.ldexp(integral(np.ldexp(x, -step), mode), step)
@@ -177,7 +177,7 @@ def _rounded(x: Array, one: Format, mode: str, finite: bool) -> Array:
 
 
 def _pack(x: Array, one: Format) -> Array:
-    """The code of numbers that the format has."""
+    """Encode numbers that the format has."""
     if one.bits == 32:
         return x.astype(np.float32).view(np.uint32)
     if one.name == "f16":
@@ -223,7 +223,7 @@ def is_nan(codes: Array, name: str) -> Array:
 
 
 def other_nan(codes: Array, name: str) -> Array:
-    """The same numbers, but one NaN with bits that no operation chooses, and with the other sign."""
+    """Return the same numbers, but one NaN with bits that no operation chooses, and with the other sign."""
     kind = codes.dtype.type
     mark, sign = kind(_mark(name)), kind(1 << FORMATS[name].bits - 1)
     return np.where(is_nan(codes, name), mark ^ (codes & sign), codes)
@@ -246,7 +246,7 @@ def open_by_nans(wanted: bytes, found: bytes, other: bytes) -> bool:
 
 
 def flush(codes: Array, name: str) -> Array:
-    """The same of another format."""
+    """Flush subnormal numbers of another format."""
     one, kind = FORMATS[name], codes.dtype.type
     exponent, sign = kind((1 << one.bits - 1) - (1 << one.mantissa)), kind(1 << one.bits - 1)
     return np.where(codes & exponent == 0, codes & sign, codes)
@@ -283,7 +283,7 @@ def finish32_exact(x: Array, mode: str, ftz: bool, unit: bool) -> Array:
 
 
 def fma32(a: Array, b: Array, c: Array, mode: str = "rn", ftz: bool = False, unit: bool = False) -> Array:
-    """a * b + c with one rounding. unit: .sat."""
+    """Compute a * b + c with one rounding. unit: .sat."""
     if ftz:
         a, b, c = flush32(a), flush32(b), flush32(c)
     product = a.view(np.float32).astype(np.float64) * b.view(np.float32)
@@ -302,14 +302,14 @@ def fma32(a: Array, b: Array, c: Array, mode: str = "rn", ftz: bool = False, uni
 
 
 def _may_round_twice(total: Array, found: Array) -> Array:
-    """Whether float64 that was rounded may become another float32 than the exact number: where it lies in the middle of
+    """Return True where rounded float64 may become another float32 than the exact number: where it lies in the middle of
     two float32, or where these are subnormal (and the smallest normal one, for ftz); zero is exact."""
     middle = (total.view(np.uint64) & np.uint64(0x1FFF_FFFF)) == np.uint64(0x1000_0000)
     return middle | ((np.abs(found) <= _LEAST32) & (total != 0))
 
 
 def add32(a: Array, b: Array, mode: str = "rn", ftz: bool = False, unit: bool = False) -> Array:
-    """a + b."""
+    """Compute a + b."""
     if ftz:
         a, b = flush32(a), flush32(b)
     if mode == "rn":  # a sum below the smallest normal number is exact
@@ -320,13 +320,14 @@ def add32(a: Array, b: Array, mode: str = "rn", ftz: bool = False, unit: bool = 
 
 
 def _zero_of_sum(a: Array, b: Array, mode: str) -> Array:
-    """The zero that a sum of nothing has: negative where both are, or where it is rounded down and they differ."""
+    """Return the zero that a sum of nothing has: negative where both are, or where it is rounded down and they
+    differ."""
     both, one = np.signbit(a) & np.signbit(b), np.signbit(a) | np.signbit(b)
     return np.where(one if mode == "rm" else both, -0.0, 0.0)
 
 
 def mul32(a: Array, b: Array, mode: str = "rn", ftz: bool = False, unit: bool = False) -> Array:
-    """a * b."""
+    """Compute a * b."""
     if ftz:
         a, b = flush32(a), flush32(b)
     x, y = a.view(np.float32), b.view(np.float32)
@@ -340,7 +341,8 @@ def mul32(a: Array, b: Array, mode: str = "rn", ftz: bool = False, unit: bool = 
 
 
 def div32(a: Array, b: Array, mode: str = "rn", ftz: bool = False) -> Array:
-    """a / b. The quotient of two float32 in float64 lies on the right side of each float32 and of each midpoint."""
+    """Compute a / b. The quotient of two float32 in float64 lies on the right side of each float32 and of each
+    midpoint."""
     if ftz:
         a, b = flush32(a), flush32(b)
     return finish32_exact(a.view(np.float32).astype(np.float64) / b.view(np.float32), mode, ftz, False)
@@ -362,7 +364,7 @@ def rcp32(a: Array, mode: str = "rn", ftz: bool = False) -> Array:
 
 
 def halves_of(words: Array) -> tuple[Array, Array]:
-    """The lower and the upper halves of words."""
+    """Return the lower and the upper halves of words."""
     return words & np.uint32(0xFFFF), words >> np.uint32(16)
 
 
@@ -379,8 +381,8 @@ def twice(function: Callable[..., Array], *given: Array) -> Array:
 
 
 def of_format(operation: Callable[..., Array], name: str, **how: Any) -> Callable[..., Array]:
-    """A function of float64 on the codes of a format, with one rounding. how: as for `encode`; ftz flushes sources,
-    too."""
+    """Make a function of float64 on the codes of a format, with one rounding. how: as for `encode`; ftz flushes
+    sources, too."""
 
     def apply(*codes: Array) -> Array:
         if how.get("ftz"):
@@ -391,7 +393,7 @@ def of_format(operation: Callable[..., Array], name: str, **how: Any) -> Callabl
 
 
 def fma_oob(a: Array, b: Array, c: Array, name: str, relu: bool) -> Array:
-    """a * b + c, but 0 where a or b is the NaN that TMA fills with: 0x7ff7 with any sign. (Executed.)"""
+    """Compute a * b + c, but 0 where a or b is the NaN that TMA fills with: 0x7ff7 with any sign. (Executed.)"""
     found = of_format(lambda x, y, z: odd_sum(x * y, z), name, relu=relu)(a, b, c)
     outside = ((a & 0x7FFF) == 0x7FF7) | ((b & 0x7FFF) == 0x7FF7)
     return np.where(outside, np.uint32(0), found)
@@ -414,7 +416,7 @@ add_halves, mul_halves = _packed(lambda a, b: odd_sum(a, b)), _packed(np.multipl
 
 
 def odd_sum(a: Array, b: Array) -> Array:
-    """a + b in float64 rounded to odd: if it is not exact, its last bit is 1."""
+    """Compute a + b in float64 rounded to odd: if it is not exact, its last bit is 1."""
     total = a + b
     error = error_of_sum(a, b, total)
     inexact = (error != 0) & np.isfinite(total) & (error == error)

@@ -46,7 +46,8 @@ def _finish64(found: Array, *sources: Array) -> Array:
 
 
 def atomic_add64(old: Array, new: Array) -> Array:
-    """The sum that atomics store: a NaN stays as it is, also one that signals, and `new` before `old`. (Executed.)"""
+    """Compute the sum that atomics store: a NaN stays as it is, also one that signals, and `new` before `old`.
+    (Executed.)"""
     codes = add64(old, new)
     for source in (old, new):
         codes = np.where((source & ~_SIGN64) > _INFINITE64, source, codes)
@@ -54,7 +55,7 @@ def atomic_add64(old: Array, new: Array) -> Array:
 
 
 def fma64(a: Array, b: Array, c: Array, mode: str = "rn") -> Array:
-    """a * b + c of float64 with one rounding. a, b, c: uint64."""
+    """Compute a * b + c of float64 with one rounding. a, b, c: uint64."""
     x, y, z = (one.view(np.float64) for one in (a, b, c))
     product = x * y
     rest = _error_of_product(x, y, product)
@@ -108,7 +109,7 @@ def _directed(found: float, exact: Fraction, mode: str) -> float:
 
 
 def add64(a: Array, b: Array, mode: str = "rn") -> Array:
-    """a + b."""
+    """Compute a + b."""
     x, y = a.view(np.float64), b.view(np.float64)
     if mode == "rn":
         return _finish64(x + y, a, b)
@@ -116,7 +117,7 @@ def add64(a: Array, b: Array, mode: str = "rn") -> Array:
 
 
 def mul64(a: Array, b: Array, mode: str = "rn") -> Array:
-    """a * b."""
+    """Compute a * b."""
     x, y = a.view(np.float64), b.view(np.float64)
     if mode == "rn":
         return _finish64(x * y, a, b)
@@ -125,7 +126,7 @@ def mul64(a: Array, b: Array, mode: str = "rn") -> Array:
 
 
 def div64(a: Array, b: Array, mode: str = "rn") -> Array:
-    """a / b."""
+    """Compute a / b."""
     x, y = a.view(np.float64), b.view(np.float64)
     found = x / y
     if mode != "rn":
@@ -148,7 +149,7 @@ def sqrt64(a: Array, mode: str = "rn") -> Array:
 
 
 def with_sign(a: Array, sign: str = "-", absolute: bool = False) -> Array:
-    """A source that is negated, or absolute; NaN stays as it is. (Executed.)"""
+    """Negate a source, or take its absolute value; NaN stays as it is. (Executed.)"""
     size = a & ~_SIGN64 if absolute else a
     return np.where(numbers.is_nan(a, "f64"), a, size ^ _SIGN64 if sign == "-" else size)
 
@@ -197,7 +198,7 @@ def from_whole(values: Array, target: str, mode: str, unit: bool = False) -> Arr
 
 
 def to_whole(codes: Array, source: str, bits: int, signed: bool, mode: str, ftz: bool) -> Array:
-    """The code of a format to int64 or uint64 within the range of so many bits."""
+    """Convert codes of a format to int64 or uint64 within the range of so many bits."""
     if ftz and source == "f32":
         codes = numbers.flush32(codes)
     return numbers.to_integer(numbers.decode(codes, source), bits, signed, mode, source == "f64")
@@ -206,7 +207,7 @@ def to_whole(codes: Array, source: str, bits: int, signed: bool, mode: str, ftz:
 def between(
     codes: Array, source: str, target: str, mode: str = "rn", whole: str = "", ftz: bool = False, **how: Any
 ) -> Array:
-    """The codes of one format in another. whole: by which mode they are first rounded to whole numbers. how: as for
+    """Convert codes of one format to another. whole: by which mode they are first rounded to whole numbers. how: as for
     `numbers.encode`."""
     if ftz and source == "f32":
         codes = numbers.flush32(codes)

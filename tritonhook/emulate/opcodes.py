@@ -31,14 +31,14 @@ class Opcodes(dict[str, Callable[[Any], Step]]):
         return register
 
     def step(self, name: str, site: Any) -> Step:
-        """The step of a site. Raises NotUnderstood."""
+        """Make the step of a site. Raises NotUnderstood."""
         if name not in self:
             raise site.refuse()
         return self[name](site)
 
 
 def only(site: Any, given: Iterable[Any]) -> Any:
-    """The one of these. Raises NotUnderstood where one modifier of several is missing, or is there twice."""
+    """Return the only item. Raises NotUnderstood where one modifier of several is missing, or is there twice."""
     found = list(given)
     if len(found) != 1:
         raise site.refuse("modifiers")
@@ -80,12 +80,12 @@ def _contradict(modifiers: tuple[str, ...]) -> bool:
 
 
 def rounding(how: Iterable[str]) -> str:
-    """The rounding among modifiers, in capitals or not; to the nearest one if there is none."""
+    """Return the rounding among modifiers, in capitals or not; without one, rounding to nearest."""
     return next((one.lower() for one in how if one.lower() in ("rn", "rz", "rm", "rp", "rna")), "rn")
 
 
 def guarded(step: Step, predicate: Reader, moves: bool) -> Step:
-    """A step under a predicate; one that may move threads gets a group of its own."""
+    """Put a step under a predicate; a step that may move threads gets a group of its own."""
 
     def run(g: Group) -> None:
         where = predicate(g)
@@ -98,7 +98,7 @@ def guarded(step: Step, predicate: Reader, moves: bool) -> Step:
 
 
 def refusing(error: NotUnderstood) -> Step:
-    """The step of what is not understood."""
+    """Make a step that raises the error."""
 
     def refuse(g: Group) -> None:
         raise error
@@ -107,5 +107,5 @@ def refusing(error: NotUnderstood) -> Step:
 
 
 def nothing(site: Any) -> Step:
-    """The step of what has no effect here."""
+    """Make a step without effect."""
     return lambda g: None

@@ -135,7 +135,8 @@ def execute(loaded: Loaded, run: Run, watcher: Watcher | None = None) -> Ran:
 
 
 def _check(entry: str, launch: Launch, arch: str, shared: int, local: int, registers: int = 0) -> None:
-    """Raises UsageError where no GPU can execute a launch. shared, local: static, in bytes. registers: of a thread."""
+    """Check a launch. Raises UsageError if no GPU can execute it. shared, local: static, in bytes. registers: of a
+    thread."""
     why = why_not(launch, arch, shared, registers)
     if local > LOCAL_BYTES:
         why = f"{local:,} bytes of local memory in a thread: a GPU allows {LOCAL_BYTES:,}"
@@ -144,8 +145,8 @@ def _check(entry: str, launch: Launch, arch: str, shared: int, local: int, regis
 
 
 def _cta_bytes(launch: Launch, memory: Memory, registers: int, text: str) -> int:
-    """What a CTA takes, about. registers: bytes of a thread. text: opcodes and operands; each number in it has a row of
-    all threads."""
+    """Estimate the bytes that a CTA takes. registers: bytes of a thread. text: opcodes and operands; each number in it
+    has a row of all threads."""
     of_thread, tensor = _bytes_of(text)
     threads = -(-math.prod(launch.block) // WARP) * WARP
     return (registers + of_thread + memory.local_bytes) * threads + memory.shared_bytes + tensor
@@ -153,7 +154,7 @@ def _cta_bytes(launch: Launch, memory: Memory, registers: int, text: str) -> int
 
 @lru_cache(maxsize=64)
 def _bytes_of(text: str) -> tuple[int, int]:
-    """What steps take beside registers: of a thread, and of a CTA for tensor memory."""
+    """Estimate the bytes that steps take beside registers: of a thread, and of a CTA for tensor memory."""
     of_thread = _PRODUCT_BYTES if _PRODUCT.search(text) else _THREAD_BYTES
     return of_thread + 8 * len(set(_NUMBER.findall(text))), _TENSOR_BYTES * (_TENSOR.search(text) is not None)
 

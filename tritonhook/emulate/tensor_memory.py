@@ -68,8 +68,8 @@ class TensorMemory:
     # --- columns -----------------------------------------------------------------------------
 
     def allocate(self, ctas: Sequence[int], columns: int) -> int | None:
-        """The first column of so many that are free in these CTAs, a multiple of their count; None if there are none.
-        Which one a GPU takes is not documented."""
+        """Allocate columns that are free in these CTAs; return the first, a multiple of their count, or None if none
+        are free. Which one a GPU takes is not documented."""
         for begin in range(0, COLUMNS - columns + 1, columns):
             taken = np.ix_(list(ctas), range(begin, begin + columns))
             if not self.allocated[taken].any():
@@ -86,8 +86,8 @@ class TensorMemory:
     def by_core(
         self, thread: int, cta: int, address: int, columns: int, writes: bool, lanes: Array = _EVERY
     ) -> Array:  # fmt: skip
-        """The cells of all lanes of so many columns, a view, for what a thread begins. lanes: that it reads or writes.
-        Raises Fault."""
+        """Return a view of all lanes' cells of `columns` columns, for an operation that a thread begins. lanes: that it
+        reads or writes. Raises Fault."""
         begin = address & 0xFFFF
         self._check(np.array([cta])[:, None], begin + np.arange(columns)[None], np.array([thread]))
         if (watch := self.machine.memory.watch) is not None:
@@ -106,7 +106,7 @@ class TensorMemory:
     # --- warps -------------------------------------------------------------------------------
 
     def load(self, g: Group, addresses: Array, one: Fragment) -> Array:
-        """Registers (count, threads) of whole warps."""
+        """Load registers (count, threads) of whole warps."""
         warps, place = self._places(g, addresses, one, False)
         cells = self.cells[place].transpose(2, 0, 1)
         found = np.zeros((one.count, g.size // WARP, WARP), np.uint32)
@@ -122,7 +122,7 @@ class TensorMemory:
         self.cells[ctas, rows[:, lanes], columns[:, lanes]] = values[:, lanes]
 
     def _places(self, g: Group, addresses: Array, one: Fragment, writes: bool) -> tuple[Array, tuple[Array, ...]]:
-        """The warps of the slice that are here, and the indices of their cells, (warps, threads, columns)."""
+        """Find the warps of the slice that are here, and the indices of their cells, (warps, threads, columns)."""
         warps = np.flatnonzero(lanes_of(g.active))
         threads = warps * WARP + g.s.start
         first = addresses[warps * WARP].astype(np.int64)
@@ -142,8 +142,8 @@ class TensorMemory:
     # --- what is asynchronous ------------------------------------------------------------------
 
     def start(self, g: Group, rows: Sequence[Array], values: Array) -> None:
-        """A load: its registers have these values. PTX leaves open what they hold until the threads wait for it; code
-        of ptxas waits for a register that it reads. If that comes late, they hold NaN before."""
+        """Start a load: its registers have these values. PTX leaves open what they hold until the threads wait for it;
+        code of ptxas waits for a register that it reads. If that comes late, they hold NaN before."""
         late = self.machine.memory.late
         for row, value in zip(rows, values, strict=True):
             g.put(row, _NOTHING if late else value)
@@ -151,7 +151,7 @@ class TensorMemory:
             self._loads.append(_Load(g.s, g.active.copy(), rows, values))
 
     def wait(self, g: Group) -> None:
-        """What these warps have loaded arrives."""
+        """Finish the loads of these warps."""
         left = []
         for load in self._loads:
             if load.s.stop <= g.s.start or g.s.stop <= load.s.start:

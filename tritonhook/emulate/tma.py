@@ -90,7 +90,7 @@ def register(memory: Memory, tensor: TensorMap) -> bytes:
 
 
 def map_at(memory: Memory, address: int) -> TensorMap:
-    """The map that the descriptor at a generic address names."""
+    """Return the map that the descriptor at a generic address names."""
     begin = address - GLOBAL_BASE
     data = bytes(memory.global_.data[begin : begin + BYTES]) if 0 <= begin < len(memory.global_.data) else b""
     if not data.startswith(_MAGIC):
@@ -129,7 +129,7 @@ def store_tile(memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int
 
 
 def _in_shared(memory: Memory, tensor: TensorMap, cta: int, address: int, thread: int) -> Array:
-    """Indices of a box's elements in the store of shared memory."""
+    """Return indices of a box's elements in the store of shared memory."""
     begin = address & (1 << RANK_SHIFT) - 1
     room = tensor.element + tensor.padding
     row, size = tensor.box[0] * room, int(np.prod(tensor.box)) * room

@@ -25,12 +25,12 @@ _TWICE = {
 
 
 def octets(words: Array, kind: type = np.uint8) -> Array:
-    """The bytes of each word, or its parts of another kind: shape (words, parts)."""
+    """Return the bytes of each word, or its parts of another kind: shape (words, parts)."""
     return np.ascontiguousarray(words).view(kind).reshape(len(words), -1)
 
 
 def in_halves(function: Callable[..., Array], kind: type) -> Callable[..., Array]:
-    """A function of numbers of this kind (16 bits; 32: as it is), for both halves of words."""
+    """Apply a function of numbers of this kind (16 bits; 32: as it is), for both halves of words."""
 
     def apply(*words: Array) -> Array:
         found = function(*(np.ascontiguousarray(word).view(kind) for word in words))
@@ -57,7 +57,7 @@ def saturated(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def high(a: Array, b: Array) -> Array:
-    """The upper half of the product of two integers of 16, 32 or 64 bits."""
+    """Compute the upper half of the product of two integers of 16, 32 or 64 bits."""
     if a.dtype.itemsize < 8:
         wide = _TWICE[a.dtype]
         return (a.astype(wide) * b.astype(wide) >> wide(8 * a.dtype.itemsize)).astype(a.dtype)
@@ -73,7 +73,8 @@ def high(a: Array, b: Array) -> Array:
 
 
 def quotient(a: Array, b: Array) -> Array:
-    """Rounded towards zero. PTX leaves a division by zero open; GPUs give all ones. NumPy warns of it (numbers.py)."""
+    """Divide, rounding towards zero. PTX leaves a division by zero open; GPUs give all ones. NumPy warns of it
+    (numbers.py)."""
     x, y = (np.abs(one).view(one.dtype.str.replace("i", "u")) for one in (a, b))
     size = (x // y).view(a.dtype)
     found = np.where((a < 0) != (b < 0), -size, size)
@@ -86,7 +87,7 @@ def remainder(a: Array, b: Array) -> Array:
 
 
 def extended(value: Array, width: Array, wraps: bool, signed: bool) -> Array:
-    """The lowest bits of words, with their sign or without."""
+    """Return the lowest bits of words, with their sign or without."""
     bits = ((width & np.uint32(31)) if wraps else np.minimum(width, np.uint32(32))).astype(np.int64)
     kept = value.astype(np.int64) & ((np.int64(1) << bits) - 1)
     if signed:
@@ -95,7 +96,7 @@ def extended(value: Array, width: Array, wraps: bool, signed: bool) -> Array:
 
 
 def distance(a: Array, b: Array, c: Array) -> Array:
-    """|a - b| + c"""
+    """Compute |a - b| + c."""
     return c + np.where(a < b, b - a, a - b)
 
 
@@ -135,12 +136,12 @@ _TABLES: dict[int, Callable[..., Array]] = {
 
 
 def looked_up(table: int) -> Callable[..., Array]:
-    """The function of three words that a table of eight bits says."""
+    """Make LOP3's bitwise function of three words from its 8-bit truth table."""
     return _TABLES.get(table) or summed(table)
 
 
 def summed(table: int) -> Callable[..., Array]:
-    """The same, term by term."""
+    """Make the same function as a sum of terms."""
 
     def function(a: Array, b: Array, c: Array) -> Array:
         found = np.zeros_like(a)
@@ -153,13 +154,13 @@ def summed(table: int) -> Callable[..., Array]:
 
 
 def left(a: Array, count: Array) -> Array:
-    """a << count; zero from the number of bits on."""
+    """Compute a << count; zero from the number of bits on."""
     most = np.uint32(8 * a.dtype.itemsize - 1)
     return np.where(count > most, a.dtype.type(0), a << np.minimum(count, most).astype(a.dtype))
 
 
 def right(a: Array, count: Array) -> Array:
-    """a >> count; zero, or all bits the sign, from the number of bits on."""
+    """Compute a >> count; zero, or all bits the sign, from the number of bits on."""
     most = np.uint32(8 * a.dtype.itemsize - 1)
     found = a >> np.minimum(count, most).astype(a.dtype)
     return found if a.dtype.kind == "i" else np.where(count > most, a.dtype.type(0), found)
@@ -223,7 +224,7 @@ def bit_length(a: Array) -> Array:
 
 
 def leading(a: Array, from_top: bool) -> Array:
-    """The place of the highest bit that differs from the sign (unsigned: that is 1), or how far a shift would move it
+    """Find the position of the highest bit that differs from the sign (unsigned: that is 1), or the shift that moves it
     to the top; all ones for none."""
     unsigned = (np.where(a < 0, ~a, a) if a.dtype.kind == "i" else a).astype(f"u{a.dtype.itemsize}")
     place = bit_length(unsigned) - np.uint32(1)

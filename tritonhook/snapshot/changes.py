@@ -31,7 +31,7 @@ class ChangeStatus(str, Enum):
 
 
 class By(str, Enum):
-    """Which of two steps changed a value: the PTX, or ptxas with its options."""
+    """Cause of a changed value: the PTX, or ptxas with its options."""
 
     PTX = "the PTX alone"
     PTXAS = "ptxas alone"

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tritonhook.capture.launches.contents import SPECIAL
+from tritonhook.capture.launches.steering import steering_buffers
 from tritonhook.capture.selection import Kernel, Launched
 from tritonhook.capture.store import read_launch
 from tritonhook.device.child import Lost
@@ -41,8 +43,6 @@ from tritonhook.tuning.race import (
     is_futile,
     judged,
 )
-from tritonhook.verify.differential import steering_buffers
-from tritonhook.verify.model import SPECIAL
 
 _RACER = 0  # the number of the process that races; those above confirm
 _RACE_S = 20.0  # a race that takes longer is ended, and its leader taken

@@ -13,13 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from tritonhook.capture.launches.contents import SPECIAL, before
 from tritonhook.device.child import After, At, Begin, Begun, ContextLost, Message, own_output, serve
 from tritonhook.errors import DeviceError, TritonHookError
 from tritonhook.timing.places import PLACES, RACE_PLACES, CodePlaces
 from tritonhook.timing.plan import Take, Taken
 from tritonhook.tuning.gpu import UNSTEADY, Free, Freed, LeverCode, LoadCodes, RaceReady
-from tritonhook.verify.contents import before
-from tritonhook.verify.model import SPECIAL
 
 
 class GpuCodes:

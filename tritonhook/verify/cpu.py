@@ -15,12 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from tritonhook.capture.launches.contents import before
 from tritonhook.capture.launches.record import Launch, Scratch
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import NotUnderstood, TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import reading_toolchain
-from tritonhook.verify.contents import before, difference
+from tritonhook.verify.contents import difference
 from tritonhook.verify.differential import Built
 from tritonhook.verify.judgement import apart, buffer_name
 from tritonhook.verify.model import NORMAL, Build, Difference, Failure, FailureKind, Order, Ran

@@ -3,24 +3,20 @@ judge, and look closer where they differ: where their machine code parts."""
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from operator import or_
 from pathlib import Path
-from typing import NamedTuple
 
 from tritonhook._util.versions import version_key
-from tritonhook.capture.launches.record import Launch, buffers_of
+from tritonhook.capture.launches.record import Launch
+from tritonhook.capture.launches.steering import steering_buffers
 from tritonhook.compare.alignment import align, align_texts
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Instruction, Sass
-from tritonhook.errors import PtxError, TritonHookError, UsageError
-from tritonhook.ptx.dataflow import names_of, places_of, settle
-from tritonhook.ptx.module import Ptx, Statement, newest_version, retarget, statements, version_for
+from tritonhook.errors import TritonHookError, UsageError
+from tritonhook.ptx.module import Ptx, newest_version, retarget, version_for
 from tritonhook.ptxas.command_line import level_of, without_level
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Assembled, Crash, Toolchain, assemble, reading_toolchain
@@ -242,17 +238,6 @@ def case_of(kernel: str, launch: Launch, folder: Path | None, ptx: Ptx | None, l
     return Case(kernel, launch, latitude, steering_buffers(kernel, launch, ptx), folder)
 
 
-def steering_buffers(kernel: str, launch: Launch, ptx: Ptx | None) -> tuple[int, ...]:
-    """Find the buffers of a launch whose contents steer the kernel; all buffers that an argument points into if the PTX
-    does not show which."""
-    numbers: Iterable[int] = range(len(launch.parameters))
-    if ptx is not None:
-        with suppress(PtxError):
-            numbers = steering_parameters(ptx, kernel)
-    pointed = (launch.parameters[number] for number in numbers if number < len(launch.parameters))
-    return tuple(sorted({buffer for parameter in pointed for buffer in buffers_of(parameter)}))
-
-
 def inputs_for(case: Case, wanted: Sequence[str] = INPUTS) -> tuple[str, ...]:
     """Choose the inputs that differ for this launch: without recorded contents RECORDED equals NORMAL, and if all
     buffers steer, all inputs are equal."""
@@ -362,72 +347,3 @@ def _region(builds: Sequence[Build], groups: Sequence[Sequence[str]]) -> Region 
 def _unlike(a: Build, b: Build) -> int:
     """Score how little two builds have in common: the level counts most."""
     return 2 * (level_of(a.options) != level_of(b.options)) + (a.options != b.options)
-
-
-# --- buffers that steer --------------------------------------------------------------------------
-# Those whose contents reach an address or a branch; other contents may be anything. A flow of data through registers
-# and memory, without regard to order, so that it finds too much rather than too little.
-
-_LOADS = frozenset({"ld", "ldu", "atom", "ldmatrix", "tex", "suld", "multimem"})
-_STORES = frozenset({"st", "stmatrix", "red"})
-_FROM_SHARED = frozenset({"wgmma", "tcgen05"})  # read shared memory through descriptors
-# Beside the names of registers and parameters: all memory of a block (shared, local, tensor).
-_MEMORY = "[memory]"
-
-
-class _StatementFlow(NamedTuple):
-    """Effects of one statement, as names. Its results hold what the sources do, and what lies where `loaded` point."""
-
-    results: tuple[str, ...]
-    sources: tuple[str, ...]
-    loaded: tuple[str, ...] = ()
-    steers: tuple[str, ...] = ()
-
-
-def steering_parameters(ptx: Ptx, entry: str) -> frozenset[int]:
-    """Find the parameters, by number, whose buffers' contents reach an address or a branch of the entry."""
-    parameters = ptx.parameters(entry)
-    # By name, bits: into which buffers it points, and above them, of whose contents it is made.
-    bits = {name: 1 << number for number, name in enumerate(parameters)}
-    pointers = (1 << len(parameters)) - 1
-    functions = (entry, *ptx.functions)
-    code = [item for item in statements(ptx) if item.function in functions and not item.opcode.startswith(".")]
-    flows = [flow for item in code for flow in _flows(item, frozenset(parameters))]
-
-    def of(names: Iterable[str]) -> int:
-        return functools.reduce(or_, (bits.get(name, 0) for name in names), 0)
-
-    def judge(step: int) -> Iterator[str]:
-        flow = flows[step]
-        made = of(flow.sources) | (of(flow.loaded) & pointers) << len(parameters)
-        for name in flow.results:
-            if made & ~bits.get(name, 0):
-                bits[name] = bits.get(name, 0) | made
-                yield name
-
-    settle(len(flows), places_of({*flow.sources, *flow.loaded} for flow in flows), judge)
-    contents = of(name for flow in flows for name in flow.steers) >> len(parameters)
-    return frozenset(number for number in range(len(parameters)) if contents >> number & 1)
-
-
-def _flows(item: Statement, parameters: frozenset[str]) -> Iterator[_StatementFlow]:
-    parts = item.parts
-    root = parts[0]
-    results, sources, addresses = names_of(item.opcode, item.operands, item.guard)
-    if item.opcode.startswith("ld.param"):
-        is_of_entry = not parameters.isdisjoint(addresses)  # else it comes from a call
-        yield _StatementFlow(results, addresses if is_of_entry else (_MEMORY,))
-    elif root == "cp":
-        yield _StatementFlow((_MEMORY,), (), (*addresses, *sources), addresses)
-    elif root in _LOADS:
-        is_memory = not any(part.startswith(("global", "const")) for part in parts)
-        written = (*results, _MEMORY) if root == "atom" and is_memory else results
-        yield _StatementFlow(written, (*sources, _MEMORY) if is_memory else sources, addresses, addresses)
-    elif (root in _STORES or parts[:2] == ("tcgen05", "st")) and "global" not in parts:
-        yield _StatementFlow((_MEMORY,), sources, (), addresses)
-    elif root in _FROM_SHARED:
-        yield _StatementFlow(results, (*sources, _MEMORY), (), addresses)
-    elif root in ("bra", "brx", "call", "exit", "ret", "trap"):
-        yield _StatementFlow(results, (_MEMORY,), (), sources)
-    elif root != "mbarrier":  # whether a barrier is complete does not follow from contents
-        yield _StatementFlow(results, sources, (), addresses)

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tritonhook.capture.launches.contents import before
 from tritonhook.capture.launches.record import Launch
 from tritonhook.device.cuda_driver import Driver
-from tritonhook.verify.contents import before
 from tritonhook.verify.model import Outside
 
 GUARD_BYTES = 1 << 14  # on each side of a buffer; a kernel that writes farther away is not seen

@@ -139,7 +139,7 @@ class _Reduction:
         return True
 
     def reduce(self, reduction: Reduction) -> None:
-        """Take away what this reduction can take away."""
+        """Remove as many units of this reduction as the difference allows."""
         start = self.best.parts
         units = reduction.units(start)
         if not units:

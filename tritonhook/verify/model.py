@@ -9,6 +9,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
+from tritonhook.capture.launches.contents import DENORMALS as DENORMALS
+from tritonhook.capture.launches.contents import INPUTS as INPUTS
+from tritonhook.capture.launches.contents import NORMAL as NORMAL
+from tritonhook.capture.launches.contents import RECORDED as RECORDED
+from tritonhook.capture.launches.contents import SPECIAL as SPECIAL
+from tritonhook.capture.launches.contents import ZEROS as ZEROS
 from tritonhook.capture.launches.record import Launch
 from tritonhook.errors import UsageError
 
@@ -24,12 +30,6 @@ class Verdict(str, Enum):
     NOT_UNDERSTOOD = "NOT UNDERSTOOD"  # without a GPU: an instruction that the emulator does not know
     SAME = "SAME"
     SKIPPED = "SKIPPED"  # nothing could be compared; a reason goes with it
-
-
-# What the buffers of a launch hold before it. RECORDED: what the record kept, else NORMAL. The others change only
-# buffers whose contents steer no address and no branch.
-RECORDED, NORMAL, ZEROS, DENORMALS, SPECIAL = "recorded", "normal", "zeros", "denormals", "special"
-INPUTS = (RECORDED, NORMAL, ZEROS, DENORMALS, SPECIAL)
 
 
 @dataclass(frozen=True, slots=True)

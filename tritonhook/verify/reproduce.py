@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonhook._util.versions import version_key
+from tritonhook.capture.launches.contents import before
 from tritonhook.capture.launches.record import DTYPE_BYTES, Descriptor, Launch, Packed, Pointer, Scalar
 from tritonhook.capture.launches.tensor_map import BYTES, encoded
 from tritonhook.cubin.image import Cubin
@@ -25,7 +26,6 @@ from tritonhook.ptx.module import Ptx, newest_version, retarget, version_for
 from tritonhook.ptxas.pool import Job, sweep
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import reading_toolchain
-from tritonhook.verify.contents import before
 from tritonhook.verify.differential import Case, Recipe, Verified, parting
 from tritonhook.verify.judgement import judge, latitude_of
 from tritonhook.verify.minimise import SECONDS, Minimised, Trial, minimise

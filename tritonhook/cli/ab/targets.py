@@ -17,7 +17,6 @@ from tritonhook.capture.selection import (
     Launched,
     Selected,
     Skipped,
-    launch_of,
     selected,
     settings_of,
     titles,
@@ -26,11 +25,12 @@ from tritonhook.capture.selection import (
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import (
     Input,
+    RecordedLaunch,
+    Tolerance,
     captures_at,
     check_entry,
     chosen_arguments,
     chosen_ptxas,
-    launch_record,
     load_input,
     load_pair,
     place,
@@ -65,15 +65,12 @@ class Timing(Group):
     baseline: tuple[str, ...] = option(
         action="append", default=[], metavar="MODULE:FUNCTION", help="also time this launch"
     )
-    args: str | None = launch_record()
-    launch: str | None = option(metavar="KEY", help="which recorded launch, if there are several")
+    recorded: RecordedLaunch = part(RecordedLaunch)
     tune: str | None = option(
         choices=("fixed", "each"),
         help="autotuned kernels: all sides use the reference's configuration (fixed, the default), or each is tuned",
     )
-    rtol: float | None = option(
-        type=float, metavar="R", help="outputs may differ by R of the largest value (default: 0)"
-    )
+    tolerance: Tolerance = part(Tolerance)
     band: float | None = option(
         type=share(0.005),
         metavar="SHARE",
@@ -137,7 +134,7 @@ def target_of(options: Options) -> Target:
     if rest:
         return TwoCubins(options, first, rest[0])
     path = Path(first)
-    if path.is_dir() and not (path / "capture.json").exists() and not options.timing.args:
+    if path.is_dir() and not (path / "capture.json").exists() and not options.timing.recorded.args:
         return CapturedRun(options, path, first)
     return Recorded(options, first)
 
@@ -162,7 +159,7 @@ def _refuse(options: Options, rest: Sequence[str], names: Sequence[str], why: st
         raise UsageError(
             f"{' '.join(rest)}: not understood; give one target, two cubins, or a script with its arguments"
         )
-    if idle := [name for name in given_options(options.tool, options.timing) if name in names]:
+    if idle := [name for name in given_options(options.tool, options.timing, options.timing.recorded) if name in names]:
         raise UsageError(f"{', '.join(idle)}: not allowed here: {why}")
 
 
@@ -198,7 +195,7 @@ class Recorded:
 
     def prepare(self, folder: Path) -> PreparedPlan:
         options = self.options
-        launch = self.launch or launch_of(options.timing.args, options.timing.launch, [self.path])
+        launch = self.launch or options.timing.recorded.of([self.path])
         given = load_input(self.path, options.tool.entry)
         check_entry(options.tool.entry, [given])
         if given.ptx is None:
@@ -236,7 +233,7 @@ class TwoCubins:
             raise UsageError(
                 "two targets are compared as they are; a change (a rename, --rewrite, ...) needs a single target"
             )
-        launch = launch_of(options.timing.args, options.timing.launch, paths)
+        launch = options.timing.recorded.of(paths)
         given = load_pair(self.reference, self.candidate, options.tool.entry)
         sides = sides_of_cubins(*(self._assembled(path) for path in given))
         label = f"{self.candidate} against {self.reference}"
@@ -264,7 +261,7 @@ class CapturedRun:
 
     def prepare(self, folder: Path) -> PreparedPlan:
         captures = captures_at(self.path)
-        choices = list(selected(captures, self.options.tool.entry, self.options.timing.launch))
+        choices = list(selected(captures, self.options.tool.entry, self.options.timing.recorded.launch))
         kernels = {choice.record: choice for choice in choices if isinstance(choice, Selected) and choice.launches}
         damaged = tuple(f"{choice.kernel}: {choice.reason}" for choice in choices if isinstance(choice, Skipped))
         if not kernels:
@@ -356,7 +353,7 @@ def _common(options: Options) -> dict[str, Any]:
         "baselines": tuple(options.timing.baseline),
         "ptxas": _ptxas_path(options.tool.ptxas),
         "candidate_ptxas": _ptxas_path(options.timing.candidate_ptxas),
-        "rtol": options.timing.rtol,
+        "rtol": options.timing.tolerance.rtol,
         "path": search_path(),
         "tune_each": options.timing.tune == "each",
     }

@@ -51,7 +51,9 @@ def _saved(options: Options, path: Path) -> Timed:
     """Read the saved comparison; --band replaces its band."""
     if options.target or options.results.save:
         raise UsageError("--from reads a saved comparison: omit the target and --save")
-    if idle := [name for name in given_options(options.rename, options.tool, options.timing) if name not in OF_SAVED]:
+    timing = options.timing
+    groups = (options.rename, options.tool, timing, timing.recorded, timing.tolerance)
+    if idle := [name for name in given_options(*groups) if name not in OF_SAVED]:
         raise UsageError(f"{', '.join(idle)}: not allowed with --from: nothing is timed again")
     from tritonhook.report.results.ab import load
 

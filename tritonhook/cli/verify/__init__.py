@@ -71,8 +71,8 @@ _MOST_CHARACTERS = 100  # in the name of a kernel's folder
 def run(options: Options) -> int:
     if options.known:
         return _give_known(options.results, options.target, options.ptxas)
-    if min(options.runs, options.ctas, options.orders) < 1 or (options.limit is not None and not options.limit > 0):
-        raise UsageError("--runs, --ctas, --orders and --limit must be positive")
+    if min(options.runs, options.ctas, options.orders) < 1:
+        raise UsageError("--runs, --ctas and --orders must be positive")
     if is_compared(options):
         return compare_bits(options)
     options = replace(options, cpu=options.cpu or why_no_gpu() is not None)
@@ -94,7 +94,7 @@ def run(options: Options) -> int:
 
 
 def _runner(options: Options, most_s: float | None = None) -> Executor | CpuExecutor:
-    """Choose what runs the kernels. most_s: seconds per launch."""
+    """Choose the runner of the kernels: GPU or emulator. most_s: seconds per launch."""
     if options.cpu:
         limit_s = options.limit or CPU_LIMIT_S
         return CpuExecutor(options.ctas, min(limit_s, 10 * most_s) if most_s else limit_s, options.orders)

@@ -11,14 +11,17 @@ from pathlib import Path
 
 from tritonhook._util.versions import version_key
 from tritonhook.capture.launches.record import Launch
-from tritonhook.capture.selection import Selected, Skipped, launch_of, selected
+from tritonhook.capture.selection import Selected, Skipped, selected
 from tritonhook.capture.store import CaptureFolder, read_launch
 from tritonhook.cli._inputs import (
+    HUNG,
     Input,
+    OnlyKernel,
+    RecordedLaunch,
     captures_at,
     chosen_arguments,
     chosen_ptxas,
-    launch_record,
+    limit_option,
     load_input,
     load_pair,
     place,
@@ -61,9 +64,8 @@ class Options(Group):
     )
     rest: tuple[str, ...] | None = rest()
     known: bool = flag(help="list known bugs of ptxas in the PTX, without a GPU")
-    args: str | None = launch_record()
-    launch: str | None = option(metavar="KEY", help="which recorded launch (default: a kernel's most frequent one)")
-    entry: str | None = option(metavar="NAME", help="only the kernel of this name")
+    recorded: RecordedLaunch = part(RecordedLaunch)
+    only: OnlyKernel = part(OnlyKernel)
     ptxas: str | None = option(metavar="VERSION|PATH", help="the ptxas in use (default: the capture's)")
     ptxas_options: str | None = option("--options", metavar="'...'", help="ptxas options (default: the capture's)")
     against: tuple[str, ...] | None = option(
@@ -78,11 +80,7 @@ class Options(Group):
         help=f"contents of buffers before a launch (default: {', '.join(INPUTS)}); indices and flags stay as recorded",
     )
     runs: int = option(type=int, default=RUNS, metavar="N", help=f"runs of each build (default: {RUNS})")
-    limit: float | None = option(
-        type=float,
-        metavar="S",
-        help=f"seconds after which a launch counts as hung (default: {LIMIT_S:g}; on the CPU {CPU_LIMIT_S:g})",
-    )
+    limit: float | None = limit_option(HUNG, f"{LIMIT_S:g}; on the CPU {CPU_LIMIT_S:g}")
     cpu: bool = flag(help="emulate on the CPU (default without a GPU)")
     orders: int = option(
         type=int,
@@ -150,7 +148,7 @@ def subjects_of(options: Options, folder: Path) -> Iterator[VerifySubject | Skip
     """
     first, *rest = options.target
     if is_function(first) or is_script(first):
-        if options.args:
+        if options.recorded.args:
             raise UsageError(f"--args: not allowed here: {first} is run to record its launches")
         captures = folder / "captures"
         record_launches([first, *rest, *(options.rest or ())], captures, "nothing was verified")
@@ -159,7 +157,7 @@ def subjects_of(options: Options, folder: Path) -> Iterator[VerifySubject | Skip
         yield _of_cubins(options, first, rest[0], folder)
     elif rest:
         raise UsageError(f"{' '.join(rest)}: not understood; give one target, two builds of one kernel, or a script")
-    elif (Path(first) / "index").is_dir() and not options.args:
+    elif (Path(first) / "index").is_dir() and not options.recorded.args:
         yield from _of_captures(options, Path(first))
     else:
         yield _of_file(options, first)
@@ -188,11 +186,11 @@ def _of_captures(options: Options, path: Path) -> Iterator[VerifySubject | Skipp
     left out."""
     captures = captures_at(path)
     has_kernels = False
-    for kernel in selected(captures, options.entry, options.launch, dry=options.cpu):
+    for kernel in selected(captures, options.only.entry, options.recorded.launch, dry=options.cpu):
         has_kernels = has_kernels or isinstance(kernel, Selected)
         yield kernel if isinstance(kernel, Skipped) else _of_record(options, captures, kernel)
     if not has_kernels:
-        what = f"no kernel {options.entry!r}" if options.entry else "no kernels"
+        what = f"no kernel {options.only.entry!r}" if options.only.entry else "no kernels"
         raise UsageError(f"{path}: {what} in this capture folder")
 
 
@@ -210,8 +208,8 @@ def _of_record(options: Options, captures: CaptureFolder, chosen: Selected) -> V
 
 def _of_file(options: Options, path: str) -> VerifySubject:
     """Read a PTX file, a capture, or one kernel of a capture folder."""
-    given = load_input(path, options.entry)
-    launch = launch_of(options.args, options.launch, [path], dry=options.cpu)
+    given = load_input(path, options.only.entry)
+    launch = options.recorded.of([path], dry=options.cpu)
     return _subject(options, given, launch)
 
 
@@ -244,8 +242,8 @@ def _against(wanted: Sequence[Recipe], own: Tool) -> tuple[Recipe, ...]:
 
 def _of_cubins(options: Options, a: str, b: str, folder: Path) -> VerifySubject:
     """Read two builds to compare unchanged: cubins, captures of other compilers or options, PTX files."""
-    launch = launch_of(options.args, options.launch, [a, b], dry=options.cpu)
-    given = load_pair(a, b, options.entry)
+    launch = options.recorded.of([a, b], dry=options.cpu)
+    given = load_pair(a, b, options.only.entry)
     builds = tuple(_as_it_is(options, kernel, folder / f"{n}.cubin") for n, kernel in enumerate(given))
     ptx = next((kernel.ptx for kernel in given if kernel.ptx is not None), None)
     latitude = replace(Latitude(contraction=True) if ptx is None else latitude_of(ptx), contracted=True)

@@ -64,7 +64,7 @@ def sectors_ideal_packed(addresses: Array, active: Array, size: int) -> Array:
 
 
 def _turns(addresses: Array, active: Array) -> Array:
-    """Number the lanes of each address."""
+    """Assign numbers to the lanes of each address."""
     keys = np.where(active, addresses, -1 - np.arange(addresses.shape[1]))
     order = np.argsort(keys, axis=1, kind="stable")
     keys = np.take_along_axis(keys, order, 1)

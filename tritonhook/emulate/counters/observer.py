@@ -75,7 +75,7 @@ class _Counting:
         machine.memory.observe = self.access
 
     def watched(self, code: Code) -> Code:
-        """The code, with steps that count."""
+        """Return the code with steps that count."""
         steps = [replace(one, step=self._step(pc, one)) for pc, one in enumerate(code.instructions)]
         return replace(code, instructions=steps)
 

@@ -113,7 +113,7 @@ def groups(site: Site) -> Step:
 
 @opcode("setmaxnreg", "cp.async.bulk.prefetch")
 def nothing(site: Site) -> Step:
-    """What has no effect where bulk copies are done at once."""
+    """Make a step without effect: bulk copies are done at once."""
     site.known("inc", "dec", "sync", "aligned", "u32", "L2", "global", "tensor", "tile", *_DIMENSIONS)
     return lambda g: None
 
@@ -126,7 +126,7 @@ _COORDINATES = re.compile(r"\[\s*([^,\s]+)\s*,\s*(\{.*\})\s*\]", re.DOTALL)
 
 
 def _receivers(site: Site, thread: int, target: int, mask: int | None, is_cluster: bool) -> list[int]:
-    """The CTAs, as the machine numbers them, that a copy to shared memory goes to."""
+    """Return the CTAs, as the machine numbers them, that a copy to shared memory goes to."""
     if mask is None and not is_cluster:
         return [int(site.machine.cta[thread])]
     return site.machine.ctas_of(thread, 1 << (target >> RANK_SHIFT) if mask is None else mask)
@@ -183,7 +183,7 @@ def _load_by_descriptor(site: Site, space: str, multicast: bool) -> Step:
 
 @opcode("cp.async.bulk", "cp.reduce.async.bulk")
 def copy_in_bulk(site: Site) -> Step:
-    """Copies of so many bytes that lie behind one another, or what they are combined with."""
+    """Make the step of a bulk copy of adjacent bytes, or of a bulk reduction."""
     drop_hints(site)
     how, combine = [*site.modifiers], None
     if site.name.startswith("cp.reduce"):

@@ -97,7 +97,7 @@ def _names(text: str) -> list[str]:
 
 
 def result_of(function: Function) -> list[str]:
-    """The declarations of what a function gives back."""
+    """Return the declarations of a function's results."""
     _, _, listed = function.linkage.partition("(")
     return split_operands(listed.rstrip(") ")) if listed.strip(") ") else []
 

@@ -57,7 +57,7 @@ def trap(site: Site) -> Step:
 
 @opcode("membar", "fence", "nanosleep", "griddepcontrol", "prefetch", "prefetchu", "applypriority", "discard")
 def nothing(site: Site) -> Step:
-    """What has no effect where each access is done at once."""
+    """Make a step without effect: each access is done at once."""
     known = {
         "membar": "cta gl sys",
         "fence": "sc acq_rel acquire release cta cluster gpu sys proxy alias async global shared::cta "

@@ -83,7 +83,7 @@ class Decoder:
         self.carry = self.machine.registers(1, np.bool_)[0]
 
     def code(self) -> Code:
-        """The instructions of the entry, then those of the functions that it calls; a return behind each."""
+        """Return the instructions of the entry, then those of the functions that it calls; a return behind each."""
         listed, made = list[tuple[Any, ...]](), list[Instruction]()
         parts: list[Part] = []  # not of the decoder: the two would keep each other in memory
         for function in self.kernel.functions:
@@ -99,7 +99,7 @@ class Decoder:
         return Code(made, frozenset(self.targets), origin=partial(origin, parts))
 
     def _items(self, function: Function, begin: int) -> tuple[list[Item], dict[str, int], dict[str, tuple[str, ...]]]:
-        """The instructions of a function, where its labels are, and its lists of branch targets."""
+        """Return a function's instructions, the positions of its labels, and its lists of branch targets."""
         items, labels, tables = list[Item](), dict[str, int](), dict[str, tuple[str, ...]]()
         for number, item in enumerate(function.items):
             if item.label:
@@ -161,7 +161,7 @@ class Decoder:
         return self._constants[key]
 
     def address_of(self, name: str) -> Array | None:
-        """The address of a variable in its own space; None if there is no such variable."""
+        """Return the address of a variable in its own space; None if there is no such variable."""
         if name not in self._addresses and (row := self._address(name)) is not None:
             self._addresses[name] = row
         return self._addresses.get(name)
@@ -186,5 +186,5 @@ class Decoder:
 
 
 def _other(error: NotUnderstood, item: Item) -> str:
-    """What a module below said of an operand, if it is not the opcode itself."""
+    """Return the error's text about an operand, if it is not about the opcode itself."""
     return error.opcode if error.opcode != item.opcode else ""

@@ -18,7 +18,7 @@ _HALVES = "f16 bf16 f16x2 bf16x2"
 
 
 def _each(site: Site, kind: str, function: Callable[..., Array]) -> Callable[..., Array]:
-    """A function of the codes of numbers, for those of a register. PTX leaves open which NaN it gives."""
+    """Make a function of the codes of numbers, for those of a register. PTX leaves open which NaN it gives."""
     if site.decoder.other_nan:
         given, name = function, kind.removesuffix("x2")
         function = lambda *codes: numbers.other_nan(given(*codes), name)  # noqa: E731

@@ -193,7 +193,8 @@ def _inner(function: Function) -> list[Variable]:
 
 
 def _own(function: Function) -> list[Variable]:
-    """What a function has in local memory: its variables, the arguments of its calls; its own, if it is called."""
+    """List a function's variables in local memory: its variables, the arguments of its calls; its own, if it is
+    called."""
     found = [one for one in _inner(function) if one.space in ("local", "param")]
     if function.is_entry:
         return found
@@ -216,5 +217,5 @@ def _called(begin: Iterable[Function], functions: Iterable[Function]) -> dict[st
 
 
 def list_of(operand: str) -> list[str]:
-    """The elements of a vector operand in braces."""
+    """Return the elements of a vector operand in braces."""
     return split_operands(operand[1:-1]) if operand.startswith("{") else [operand]

@@ -20,7 +20,7 @@ _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
 
 def _computing(site: Site, product: Callable[..., Array], kind: str = "b32", more: tuple[int, ...] = ()) -> Step:
-    """The step that computes D from A, B and C, and from single registers of further operands."""
+    """Make the step that computes D from A, B and C, and from single registers of further operands."""
     targets, stacks = site.targets(0, kind), [site.rows(at, kind) for at in (1, 2, 3)]
     others = [site.row(at, kind) for at in more]
 

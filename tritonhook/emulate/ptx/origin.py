@@ -103,7 +103,7 @@ class _Walk:
         return f"a 32-bit {kind} wrapped: {_written(base, list(map(_signed, operands)))} became {then:,}"
 
     def _number(self, operand: str) -> int:
-        """The 32 bits of an operand."""
+        """Return the 32 bits of an operand."""
         value = number(operand)
         return (self.part.value(operand, self.thread) if value is None else value) & _MASK
 

@@ -54,11 +54,11 @@ class Site:
         self.modifiers = tuple(item.opcode[len(self.name) + 1 :].split(".")) if item.opcode != self.name else ()
 
     def refuse(self, why: str = "") -> NotUnderstood:
-        """The error to raise for what is not known here."""
+        """Return the error to raise for an unknown form."""
         return NotUnderstood(self.item.opcode, self.line, why)
 
     def known(self, *modifiers: str) -> frozenset[str]:
-        """The modifiers. Raises NotUnderstood if one is none of these."""
+        """Return the modifiers. Raises NotUnderstood for any other modifier."""
         if unknown := [one for one in self.modifiers if one not in modifiers]:
             raise self.refuse("" if len(self.modifiers) == 1 else f".{unknown[0]}")
         if contradict(self.modifiers):
@@ -66,7 +66,7 @@ class Site:
         return frozenset(self.modifiers)
 
     def typed(self, types: str, *modifiers: str) -> tuple[str, frozenset[str]]:
-        """The last modifier, which has to be one of these types (separated by blanks), and the others."""
+        """Return the last modifier, which has to be one of these types (separated by blanks), and the others."""
         if not self.modifiers or self.modifiers[-1] not in types.split():
             raise self.refuse("type" if self.modifiers else "")
         kind, self.modifiers = self.modifiers[-1], self.modifiers[:-1]
@@ -78,14 +78,14 @@ class Site:
             raise self.refuse(f"{len(self.operands)} operands")
 
     def compute(self, function: Callable[..., Array], target: str, *sources: str) -> Step:
-        """The step that computes the first operand from the others. target, sources: their types."""
+        """Make the step that computes the first operand from the others. target, sources: their types."""
         rows = [self.row(number, kind) for number, kind in enumerate(sources, 1)]
         return computing(self.target(0, target), function, *rows)
 
     # --- rows --------------------------------------------------------------------------------
 
     def row(self, operand: int | str, kind: str) -> Array:
-        """What an operand is worth, as numbers of this type: a view of a register, or a row made for it."""
+        """Return an operand's value as numbers of this type: a view of a register, or a row made for it."""
         text = self.operands[operand] if isinstance(operand, int) else operand
         if kind == "pred":
             return self._predicate(text)
@@ -104,7 +104,7 @@ class Site:
         return self.constant(self._immediate(text, kind), wanted)
 
     def constant(self, value: int, kind: Any) -> Array:
-        """A row of one number. value: its bits."""
+        """Return a row of one number. value: its bits."""
         return self.decoder.constant(value, np.dtype(kind))
 
     def _predicate(self, text: str) -> Array:
@@ -117,7 +117,7 @@ class Site:
         return self.decoder.register(text, "p")
 
     def predicate(self, operand: int | str) -> Reader:
-        """A predicate that may be negated."""
+        """Return the reader of a predicate that may be negated."""
         text = self.operands[operand] if isinstance(operand, int) else operand
         row = self._predicate(text.lstrip("!").strip())
         return (lambda g: ~row[g.s]) if text.startswith("!") else (lambda g: row[g.s])
@@ -141,7 +141,7 @@ class Site:
         return value_ & (1 << bits) - 1
 
     def target(self, operand: int | str, kind: str) -> Array:
-        """The row to write a result of this type to. A larger register is filled by its sign, or by zeros."""
+        """Return the row to write a result of this type to. A larger register is filled by its sign, or by zeros."""
         text = self.operands[operand] if isinstance(operand, int) else operand
         if text == "_":
             return self.machine.registers(1, KINDS[kind])[0]  # a result that nobody reads
@@ -161,7 +161,7 @@ class Site:
         return row.view(_INTEGER_OF[size][kind.startswith("s")])
 
     def rows(self, operand: int | str, kind: str) -> list[Array]:
-        """The rows of a vector's elements."""
+        """Return the rows of a vector's elements."""
         text = self.operands[operand] if isinstance(operand, int) else operand
         return [self.row(one, kind) for one in list_of(text)]
 
@@ -170,19 +170,19 @@ class Site:
         return [self.target(one, kind) for one in list_of(text)]
 
     def two(self, operand: int) -> tuple[str, str]:
-        """An operand of two parts: `%p1|%p2` or `%r1|%p1`; the second is "_" if it is not there."""
+        """Split an operand of two parts: `%p1|%p2` or `%r1|%p1`; the second is "_" if it is not there."""
         first, _, second = self.operands[operand].partition("|")
         return first.strip(), second.strip() or "_"
 
     def integer(self, operand: int) -> int:
-        """An operand that has to be a number in the text."""
+        """Return an operand that must be a number in the text."""
         found = number(self.operands[operand])
         if found is None:
             raise self.refuse(f"operand {self.operands[operand]}")
         return found
 
     def address(self, operand: int | str) -> Reader:
-        """An address in brackets: a function that gives it for a group's threads."""
+        """Make the reader of an address in brackets, for a group's threads."""
         text = self.operands[operand] if isinstance(operand, int) else operand
         match = _ADDRESS.match(text)
         if match is None:
@@ -210,7 +210,7 @@ class Site:
 
 
 def known_name(text: str) -> str:
-    """The longest registered name that an opcode begins with; "" for none."""
+    """Return the longest registered name that an opcode begins with; "" for none."""
     parts = text.split(".")
     for count in range(len(parts), 0, -1):
         if (name := ".".join(parts[:count])) in OPCODES:
@@ -219,5 +219,5 @@ def known_name(text: str) -> str:
 
 
 def computing(target: Array, function: Callable[..., Array], *rows: Array) -> Step:
-    """The step that writes a function of rows."""
+    """Make the step that writes a function of rows."""
     return lambda g: g.put(target, function(*[row[g.s] for row in rows]))

@@ -68,8 +68,8 @@ def free(site: Site) -> Step:
 
 
 def _fragment(site: Site, registers: int, apart: int, packing: str) -> Fragment:
-    """What each thread has. registers, apart: the operands that say how many, and how far apart halves lie. packing:
-    the modifier for two columns in a register."""
+    """Return the fragment of each thread. registers, apart: operands with the number of registers, and the distance of
+    halves. packing: the modifier for two columns in a register."""
     shape, count, *_ = site.modifiers[2:]
     packed = packing in site.known("sync", "aligned", "b32", shape, count, packing)
     number = len(list_of(site.operands[registers]))
@@ -106,7 +106,8 @@ def store(site: Site) -> Step:
 
 @opcode("tcgen05.wait::ld", "tcgen05.wait::st")
 def wait(site: Site) -> Step:
-    """What was loaded arrives. What was stored is there at once; but who watches wants to know of both."""
+    """Make the step at which loaded values arrive. What was stored is there at once; but who watches wants to know of
+    both."""
     site.known("sync", "aligned")
     machine, writes = site.machine, site.name.endswith("st")
 

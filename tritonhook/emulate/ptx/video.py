@@ -26,13 +26,13 @@ _PART = re.compile(r"(-?)(.+?)(?:\.([bh])([0-7]+))?$")
 
 
 def _cut(words: Array, at: int, bits: int, kind: str) -> Array:
-    """The number of so many bits at a place of words, as int64."""
+    """Cut the number of `bits` bits at bit `at` out of words, as int64."""
     value = words.astype(np.int64) >> at & (1 << bits) - 1
     return value - ((value >> bits - 1) << bits) if kind == "s32" else value
 
 
 def _within(value: Array, bits: int, kind: str, saturates: bool) -> Array:
-    """A result as a number of so many bits: the nearest one, or its lowest bits."""
+    """Convert a result to a number of `bits` bits: the nearest one, or its lowest bits."""
     if saturates:
         low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind == "s32" else (0, (1 << bits) - 1)
         value = np.clip(value, low, high)
@@ -40,7 +40,8 @@ def _within(value: Array, bits: int, kind: str, saturates: bool) -> Array:
 
 
 def _parts(site: Site, operand: int) -> tuple[str, str, int, str]:
-    """The sign of an operand, its register, the bits of each part of it that is meant, and which parts these are."""
+    """Return the sign of an operand, its register, the bits of each part of it that is meant, and which parts these
+    are."""
     sign, name, letter, places = _PART.fullmatch(site.operands[operand]).groups()  # type: ignore[union-attr]
     return sign, name, {"b": 8, "h": 16}.get(letter, 32), places or "0"
 
@@ -55,7 +56,7 @@ def _source(site: Site, operand: int, kind: str) -> Callable[[Group], Array]:
 
 
 def _finish(site: Site, kind: str, saturates: bool, second: str) -> Callable[[Group, Array], None]:
-    """What writes a result: into a part of the third source, joined with it, or as it is."""
+    """Make the function that writes a result: into a part of the third source, joined with it, or as it is."""
     _, name, bits, place = _parts(site, 0)
     target, at = site.target(name, "u32"), int(place) * bits
     merges = bits < 32
@@ -80,7 +81,7 @@ def _finish(site: Site, kind: str, saturates: bool, second: str) -> Callable[[Gr
 
 
 def _modifiers(site: Site, kinds: int, *others: str) -> tuple[Sequence[str], list[str]]:
-    """The types, which come first, and the other modifiers."""
+    """Return the types, which come first, and the other modifiers."""
     types = site.modifiers[:kinds]
     if len(types) < kinds or set(types) - set(_KINDS) or set(site.modifiers[kinds:]) - set(others):
         raise site.refuse()

@@ -56,7 +56,7 @@ class Clocks:
         return self._cta[actors] // self.size
 
     def now(self, actors: Any) -> Any:
-        """The own time of each actor."""
+        """Return the own time of each actor."""
         inside = self._inside[actors]
         return self._times[SEEN, self.cluster(actors), inside, inside]
 
@@ -69,7 +69,7 @@ class Clocks:
         self._times[SEEN, self.cluster(actors), inside, inside] += 1
 
     def of(self, actors: Array) -> Array:
-        """What these actors of one cluster know together: for `take`."""
+        """Return what these actors of one cluster know together: for `take`."""
         found: Array = self._times[:, self.cluster(actors[0]), self._inside[actors]].max(1)
         return found
 
@@ -86,7 +86,7 @@ class Clocks:
 
 
 def joined(a: Array, b: Array) -> Array:
-    """What two sets of actors know together; the cluster may have got actors in between."""
+    """Join what two sets of actors know together; the cluster may have got actors in between."""
     if a.shape[1] < b.shape[1]:
         a, b = b, a
     found = a.copy()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tritonhook._util.text import file_line
 from tritonhook.emulate.errors import Fault
 from tritonhook.ptx.locations import source_places
 from tritonhook.ptx.module import Ptx
@@ -16,7 +17,7 @@ ORDER = "nondeterministic"
 
 
 def kind_of(fault: Fault) -> str:
-    """The kind of a fault that ended a kernel."""
+    """Return the kind of a fault that ended a kernel."""
     if fault.text.startswith("misaligned"):
         return MISALIGNED
     return OUTSIDE if "outside" in fault.text else FAULT
@@ -54,6 +55,6 @@ def source_lines(ptx: Ptx) -> Callable[[int], str]:
 
     def source(line: int) -> str:
         at = place(line)
-        return f"{at[0].rpartition('/')[2]}:{at[1]}" if at is not None else ""
+        return file_line(*at) if at is not None else ""
 
     return source

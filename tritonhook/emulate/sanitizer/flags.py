@@ -118,7 +118,7 @@ class Flags:
             self._hand(self._opened[place], actors)
 
     def together(self, actors: Array) -> None:
-        """These actors know what each of them knew."""
+        """Let these actors know what each of them knew."""
         self.give("together", actors)
         self.open("together", [actors])
 
@@ -132,7 +132,7 @@ class Flags:
     # --- fences and strong accesses ------------------------------------------------------------
 
     def fence(self, actors: Array, scope: int) -> None:
-        """What these actors know is fenced, and so is what they have read."""
+        """Fence what these actors know and what they have read."""
         for one in actors.tolist():
             now, actor = self.carried.get(one, _Carried()), np.array([one])
             if now.pending is not None:

@@ -44,7 +44,7 @@ KINDS = {"wgmma": "read of wgmma", "bulk": "read of a bulk store", "tcgen05": "r
 
 
 def watched_bytes(shared: int, launch: Launch, unit: int) -> int:
-    """What it takes to watch a CTA, about. shared: bytes of its shared memory."""
+    """Estimate the bytes that it takes to watch a CTA. shared: bytes of its shared memory."""
     warps = -(-launch.block[0] * launch.block[1] * launch.block[2] // WARP)
     actors = (WARP if warps == 1 else warps) * launch.cluster[0] * launch.cluster[1] * launch.cluster[2] + 16
     of_unit = _UNIT_BYTES + READ_BYTES * min(actors, READERS)
@@ -121,7 +121,7 @@ class Order:
         self._give(place, np.array([self._copies_for(place)]), False)
 
     def _copies_for(self, place: Place) -> int:
-        """The copies that an mbarrier waits for, as an actor: those of others may be done later."""
+        """Return the copies that an mbarrier waits for, as an actor: those of others may be done later."""
         if place not in self._copies:
             self._copies[place] = self.clocks.add(place[1] // self.memory.shared_bytes)
         return self._copies[place]
@@ -155,7 +155,7 @@ class Order:
             self.flags.wait(place, actors)
 
     def initialised(self, place: int, thread: int) -> None:
-        """A thread has initialised an mbarrier."""
+        """Note that a thread has initialised an mbarrier."""
         actor = thread // self.grain
         self._inits[place] = Access("mbarrier.init", self.machine.pc, actor), int(self.clocks.now(actor))
 
@@ -178,7 +178,7 @@ class Order:
         self.clocks.tick(actors)
 
     def shuffled(self) -> None:
-        """A lane has read one that is not there, or is no member itself."""
+        """Note that a lane has read an absent lane, or is no member itself."""
         self.lost.add(self.machine.pc)
 
     def memory_fence(self, g: Group) -> None:
@@ -197,7 +197,7 @@ class Order:
     # --- accesses ----------------------------------------------------------------------------
 
     def _places(self, index: Array, size: int) -> Array:
-        """The numbers of the units that accesses take, one row for each."""
+        """Return the numbers of the units that accesses take, one row for each."""
         return (index // self.unit)[:, None] + np.arange(max(1, size // self.unit))
 
     def access(self, g: Group, index: Array, size: int, how: str) -> None:
@@ -230,7 +230,7 @@ class Order:
             self.world.stored(self, g, index, unit, values, one)
 
     def _meaning(self, how: str) -> Any:
-        """What the instruction that runs now says about order; None if it accesses what nobody writes."""
+        """Return what the instruction that runs now says about order; None if it accesses what nobody writes."""
         pc, code = self.machine.pc, self.machine.code.instructions
         if pc >= len(code):
             return Semantics(GPU, is_atomic=True) if how == "a" else Semantics()
@@ -343,7 +343,7 @@ class Order:
         self.writer[places] = np.maximum(self.writer[places], 0)
 
     def landed(self, threads: Array, index: Array, size: int) -> None:
-        """The copies of these threads have arrived."""
+        """Note that the copies of these threads have arrived."""
         places = self._places(index, size)
         actors, places = np.repeat(threads // self.grain, places.shape[1]), places.reshape(-1)
         pcs = self.flying[places] - 1
@@ -351,7 +351,7 @@ class Order:
         self.write_pc[places] = pcs
 
     def bulk_write(self, thread: int, index: Array, size: int, barrier: int) -> None:
-        """A bulk copy to shared memory: by the copies of its mbarrier, ordered behind what its thread knows."""
+        """Note a bulk copy to shared memory: by the copies of its mbarrier, ordered behind what its thread knows."""
         places, warp = self._places(index, size).reshape(-1), thread // self.grain
         actor = self._copies_for(("mbarrier", barrier))
         self.clocks.take(np.array([actor]), self.clocks.of(np.array([warp])))
@@ -362,7 +362,7 @@ class Order:
         self._written(places, actors, mine.pc, False)
 
     def bulk_read(self, kind: str, threads: Sequence[int], index: Array, size: int) -> None:
-        """A read that lasts until its warps wait for it: see KINDS. threads: one of each warp."""
+        """Note a read that lasts until its warps wait for it: see KINDS. threads: one of each warp."""
         places, pc = np.unique(self._places(index.reshape(-1), size)), self.machine.pc
         for thread in threads:
             warp = thread // self.grain
@@ -394,7 +394,7 @@ class Order:
         self._are_fenced[np.unique(g.numbers // self.grain)] = True
 
     def commit(self, g: Group, kind: str) -> None:
-        """The group of these reads ends."""
+        """End the group of these reads."""
         self.committed[kind][np.unique(g.numbers // self.grain)] += 1
 
     def wait_reads(self, g: Group, kind: str, pending: int) -> None:
@@ -412,11 +412,11 @@ class Order:
     # --- tcgen05 -----------------------------------------------------------------------------
 
     def _core_of(self, thread: int) -> int:
-        """The tensor core of a thread's CTA: an actor, which does what it is told in order."""
+        """Return the tensor core of a thread's CTA: an actor that works in order."""
         return self.warps + int(self.machine.cta[thread])
 
     def products_done(self, place: Place, thread: int) -> None:
-        """A commit: the products that a thread has begun arrive at an mbarrier when they are done."""
+        """Note a commit: the products that a thread has begun arrive at an mbarrier when they are done."""
         core, warp = self._core_of(thread), thread // self.grain
         for one in self.open_flights["tcgen05"]:
             if one.warp == warp:
@@ -425,7 +425,7 @@ class Order:
         self._give(place, np.array([core]), False)
 
     def tensor_by_core(self, thread: int, cta: int, lanes: Array, columns: Array, writes: bool) -> None:
-        """A product that a thread begins reads or writes columns of these lanes of a CTA."""
+        """Note that a product that a thread begins reads or writes columns of these lanes of a CTA."""
         core, warp = self._core_of(thread), thread // self.grain
         self.clocks.take(np.array([core]), self.clocks.of(np.array([warp])))
         where = cta, *np.ix_(np.unique(lanes // PART), columns)
@@ -433,7 +433,7 @@ class Order:
         self._tensor(where, core, warp, int(self.clocks.now(core)), what, writes)
 
     def tensor_by_warp(self, thread: int, lanes: Array, columns: Array, writes: bool) -> None:
-        """A warp reads or writes columns of its lanes; that is done when it has waited for it."""
+        """Note that a warp reads or writes columns of its lanes; this ends when the warp has waited for it."""
         warp = thread // self.grain
         where = int(self.machine.cta[thread]), *np.ix_(np.unique(lanes // PART), columns)
         self._tensor(where, warp, warp, NEVER, "write" if writes else "read", writes)
@@ -472,7 +472,7 @@ class Order:
         return Access(what, reads.pc(row, place), int(self._first_warp(place)) + row)
 
     def _first_warp(self, places: Any) -> Any:
-        """The first warp of the cluster whose shared memory these are."""
+        """Return the first warp of the cluster that owns this shared memory."""
         return places * self.unit // self.memory.shared_bytes // self.machine.geometry.cluster_size * self.rows
 
     def _conflict(self, kind: str, places: Array, actors: Array, wrong: Array, first: Any, mine: Access) -> None:
@@ -495,7 +495,7 @@ class Order:
         return self.memory.shared.data.reshape(-1, self.unit)[places].copy()
 
     def _settle_doubts(self) -> None:
-        """Writes behind writes: a race if something has changed."""
+        """Report writes after writes as races if they changed something."""
         for conflict, places, before in self._doubts:
             if (self._bytes(places) != before).any():
                 self._add(conflict)

@@ -179,7 +179,7 @@ class _Telling:
             yield Finding(findings.HANG, str(hang), tuple(self.place("threads", pc) for pc in hang.pcs[:4]))
 
     def early(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> Iterator[Finding]:
-        """What tcgen05.ld loads, read before tcgen05.wait::ld: what is there then is left open."""
+        """Find registers of tcgen05.ld that are read before tcgen05.wait::ld, when their values are undefined."""
         loads = [pc for pc, (_, text) in enumerate(self.code) if "tcgen05.ld." in text]
         if loads and _changes(kernel, replace(run, late=True), contents, ran):
             text = (
@@ -188,7 +188,7 @@ class _Telling:
             yield Finding(findings.UNWRITTEN, text, tuple(self.place("load", pc) for pc in loads[:4]))
 
     def unwritten(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> Iterator[Finding]:
-        """What nothing has written, and what the kernel stores depends on: other garbage there changes the result."""
+        """Find memory that nothing has written and that the result depends on: other garbage there changes it."""
         if self.unwritten_at and _changes(kernel, replace(run, shared=GARBAGE), contents, ran):
             places = tuple(self.place("read", pc) for pc in sorted(self.unwritten_at))
             yield Finding(
@@ -210,7 +210,7 @@ class _Telling:
 
 
 def _changes(kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> bool:
-    """Raises Late, Unfinished."""
+    """Return whether the result changes. Raises Late, Unfinished."""
     try:
         return execute(load_ptx(kernel, run, contents), run).contents != ran.contents
     except Late:

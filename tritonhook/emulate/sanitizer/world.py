@@ -45,12 +45,12 @@ class Wave:
     of_cluster: int
 
     def who(self, actor: int) -> str:
-        """The name of an actor, as people read it."""
+        """Return the name of an actor, as people read it."""
         cta, number = divmod(actor - self.first, self.of_cta)
         return f"{'lane' if self.grain == 1 else 'warp'} {number} of CTA {self.ctas[cta]}"
 
     def inside(self, actor: int) -> tuple[int, int]:
-        """The cluster of an actor, and its number in there."""
+        """Return the cluster of an actor, and its number in there."""
         cluster, number = divmod(actor - self.first, self.of_cluster)
         return self.first_cluster + cluster, number
 
@@ -138,7 +138,7 @@ class World:
             add()
 
     def _made(self, order: Order, actors: Array, one: Semantics) -> Array:
-        """The number of the event of each access: a new one if its actor's time has changed since."""
+        """Return the number of the event of each access: a new one if its actor's time has changed since."""
         pc = order.machine.pc
         known = order.events.get(pc)
         if known is None:
@@ -162,7 +162,7 @@ class World:
         return found
 
     def _unordered(self, order: Order, actors: Array, events: Array, one: Semantics) -> Array | None:
-        """The indices of accesses that are not ordered behind these events (0: none); None if there are none."""
+        """Return the indices of accesses that are not ordered behind these events (0: none); None if there are none."""
         others = self._events["actor"][events]
         doubt = np.flatnonzero((events > 0) & (others != actors + order.wave.first))
         if not len(doubt):
@@ -195,7 +195,7 @@ class World:
     def _pair(
         self, order: Order, actor: int, event: int, what: tuple[str, str], unit: int, kind: str
     ) -> Callable[[], None]:
-        """What adds a conflict."""
+        """Make the function that adds a conflict."""
         columns, (first, how) = self._events, what
         first = "atomic access" if columns["scope"][event] and first == "write" else first
         earlier = first, int(columns["pc"][event]), int(columns["actor"][event])

@@ -49,8 +49,8 @@ def trap(site: Site) -> Step:
 
 @opcode("BRA", moves=True)
 def branch(site: Site) -> Step:
-    """A branch; with predicates as operands (BRA P0, UP1 ...) all must be true. .DIV leads to code for lanes that are
-    apart: here they are waited for instead. .ANY: all lanes of a warp go if one does (`any_of_warp`)."""
+    """Make the step of a branch; with predicates as operands (BRA P0, UP1 ...) all must be true. .DIV leads to code for
+    lanes that are apart: here they are waited for instead. .ANY: all lanes of a warp go if one does (`any_of_warp`)."""
     how = site.known("U", "DIV", "CONV", "ANY", "ALL")
     if "ALL" in how or ("ANY" in how and len(site.given) > 1):
         raise site.refuse()
@@ -102,7 +102,7 @@ def branch_by_register(site: Site) -> Step:
 
 @opcode("CALL", moves=True)
 def call(site: Site) -> Step:
-    """The return address is in a register already."""
+    """Make the step of a call. The return address is already in a register."""
     how = site.known("REL", "NOINC", "ABS")
     if how != {"REL", "NOINC"}:
         raise site.refuse()
@@ -154,7 +154,7 @@ def end(site: Site) -> Step:
 
 @opcode("BREAK")
 def drop_out(site: Site) -> Step:
-    """These lanes, or those where a predicate is true, will not come to the barrier: who waits for them need not."""
+    """Drop these lanes, or those whose predicate is true, from the barrier: nobody waits for them there."""
     site.known("RELIABLE")
     row = _barrier(site, site.text())
     flag = site.predicate() if site.given else None
@@ -181,7 +181,8 @@ def move_barrier(site: Site) -> Step:
 
 @opcode("WARPSYNC")
 def warp_barrier(site: Site) -> Step:
-    """.COLLECTIVE: these lanes alone execute what comes until ENDCOLLECTIVE, then go on at the address."""
+    """Make the step of a warp barrier. .COLLECTIVE: these lanes alone execute what comes until ENDCOLLECTIVE, then go
+    on at the address."""
     how = site.known("ALL", "EXCLUSIVE", "COLLECTIVE")
     if len(how) > 1:
         raise site.refuse()

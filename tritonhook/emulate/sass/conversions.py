@@ -26,7 +26,7 @@ def _mode(how: frozenset[str]) -> str:
 
 
 def _formats(site: Site) -> list[str]:
-    """The formats among the modifiers, in order: target, source."""
+    """Return the formats among the modifiers, in order: target, source."""
     return [_SIZES[one] for one in site.modifiers if one in _SIZES]
 
 
@@ -98,7 +98,7 @@ def float_to_integer(site: Site) -> Step:
 
 @opcode("F2IP")
 def float_to_byte(site: Site) -> Step:
-    """The lowest byte of four. What it does with its other sources is not known."""
+    """Convert to the lowest byte of four. What it does with its other sources is unknown."""
     how = site.known("U8", "S8", "F32", *MODES, *_WHOLE, "NTZ")
     put, zero, read, kept = site.target(), site.text(), site.single(), site.text()
     site.done()

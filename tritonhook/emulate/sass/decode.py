@@ -50,7 +50,7 @@ class Decoder:
         self._constants: dict[int, Array] = {0: self.zeros}
 
     def row(self, is_uniform: bool, number: int) -> Array:
-        """The row of a register."""
+        """Return the row of a register."""
         if number >= _REGISTERS:
             raise NotUnderstood(f"register {number}")
         if (is_uniform, number) not in self._rows:
@@ -59,7 +59,7 @@ class Decoder:
         return self._rows[is_uniform, number]
 
     def flag(self, is_uniform: bool, number: int) -> Array:
-        """The row of a predicate."""
+        """Return the row of a predicate."""
         if number >= _FLAGS:
             raise NotUnderstood(f"predicate {number}")
         if (is_uniform, number) not in self._flags:
@@ -67,7 +67,7 @@ class Decoder:
         return self._flags[is_uniform, number]
 
     def constant(self, value: int) -> Array:
-        """A row of one number. value: its bits."""
+        """Return a row of one number. value: its bits."""
         if value not in self._constants:
             self._constants[value] = np.broadcast_to(np.uint32(value), self.machine.threads)
         return self._constants[value]
@@ -87,7 +87,7 @@ class Decoder:
         return int.from_bytes(data[at : at + size], "little")
 
     def predicate(self, site: Site, text: str) -> Reader:
-        """The reader of a predicate: P0, !UP1, PT; or the sign of a register, R6.SIGN."""
+        """Make the reader of a predicate: P0, !UP1, PT; or the sign of a register, R6.SIGN."""
         inverted, name = text.startswith("!"), text.lstrip("!")
         if name.endswith(".SIGN"):
             signs = site.register(name.removesuffix(".SIGN"))
@@ -101,7 +101,7 @@ class Decoder:
         return (lambda g: ~row[g.s]) if inverted else lambda g: row[g.s]
 
     def index(self, site: Site, text: str) -> int:
-        """The index of the instruction at an address; it becomes one that others jump to."""
+        """Return the index of the instruction at an address; it becomes one that others jump to."""
         name = text.strip("`()")
         if name not in self.kernel.functions and not re.fullmatch("-?0x[0-9a-f]+", name):
             raise site.refuse(f"target {text}")

@@ -45,7 +45,7 @@ def move(site: Site) -> Step:
 
 @opcode("IADD3", "UIADD3", "IADD", "UIADD")
 def add(site: Site) -> Step:
-    """The sum of three, its carries, and with X the carries of a lower word."""
+    """Add three words, its carries, and with X the carries of a lower word."""
     how = site.known("X", "64", "U32")
     if "64" in how:
         return _add_wide(site)
@@ -100,7 +100,7 @@ def _add_saturated(site: Site) -> Step:
 
 @opcode("IMNMX", "UIMNMX", "VIMNMX", "UVIMNMX", "VIMNMX3", "VIADDMNMX")
 def least(site: Site) -> Step:
-    """The least where the predicate is true, else the greatest."""
+    """Take the minimum where the predicate is true, else the maximum."""
     how = site.known("U32", "S32", "S16x2", "U16x2", "RELU", "S64", "U64")
     if len(how - {"RELU"}) > 1 or ("RELU" in how and how & {"U32", "U16x2"}):
         raise site.refuse()
@@ -227,7 +227,7 @@ def predicate_logic(site: Site) -> Step:
 
 
 def comparison(site: Site, table: Any) -> tuple[str, comparisons.Test]:
-    """The name of a comparison, and how it is joined with a predicate."""
+    """Return the name of a comparison, and how it is joined with a predicate."""
     named = [one.lower() for one in site.modifiers if one.lower() in table]
     if not named:
         raise site.refuse()
@@ -236,7 +236,7 @@ def comparison(site: Site, table: Any) -> tuple[str, comparisons.Test]:
 
 
 def names_of(*tables: Any) -> list[str]:
-    """The names of comparisons and joins as modifiers."""
+    """Return the names of comparisons and joins as modifiers."""
     return [name.upper() for table in (*tables, comparisons.JOINS) for name in table]
 
 

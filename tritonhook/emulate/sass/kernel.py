@@ -68,7 +68,7 @@ class SassKernel:
     registers: int = 0
 
     def linked(self, memory: Memory) -> SassKernel:
-        """The kernel with its variables of global memory in this memory: bank 4 has their addresses."""
+        """Return the kernel with its variables of global memory in this memory: bank 4 has their addresses."""
         if not self.pointers:
             return self
         places = {name: memory.allocate(data, name).address for name, data in self.variables.items()}

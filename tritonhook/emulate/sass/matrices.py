@@ -34,7 +34,7 @@ def _put(g: Group, puts: Sequence[Writer], registers: Array) -> None:
 
 
 def _computing(site: Site, product: Callable[..., Array], d: int, a: int, b: int, more: int = 0) -> Step:
-    """The step that computes D from A, B and C (so many registers), and from further single ones."""
+    """Make the step that computes D from A, B and C (so many registers), and from further single ones."""
     puts, *stacks = site.targets(d), _stacked(site, a), _stacked(site, b), _stacked(site, d)
     others = [site.register(site.text()) for _ in range(more)]
     if more and site.text() != "URZ":
@@ -49,7 +49,7 @@ def _computing(site: Site, product: Callable[..., Array], d: int, a: int, b: int
 
 
 def _kinds(site: Site) -> tuple[str, str, str]:
-    """The types of D and C, of A, and of B."""
+    """Return the types of D and C, of A, and of B."""
     table = _INTEGERS if site.base.startswith("I") else _FORMATS
     kinds = [table[one] for one in site.modifiers if one in table] or ["f16"]
     result = "s32" if table is _INTEGERS else "f32" if "F32" in site.modifiers else "f16"

@@ -107,7 +107,7 @@ def load_constant(site: Site) -> Step:
 
 
 def _indexed(site: Site, puts: list[Writer], row: Array, bank: int, begin: int, unit: int, signed: bool) -> Step:
-    """A load whose address is known only when it runs."""
+    """Make a load whose address is known only when it runs."""
     data = site.decoder.constants if bank == 0 else site.decoder.kernel.banks.get(bank)
     if data is None or signed or unit != 4:
         raise site.refuse(f"constant bank {bank} by a register")

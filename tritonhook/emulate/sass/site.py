@@ -41,7 +41,7 @@ FLOAT = re.compile(r"[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|INF|QNAN|SNAN)$")
 
 
 def split(text: str) -> list[str]:
-    """The operands of an instruction, without reuse flags."""
+    """Split the operands of an instruction, without reuse flags."""
     return [part.strip() for part in _OPERAND.findall(text.replace(".reuse", "")) if part.strip()]
 
 
@@ -60,11 +60,11 @@ class Site:
         return self.decoder.machine
 
     def refuse(self, why: str = "") -> NotUnderstood:
-        """The error to raise for what is not known here."""
+        """Return the error to raise for an unknown form."""
         return NotUnderstood(self.one.opcode, self.one.offset, why)
 
     def known(self, *modifiers: str) -> frozenset[str]:
-        """The modifiers. Raises NotUnderstood if one is none of these."""
+        """Return the modifiers. Raises NotUnderstood for any other modifier."""
         if unknown := [one for one in self.modifiers if one not in modifiers]:
             raise self.refuse(f".{unknown[0]}")
         kinds = [one for one in self.modifiers if one in ("U32", "S32", "U64", "S64")]
@@ -102,7 +102,7 @@ class Site:
         return found
 
     def compute(self, function: Callable[..., Array], what: str) -> Step:
-        """The step that computes the first operand from the others. what: as for `take`."""
+        """Make the step that computes the first operand from the others. what: as for `take`."""
         put, *sources = self.take(what + ".")
         return lambda g: put(g, function(*[read(g) for read in sources]))
 
@@ -112,7 +112,7 @@ class Site:
     # --- rows --------------------------------------------------------------------------------
 
     def register(self, text: str, offset: int = 0) -> Array:
-        """The row of a register: R4, URZ. offset: of the register behind it that is meant."""
+        """Return the row of a register: R4, URZ. offset: of the register behind it that is meant."""
         match = _REGISTER.match(text)
         if match is None:
             raise self.refuse(f"operand {text}")
@@ -121,7 +121,7 @@ class Site:
         return self.decoder.row(bool(match[1]), int(match[2]) + offset)
 
     def source_row(self, text: str, offset: int = 0) -> Array:
-        """The row of 32 bits without modifiers: of a register, a constant, an integer, a float."""
+        """Return the row of 32 bits without modifiers: of a register, a constant, an integer, a float."""
         if _REGISTER.match(text):
             return self.register(text, offset)
         if (match := _CONSTANT.match(text)) is not None:
@@ -327,7 +327,7 @@ def modified(text: str) -> tuple[str, bool, str]:
 
 
 def with_sign(read: Reader, sign: str, absolute: bool, sign_bit: Any, others: Any) -> Reader:
-    """A reader of floats that are negated or absolute."""
+    """Make a reader of floats that are negated or absolute."""
     if sign == "~":
         return lambda g: ~read(g)
     if absolute:
@@ -336,11 +336,11 @@ def with_sign(read: Reader, sign: str, absolute: bool, sign_bit: Any, others: An
 
 
 def _nowhere(g: Group, value: Array) -> None:
-    """What is written to RZ or PT is lost."""
+    """Discard a value that is written to RZ or PT."""
 
 
 def whole_warps(g: Group) -> Array:
-    """The threads of the slice whose warp has an active lane."""
+    """Return the threads of the slice whose warp has an active lane."""
     return np.repeat(g.active.reshape(-1, WARP).any(1), WARP)
 
 

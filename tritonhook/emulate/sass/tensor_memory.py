@@ -75,9 +75,9 @@ _FORMATS = {  # without factors of blocks and with them
 
 @opcode(*_FORMATS)
 def multiply(site: Site) -> Step:
-    """A, B, D, where a sparse A says which numbers it has (0: it is dense), the instruction descriptor; where the
-    factors of A and of B are, or four registers with a bit for each lane of D that is left out (none is); and whether
-    to add to D."""
+    """Make the step of a product. Operands: A, B, D, where a sparse A says which numbers it has (0: it is dense), the
+    instruction descriptor; where the factors of A and of B are, or four registers with a bit for each lane of D that is
+    left out (none is); and whether to add to D."""
     how = site.known("2CTA", *(("4X",) if site.base == "UTCOMMA" else ()))
     near, a_at, name = _bracketed(site, "gdesc", "tmem")
     a = a_at if near == "tmem" else site.pair(name)
@@ -160,8 +160,9 @@ def allocation(site: Site) -> Step:
 
 
 def _reserve(machine: Machine) -> None:
-    """What reserved shared memory holds when a kernel begins, as the code of a pair's allocation needs it: an mbarrier
-    of one arrival, and which phase of it each CTA waits for. The first one goes on at once, the second one waits."""
+    """Fill reserved shared memory with what it holds when a kernel begins, as the code of a pair's allocation needs it:
+    an mbarrier of one arrival, and which phase of it each CTA waits for. The first one goes on at once, the second one
+    waits."""
     size = machine.memory.shared_bytes
     for cta in range(len(machine.geometry.ctas)):
         machine.shared_barriers.make(_PAIR_BARRIER + cta * size, 1)

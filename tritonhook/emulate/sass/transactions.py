@@ -170,8 +170,8 @@ def store(site: Site) -> Step:
 
 @opcode("UTMALDG", "UTMASTG")
 def copy_tile(site: Site) -> Step:
-    """The first operand's registers: the tile in shared memory, the mbarrier (of a load), the coordinates; the
-    second's: the address of the descriptor. One copy for a warp."""
+    """Make the step of a tile's copy. The first operand's registers: the tile in shared memory, the mbarrier (of a
+    load), the coordinates; the second's: the address of the descriptor. One copy for a warp."""
     loads = site.base == "UTMALDG"
     name = only(site, site.known("1D", "2D", "3D", "4D", "5D"))
     first, second = (re.fullmatch(r"(?:desc\[UR\d+\])?\[UR(\d+)\]", site.text()) for _ in range(2))
@@ -241,7 +241,7 @@ def copy_in_bulk(site: Site) -> Step:
 
 @opcode("UTMACMDFLUSH", "UTMACCTL", "USETMAXREG")
 def nothing_more(site: Site) -> Step:
-    """The end of a group of stores; how many registers a warp has."""
+    """Make a step without effect: the end of a group of stores, or a warp's register count."""
     if site.base == "USETMAXREG" and "TRY_ALLOC" in site.modifiers:
         put = site.target_flag()
         return lambda g: put(g, True)

@@ -76,7 +76,7 @@ def match(site: Site) -> Step:
 
 @opcode("ELECT")
 def elect(site: Site) -> Step:
-    """The lowest active lane."""
+    """Elect the lowest active lane."""
     site.known()
     flag = site.target_flag()
     put = site.target()

@@ -14,7 +14,7 @@ _AMPERE, _ADA, _HOPPER, _BLACKWELL = "sm_80", "sm_89", "sm_90", "sm_100"
 
 
 def generation(arch: str) -> str:
-    """The architecture whose tensor cores this one has."""
+    """Return the architecture whose tensor cores this one has."""
     number = int(re.sub(r"\D", "", arch))
     if number in (80, 86, 87, 88):
         return _AMPERE

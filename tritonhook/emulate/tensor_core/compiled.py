@@ -190,7 +190,7 @@ def _function() -> Callable[..., None] | None:
 
 
 def _code_of(image: bytes) -> bytes:
-    """The code of an ELF object of one function that refers to nothing else."""
+    """Return the code of an ELF object of one function that refers to nothing else."""
     (begin,) = struct.unpack_from("<Q", image, 0x28)
     size, count, names = struct.unpack_from("<HHH", image, 0x3A)
     sections = [struct.unpack_from("<IIQQQQ", image, begin + size * number) for number in range(count)]

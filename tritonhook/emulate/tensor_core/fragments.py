@@ -20,7 +20,7 @@ def width(kind: str) -> int:
 
 
 def unpack(registers: Array, bits: int) -> Array:
-    """The numbers of each register, lowest first, along a new last axis."""
+    """Unpack the numbers of each register, lowest first, along a new last axis."""
     if bits == 32:
         return registers[..., None]
     if bits == 16:
@@ -32,7 +32,7 @@ def unpack(registers: Array, bits: int) -> Array:
 
 
 def pack(numbers: Array, bits: int) -> Array:
-    """Registers from numbers along the last axis."""
+    """Pack registers from numbers along the last axis."""
     if bits == 32:
         return numbers[..., 0].astype(np.uint32, copy=False)
     if bits == 16:
@@ -41,7 +41,7 @@ def pack(numbers: Array, bits: int) -> Array:
 
 
 def matrix_a(registers: Array, bits: int) -> Array:
-    """A of 16 rows (8 if there is one register) from (count, threads): (warps, rows, k)."""
+    """Build A of 16 rows (8 if there is one register) from (count, threads): (warps, rows, k)."""
     numbers = unpack(registers, bits)
     count, threads, held = numbers.shape
     rows = min(count, 2)
@@ -70,7 +70,7 @@ def matrix_c(registers: Array, bits: int) -> Array:
 
 
 def registers_of_c(matrix: Array, bits: int) -> Array:
-    """Registers (count, threads) from C or D; the inverse of `matrix_c`."""
+    """Build registers (count, threads) from C or D; the inverse of `matrix_c`."""
     warps, rows, columns = matrix.shape
     parts = matrix.reshape(warps, rows // 8, 8, columns // 8, 4, 2).transpose(3, 1, 0, 2, 4, 5)
     parts = parts.reshape(-1, warps * 32, 2)
@@ -80,8 +80,8 @@ def registers_of_c(matrix: Array, bits: int) -> Array:
 
 
 def scales_of_rows(registers: Array, byte: int, pair: int) -> Array:
-    """The factors 2^n of a block-scaled product's 16 rows, as float64 (warps, 16, 1): threads 2 pair and 2 pair + 1 of
-    each four have those of rows g and g + 8."""
+    """Return the factors 2^n of a block-scaled product's 16 rows, as float64 (warps, 16, 1): threads 2 pair and 2 pair
+    + 1 of each four have those of rows g and g + 8."""
     codes = (registers >> np.uint32(8 * byte) & np.uint32(255)).reshape(-1, 8, 4)[..., 2 * pair : 2 * pair + 2]
     return decode(codes.transpose(0, 2, 1).reshape(-1, 16, 1), "ue8m0")
 

@@ -35,7 +35,7 @@ def _integers(codes: Array, kind: str) -> Array:
 
 
 def _bits(codes: Array, axis: int, xor: bool) -> Array:
-    """The bits of bytes as float64; for the number of those that differ, behind them the others."""
+    """Return the bits of bytes as float64; for the number of those that differ, behind them the others."""
     bits = np.unpackbits(codes.astype(np.uint8), axis=axis).astype(np.float64)
     return np.concatenate([bits, 1 - bits] if axis == -1 else [1 - bits, bits], axis) if xor else bits
 
@@ -110,11 +110,11 @@ class Tile:
         self._places: dict[int, Array] = {}
 
     def keys(self, g: Group) -> Array:
-        """What tile each warp of the slice has: its CTA and its descriptor."""
+        """Return the tile of each warp of the slice: its CTA and its descriptor."""
         return np.stack([self.machine.cta[g.s][::_WARP].astype(np.uint64), self.descriptor(g)[::_WARP]], 1)
 
     def codes(self, cta: int, descriptor: int, threads: Array) -> Array:
-        """The numbers, (length, k). threads: the first ones of the warpgroups that read them."""
+        """Return the numbers, (length, k). threads: the first ones of the warpgroups that read them."""
         memory = self.machine.memory
         if memory.watch is not None:
             pieces = np.unique((self._at(descriptor) * self.size + cta * memory.shared_bytes) // 16) * 16
@@ -125,12 +125,12 @@ class Tile:
         return found
 
     def of_ctas(self, ctas: Array, descriptor: int) -> Array:
-        """The numbers of a tile that lies at the same place in several CTAs, (ctas, length, k)."""
+        """Return the numbers of a tile that lies at the same place in several CTAs, (ctas, length, k)."""
         begins = ctas * (self.machine.memory.shared_bytes // self.size)
         return self.machine.memory.shared.data.view(UNSIGNED[self.size])[self._at(descriptor) + begins[:, None, None]]
 
     def _at(self, descriptor: int) -> Array:
-        """Where a tile's numbers lie in the shared memory of a CTA, in numbers."""
+        """Return the indices of a tile's numbers in the shared memory of a CTA."""
         if descriptor not in self._places:
             places = addresses(Descriptor.of(descriptor), *self._shape)
             if int(places.max()) + self.size > self.machine.memory.shared_bytes:
@@ -142,7 +142,7 @@ class Tile:
 def of_warpgroup(
     kinds: tuple[str, str, str], n: int, k: int, a_tile: Tile | None, b_tile: Tile, flips: tuple[bool, bool]
 ) -> Callable[[Group, Array | None, Array], Array]:
-    """Registers of D from those of A (None: a tile) and of C. flips: whether A and B are negated."""
+    """Compute registers of D from those of A (None: a tile) and of C. flips: whether A and B are negated."""
     product, (wide, bits, _) = _product(kinds, k, ""), map(width, kinds)
     sign = UNSIGNED[bits // 8](1 << bits - 1)
 

@@ -38,7 +38,7 @@ def swizzled(addresses: Array, row: int) -> Array:
 
 
 def addresses(one: Descriptor, length: int, k: int, size: int, is_k_major: bool) -> Array:
-    """The addresses of a tile's numbers in shared memory, int64 (length, k). length: m or n. size: in bytes."""
+    """Return the addresses of a tile's numbers in shared memory, int64 (length, k). length: m or n. size: in bytes."""
     at, depth = np.arange(length)[:, None], np.arange(k)[None, :]
     if is_k_major:
         column = depth * size

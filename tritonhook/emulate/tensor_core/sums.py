@@ -44,7 +44,8 @@ class Scales:
 
 
 def multiply(a: Array, b: Array, c: Array, formats: tuple[str, str, str], sums: Sums) -> Array:
-    """a b + c of codes: a (..., m, k), b (..., k, n), c (..., m, n). formats: of a, b, c. Gives codes of the result."""
+    """Compute a b + c of codes: a (..., m, k), b (..., k, n), c (..., m, n). formats: of a, b, c. Gives codes of the
+    result."""
     x, y = decode(a, formats[0]), decode(b, formats[1])
     low = FORMATS[formats[0]].least, FORMATS[formats[1]].least
     added, name = c, formats[2]
@@ -58,7 +59,7 @@ def multiply(a: Array, b: Array, c: Array, formats: tuple[str, str, str], sums: 
 
 
 def _compiled(x: Array, y: Array, added: Array, low: tuple[int, int], sums: Sums) -> Array | None:
-    """The same as _sum by compiled code; None where that has to do it. added: codes of f32."""
+    """Do what _sum does, by compiled code. Returns None where only _sum can. added: codes of f32."""
     if not compiled.is_there() or not all(np.isfinite(one).all() for one in (x, y, added.view(np.float32))):
         return None
     exponents = _exponent(x, low[0]), _exponent(y, low[1])
@@ -80,7 +81,7 @@ def hopper_fp8(a: Array, b: Array, c: Array, kinds: tuple[str, str], result: str
 
 
 def multiply_scaled(a: Array, b: Array, c: Array, formats: tuple[str, str], scales: Scales, sums: Sums) -> Array:
-    """a b + c of codes with a factor for each block of a and b along k; c and the result are f32."""
+    """Compute a b + c of codes with a factor for each block of a and b along k; c and the result are f32."""
     x, y = decode(a, formats[0]), decode(b, formats[1])
     added = decode(c, "f32")
     wide = x.shape[-1] // scales.a.shape[-1]
@@ -95,7 +96,8 @@ def multiply_scaled(a: Array, b: Array, c: Array, formats: tuple[str, str], scal
 
 
 def _exponent(x: Array, least: int) -> Array:
-    """The exponent of each finite number; that of subnormal numbers is the format's least, that of zeros none."""
+    """Return the exponent of each finite number; that of subnormal numbers is the format's least, that of zeros
+    none."""
     exponent = (x.view(np.uint64) >> np.uint64(52)).astype(np.int16) & np.int16(0x7FF)
     return np.where(x == 0, np.int16(_NO_EXPONENT), np.maximum(exponent - np.int16(1023), np.int16(least)))
 
@@ -142,7 +144,7 @@ def _sum(
 
 
 def _grouped(x: Array, y: Array, added: Array, scales: Scales, wide: int, sums: Sums) -> Array:
-    """Groups of products are added exactly, then multiplied by the factors and aligned by these alone."""
+    """Add groups of products exactly, then multiply by the factors and align by these alone."""
     terms = [(added, _exponent(added, -126))]
     for begin in range(0, x.shape[-1], scales.group):
         k, block = slice(begin, begin + scales.group), begin // wide
@@ -157,7 +159,7 @@ def _grouped(x: Array, y: Array, added: Array, scales: Scales, wide: int, sums: 
 
 
 def _unusual(x: Array, y: Array, added: Array) -> Array | None:
-    """The result where a factor or the number to add is infinite or NaN; finite elsewhere. None if none is."""
+    """Return the result where a factor or the number to add is infinite or NaN; finite elsewhere. None if none is."""
     if np.isfinite(x).all() and np.isfinite(y).all() and np.isfinite(added).all():
         return None
     return (x[..., :, :, None] * y[..., None, :, :]).sum(-2) + added
@@ -183,7 +185,8 @@ def _finish(total: Array, exponent: Array, sums: Sums, unusual: Array | None) ->
 
 
 def multiply_integers(a: Array, b: Array, c: Array, saturate: bool) -> Array:
-    """a b + c: a, b integers of at most 8 bits, as float64 (their sums are exact); c and the result uint32 of int32."""
+    """Compute a b + c: a, b integers of at most 8 bits, as float64 (their sums are exact); c and the result uint32 of
+    int32."""
     total = np.matmul(a, b).astype(np.int64) + c.view(np.int32)
     if saturate:
         total = np.clip(total, -(1 << 31), (1 << 31) - 1)
@@ -191,7 +194,7 @@ def multiply_integers(a: Array, b: Array, c: Array, saturate: bool) -> Array:
 
 
 def multiply_f64(a: Array, b: Array, c: Array) -> Array:
-    """a b + c of float64: one fma after the other, along k. Codes in and out."""
+    """Compute a b + c of float64: one fma after the other, along k. Codes in and out."""
     from tritonhook.emulate.numbers64 import fma64
 
     shape = c.shape

@@ -160,7 +160,7 @@ class _Product:
         return at if rows == 128 else first + at // 16 * 32 + at % 16
 
     def _shared(self, cta: int, descriptor: int, length: int, number: int) -> Array:
-        """The numbers of A or B in a CTA's shared memory, (length, k). number: 0 for A, 1 for B."""
+        """Read the numbers of A or B in a CTA's shared memory, (length, k). number: 0 for A, 1 for B."""
         kind, transposed = self.shape.kinds[number], self.shape.transposed[number]
         found = in_shared(self.machine, self.thread, cta, descriptor, length, max(1, width(kind) // 8), not transposed)
         if width(kind) >= 8:
@@ -206,7 +206,7 @@ def in_shared(
     machine: Machine, thread: int, cta: int, descriptor: int, length: int, size: int, is_k_major: bool = True,
     row: int = _K_BYTES,
 ) -> Array:  # fmt: skip
-    """What a descriptor names in a CTA's shared memory: (length, row // size) numbers of so many bytes."""
+    """Read what a descriptor names in a CTA's shared memory: (length, row // size) numbers of so many bytes."""
     memory = machine.memory
     places = _tile(descriptor, length, row // size, size, is_k_major)
     if int(places.max()) + size > memory.shared_bytes:
@@ -219,8 +219,8 @@ def in_shared(
 
 @lru_cache(maxsize=1024)
 def _tile(bits: int, length: int, k: int, size: int, is_k_major: bool) -> Array:
-    """The addresses of a tile's numbers. bits: a shared memory descriptor: its constant is 1; absolute strides, other
-    swizzles, and a base offset are not known. Without a swizzle the latter says nothing."""
+    """Return the addresses of a tile's numbers. bits: a shared memory descriptor: its constant is 1; absolute strides,
+    other swizzles, and a base offset are not known. Without a swizzle the latter says nothing."""
     swizzle, base = bits >> 61, bits >> 49 & 7
     known = bits >> 46 & 7 == 1 and not bits >> 52 & 0x1FF and swizzle in _SWIZZLES
     if not known or (base and swizzle) or (size == 4 and not is_k_major):

@@ -6,13 +6,13 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TextIO
 
 from rich.console import Group
 from rich.text import Text
 
 from tritonhook._util.demangle import function_name
+from tritonhook._util.text import file_line
 from tritonhook.compare.alignment import Pair, align, align_texts
 from tritonhook.cubin.sass import Instruction, Sass
 from tritonhook.ptx.locations import Place, charged, source_places
@@ -72,7 +72,7 @@ def _place(code: CodeFields, row: Row) -> str:
 
 def _written(at: Place, text: str | None) -> str:
     """Write a file and line, with the line's text. text: None if it is not known."""
-    return f"{Path(at[0]).name}:{at[1]}  {(text or '').strip()}".rstrip()
+    return f"{file_line(*at)}  {(text or '').strip()}".rstrip()
 
 
 def _of_text(text: str, sources: Mapping[str, str]) -> list[_CodeLine]:

@@ -90,7 +90,7 @@ class FolderKernel(KernelFields, kw_only=True):
 
     @property
     def hits(self) -> int:
-        """Number of processes that took it from a cache."""
+        """Number of processes that took the kernel from a cache."""
         return sum(seen.cache_hit for seen in self.seen)
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from tritonhook._util.schema import Count, Fields
+from tritonhook._util.text import file_line
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.resources import launch_shared, occupancy
@@ -39,7 +40,7 @@ class CountedRow(Fields):
 
     @property
     def place(self) -> str:
-        return f"{self.file.rpartition('/')[2]}:{self.line}" if self.line else ""
+        return file_line(self.file, self.line) if self.line else ""
 
 
 class CountedKernel(Fields):

@@ -295,7 +295,7 @@ class KernelChange(Fields):
 
     @property
     def judgement(self) -> str:
-        """ "failed", "worse", "better", or "" if no figure decides."""
+        """Whether the kernel "failed", is "worse" or "better"; "" if no figure decides."""
         if self.status is ChangeStatus.FAILED:
             return "failed"
         if self.worse:
