@@ -89,13 +89,14 @@ def test_several_scripts_are_one_capture_and_one_judges_its_own_kernels(scripts:
     commands = {one.identity.kernel: set(one.commands) for one in read_lock(scripts)}
     assert commands["multiply_kernel"] == {"ops.py"} and len(read_lock(scripts)) == 3
     capsys.readouterr()
-    one, other = (["check", name, "--arch", "sm_90a", "--autotune", "first"] for name in ("mm.py", "ops.py"))
+    how = ["--arch", "sm_90a", "--autotune", "first"]
+    one, other, both = (["check", *names, *how] for names in (["mm.py"], ["ops.py"], ["mm.py", "ops.py"]))
     assert main(one) == 0
     assert "2 kernels of other commands not judged: ops.py" in capsys.readouterr().out
     Path("mm.py").write_text(PRELUDE + TUNED.replace("add_kernel", "multiply_kernel"))
     assert main(one) == 1, "its own kernel is gone, another is new"
     assert main([*one, "--update"]) == 0
-    assert len(read_lock(scripts)) == 3 and main([*one, "ops.py"]) == 0, "what is of ops.py stays"
+    assert len(read_lock(scripts)) == 3 and main(both) == 0, "what is of ops.py stays"
     Path("ops.py").write_text(PRELUDE + OTHER)
     assert main(other) == 1, "gone from a command that ran"
 

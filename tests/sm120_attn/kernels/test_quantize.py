@@ -1,11 +1,9 @@
-"""Quantisation to FP8: how the work is cut, which addresses the kernel's own functions give, what is assembled."""
+"""Quantisation to FP8: how the work is cut, and what is assembled. Results: test_emulated_checks.py."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
-from sm120_attn.kernels.quantize import config as quantize_config
 from sm120_attn.kernels.quantize.config import CHUNKS, QuantizeConfig, cut, why_not
 
 
@@ -34,48 +32,6 @@ def test_chunks_cover_a_head_and_are_few_enough_for_the_second_pass(rows: int, h
     assert work.chunks <= CHUNKS <= config.threads
     assert work.chunks * work.pieces * config.piece >= vectors
     assert (work.chunks - 1) * work.pieces * config.piece < vectors
-
-
-# --- the kernel's addresses --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize(("dtype", "head_dim", "rows"), [
-    ("bf16", 128, 300), ("bf16", 64, 700), ("bf16", 72, 333), ("fp32", 256, 128), ("fp32", 40, 500), ("fp16", 32, 1),
-])  # fmt: skip
-def test_every_vector_of_a_head_is_read_and_written_once_and_nothing_else(
-    dtype: str, head_dim: int, rows: int, whole: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The kernel's own address functions, on Python's integers."""
-    pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
-    from sm120_attn.kernels.quantize import kernel as kernel_quantize
-
-    monkeypatch.setattr(kernel_quantize, "Int64", int)
-
-    # given a head whose rows have room between them
-    config = QuantizeConfig(dtype=dtype, head_dim=head_dim, whole=whole)
-    row_bytes, source, target = head_dim * quantize_config.IN_BYTES[dtype], 1 << 20, 1 << 30
-    slab = SimpleNamespace(
-        source=source, source_stride=row_bytes + 48, target=target, target_stride=head_dim + 16,
-        vectors=rows * config.row_vectors,
-    )  # fmt: skip
-
-    # when all threads of all CTAs have said where they read and write
-    work = cut(config, 1, rows, 1 << 20)
-    found = [
-        place
-        for piece in range(work.chunks * work.pieces)
-        for thread in range(config.threads)
-        for place in kernel_quantize.places(config, slab, piece, thread)
-    ]
-
-    # then those in the head are each of its vectors, once
-    wanted = sorted(
-        (source + row * (row_bytes + 48) + 16 * column, target + row * (head_dim + 16) + config.elements * column)
-        for row in range(rows)
-        for column in range(config.row_vectors)
-    )
-    assert sorted((read, written) for inside, read, written in found if inside) == wanted
 
 
 @pytest.mark.parametrize(

@@ -29,27 +29,6 @@ def call(batch: int = 2, queries: int = 1, heads: int = 8, heads_kv: int = 2, di
     return (q, *caches), options
 
 
-@pytest.mark.parametrize("page", [0, 16, 256])
-def test_the_kernel_gets_each_tensor(kernel: FakeKernel, page: int) -> None:
-    tensors, options = call(page=page)
-    o, lse = attention_with_kv_cache(
-        *tensors, **options, return_lse=True, scale=0.5, softcap=3.0, sinks=torch.ones(8), num_splits=3
-    )
-
-    (given,) = kernel.calls
-    assert [given[name][0] for name in "qkvo"] == [t.data_ptr() for t in (*tensors, o)]
-    assert given["cache_seqlens"][0] == options["cache_seqlens"].data_ptr()
-    assert given["lse"][0] == lse.data_ptr() and lse.shape == (2, 8, 1)
-    assert given["num_splits"] == 3 and given["max_seqlen_q"] == 1
-    assert given["scale_log2"] == pytest.approx(0.5 * math.log2(math.e)) and given["softcap"] == 3.0
-    assert given["stream"] == 0x5EA
-    (config,) = kernel.configs
-    assert (config.paged, config.split, config.sinks, config.lse) == (page > 0, True, True, True)
-    if page:
-        assert given["block_table"][0] == options["block_table"].data_ptr()
-        assert 1 << given["page_shift"] == page
-
-
 def test_a_second_call_asks_for_no_kernel(kernel: FakeKernel) -> None:
     tensors, options = call()
     for _ in range(3):
