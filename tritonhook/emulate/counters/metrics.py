@@ -249,7 +249,7 @@ def counters(opcode: str, operands: str, tally: Tally, arch: int) -> Counters:
     base, rules = opcode.partition(".")[0], RULES.get(arch, {})
     is_tensor, operations, wavefronts = _tensor(opcode, operands)
     is_generic = _GENERIC.match(base) is not None and rules.get(SHARED) != MEASURED
-    has_no_rule = is_generic or (_NO_RULE.match(base) is not None and not is_uncounted(base, arch))
+    has_no_rule = is_generic or _NO_RULE.match(base) is not None
     is_odd = tally.odd > 0 or (has_no_rule and tally.warps > 0)
     has_accesses = tally.global_requests or tally.shared_requests or is_odd or (wavefronts and tally.warps)
     has_wgmma = not wavefronts or WGMMA in rules
@@ -260,8 +260,12 @@ def counters(opcode: str, operands: str, tally: Tally, arch: int) -> Counters:
         in_shared = dict(zip(_IN_SHARED, (tally.warps, read, read), strict=True))
     if has_accesses and (is_odd or GLOBAL not in rules):
         in_global = dict.fromkeys(_IN_GLOBAL)
-    if has_accesses and (is_odd or SHARED not in rules or not has_wgmma):
+    # Copies past the first cache of parts of lines: an H100 takes more wavefronts for some, and no rule is known.
+    is_in_parts = base == "LDGSTS" and "BYPASS" in opcode and tally.tags > tally.wavefronts
+    if has_accesses and (is_odd or is_in_parts or SHARED not in rules or not has_wgmma):
         in_shared = dict.fromkeys(_IN_SHARED)
+    if is_uncounted(base, arch):
+        in_global, in_shared = dict.fromkeys(_IN_GLOBAL, 0), dict.fromkeys(_IN_SHARED, 0)
     return Counters(
         tally.warps,
         tally.threads,
