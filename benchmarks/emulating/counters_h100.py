@@ -113,5 +113,5 @@ def summary(rows: list[Row]) -> dict[str, Any]:
 
 def _share(rows: list[Row], of: Callable[[list[float]], float]) -> float | None:
     """How much of the cycles that an SM was busy on the GPU is the floor."""
-    shares = [row["floor"][1] / row["cycles"] for row in rows if row["cycles"]]
+    shares = [row["floor"][1] / row["cycles"] for row in rows if row.get("cycles")]
     return round(of(shares), 3) if shares else None
