@@ -8,6 +8,7 @@ CAPTURES: folders that `tritonhook run --launches` made. Buffers hold what was r
 everywhere (verify/contents.py).
 """
 
+# ruff: noqa: E501 (lines of PTX)
 from __future__ import annotations
 
 import csv
