@@ -8,6 +8,7 @@ CAPTURES: folders that `tritonhook run --launches` made. Buffers hold what was r
 everywhere (verify/contents.py).
 """
 
+# ruff: noqa: E501 (lines of PTX)
 from __future__ import annotations
 
 import csv
@@ -273,7 +274,7 @@ def captured(folder: Path) -> Iterator[tuple[str, bytes, Launch, Path]]:
         launch, image = read_launch(path), one.capture.cubin
         if math.prod(launch.grid) > MOST_CTAS or launch.bytes > MOST_BYTES:
             continue
-        yield f"{folder.name}.{one.capture.kernel}", image, launch, path.parent
+        yield f"{folder.name}.{one.record[:60]}", image, launch, path.parent
 
 
 def make(folder: Path, captures: list[Path]) -> None:

@@ -75,9 +75,12 @@ def test_what_no_rule_is_known_for_is_not_known():
     assert counters("LDS", "R0, [R1]", SHARED, 90).wavefronts == 8
     assert counters("LDS", "R0, [R1]", SHARED, 100).wavefronts is None
     assert counters("HGMMA.64x64x16.F32", "R24, gdesc[UR8], R24", Tally(4, 128, 128), 100).wavefronts is None
-    for opcode in ("SYNCS.ARRIVE.TRANS64", "UTMALDG.2D", "LD.E"):
-        found = counters(opcode, "", Tally(4, 128, 128), 90)
-        assert (found.instructions, found.sectors, found.wavefronts) == (4, None, None)
+    for opcode, arch, value in (
+        *(("SYNCS.ARRIVE.TRANS64", 90, 0), ("SYNCS.ARRIVE.TRANS64", 120, None), ("UTMALDG.2D", 90, 0)),
+        *(("UTMAREDG.2D", 90, None), ("LD.E", 120, None)),
+    ):
+        found = counters(opcode, "", Tally(4, 128, 128), arch)
+        assert (found.instructions, found.sectors, found.wavefronts) == (4, value, value), opcode
     assert counters("FFMA", "", Tally(4, 128, 128), 100).sectors == 0
 
 

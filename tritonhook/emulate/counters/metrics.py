@@ -25,10 +25,13 @@ RULES: Mapping[int, Mapping[str, str]] = {
     103: {INSTRUCTIONS: DOCUMENTED},
 }
 _LSU = {  # opcodes by the space that they access, and by ncu's name of the access
-    (GLOBAL, "ld"): ("LDG", "LDGSTS"), (GLOBAL, "st"): ("STG",), (GLOBAL, "atom"): ("ATOMG",),
-    (GLOBAL, "red"): ("REDG", "RED"), (SHARED, "ld"): ("LDS", "LDSM"), (SHARED, "st"): ("STS", "STSM"),
+    (GLOBAL, "ld"): ("LDG", "LDGSTS", "LD"), (GLOBAL, "st"): ("STG", "ST"), (GLOBAL, "atom"): ("ATOMG", "ATOM"),
+    (GLOBAL, "red"): ("REDG", "RED"), (SHARED, "ld"): ("LDS", "LDSM", "LD"), (SHARED, "st"): ("STS", "STSM", "ST"),
 }  # fmt: skip
-_NO_RULE = re.compile(r"(LD|ST|ATOM|UTMA\w+|UBLK\w+|SYNCS|ARRIVES|STAS|REDAS|REDS|LDTM|STTM|UTC\w+)$")
+_NO_RULE = re.compile(r"(UTMA\w+|UBLK\w+|SYNCS|ARRIVES|STAS|REDAS|REDS|LDTM|STTM|UTC\w+)$")
+_GENERIC = re.compile(r"(LD|ST|ATOM|RED)$")
+# Accesses of which ncu's source page has no sectors and no wavefronts (measured on an H100).
+_WITHOUT_COUNTERS = {90: re.compile(r"(UTMALDG|UTMASTG|UTMACMDFLUSH|UBLKCP|UBLKRED|SYNCS|ARRIVES|STAS)$")}
 _WARPGROUP = re.compile(r"[HQIB]GMMA\.64x(\d+)x(\d+)\b")
 _MMA = re.compile(r"([HIQBD]MMA)(?:\.SF)?\.(\d+x\d+x\d+|\d+)")
 _SHAPES = {"1688": (16, 8), "1684": (16, 4), "16816": (16, 16), "16832": (16, 32), "16864": (16, 64), "8816": (8, 16)}
@@ -103,6 +106,12 @@ class Counters:
             "L1 Wavefronts Shared Excessive": self.wavefronts_excess,
             "L1 Conflicts Shared N-Way": self.ways,
         }
+
+
+def is_uncounted(base: str, arch: int) -> bool:
+    """Whether ncu's source page has no sectors and no wavefronts of an opcode that accesses memory."""
+    pattern = _WITHOUT_COUNTERS.get(arch)
+    return pattern is not None and pattern.match(base) is not None
 
 
 def pipe_of(opcode: str) -> str:
@@ -190,6 +199,12 @@ class Counted:
         return tuple(sorted({one.base for one in unknown if None in (one.counters.sectors, one.counters.wavefronts)}))
 
     @property
+    def uncounted(self) -> tuple[str, ...]:
+        """The opcodes that were executed, and whose accesses ncu counts neither."""
+        done = {one.base for one in self.instructions if one.counters.instructions}
+        return tuple(sorted(base for base in done if is_uncounted(base, self.arch)))
+
+    @property
     def lines(self) -> dict[tuple[str, int], Counters]:
         """By file and line of the source."""
         found: dict[tuple[str, int], list[Counters]] = {}
@@ -233,17 +248,24 @@ def counters(opcode: str, operands: str, tally: Tally, arch: int) -> Counters:
     """Give what was counted of an instruction; None where the architecture has no rule for it."""
     base, rules = opcode.partition(".")[0], RULES.get(arch, {})
     is_tensor, operations, wavefronts = _tensor(opcode, operands)
-    is_odd = tally.odd > 0 or (_NO_RULE.match(base) is not None and tally.warps > 0)
+    is_generic = _GENERIC.match(base) is not None and rules.get(SHARED) != MEASURED
+    has_no_rule = is_generic or _NO_RULE.match(base) is not None
+    is_odd = tally.odd > 0 or (has_no_rule and tally.warps > 0)
     has_accesses = tally.global_requests or tally.shared_requests or is_odd or (wavefronts and tally.warps)
     has_wgmma = not wavefronts or WGMMA in rules
     in_global = {name: getattr(tally, name) for name in _IN_GLOBAL}
     in_shared = {name: getattr(tally, name) for name in _IN_SHARED}
     if wavefronts:
-        in_shared = dict(zip(_IN_SHARED, (tally.warps, *[wavefronts * tally.warps] * 2), strict=True))
+        read = wavefronts * tally.warps // (_WAVEFRONT * _WARPS)
+        in_shared = dict(zip(_IN_SHARED, (tally.warps, read, read), strict=True))
     if has_accesses and (is_odd or GLOBAL not in rules):
         in_global = dict.fromkeys(_IN_GLOBAL)
-    if has_accesses and (is_odd or SHARED not in rules or not has_wgmma):
+    # Copies past the first cache of parts of lines: an H100 takes more wavefronts for some, and no rule is known.
+    is_in_parts = base == "LDGSTS" and "BYPASS" in opcode and tally.tags > tally.wavefronts
+    if has_accesses and (is_odd or is_in_parts or SHARED not in rules or not has_wgmma):
         in_shared = dict.fromkeys(_IN_SHARED)
+    if is_uncounted(base, arch):
+        in_global, in_shared = dict.fromkeys(_IN_GLOBAL, 0), dict.fromkeys(_IN_SHARED, 0)
     return Counters(
         tally.warps,
         tally.threads,
@@ -260,12 +282,12 @@ def counters(opcode: str, operands: str, tally: Tally, arch: int) -> Counters:
 
 
 def _tensor(opcode: str, operands: str) -> tuple[bool, int, int]:
-    """Whether an instruction is of tensor cores; operations of a warp; wavefronts of a warp for operands in shared
-    memory: a warpgroup reads each of its tiles once."""
+    """Whether an instruction is of tensor cores; operations of a warp; bytes of operands in shared memory: a
+    warpgroup reads each of its tiles once."""
     if (match := _WARPGROUP.match(opcode)) is not None:
         n, k = int(match[1]), int(match[2])
         rows = n + (64 if operands.split(",")[1].strip().startswith("gdesc") else 0)
-        return True, 2 * 16 * n * k, rows * _ROW // _WAVEFRONT // _WARPS
+        return True, 2 * 16 * n * k, rows * _ROW
     if (match := _MMA.match(opcode)) is not None:
         if "x" in match[2]:
             m, n, k = map(int, match[2].split("x"))

@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
 _JOINING = ("BSYNC", "WARPSYNC")
 _CLASS = 40  # bits of a class, in a key of warp and class
+_GENERIC = ("LD", "ST", "ATOM", "RED")
+_VECTOR = {"F32x2": 2, "F32x4": 4}  # elements of an atomic access
 _BYTES = (1, 2, 4, 8, 16)  # of one lane's access
 
 
 @dataclass(slots=True)
 class Tally:
     """Counts of one instruction; metrics.py says what they are. turns: sectors, those of atomics anew for each
-    turn. odd: accesses that no rule is known for."""
+    turn. odd: accesses that no rule is known for. parts: elements of an access that were seen, of several."""
 
     warps: int = 0
     threads: int = 0
@@ -46,6 +48,7 @@ class Tally:
     local_bytes: int = 0
     local_sectors: int = 0
     odd: int = 0
+    parts: int = 0
 
 
 class Counter:
@@ -170,6 +173,7 @@ class _Counting:
         tally, opcode = self.counter.tallies[self.pc], self.counter.opcodes[self.pc]
         if store is self.memory.local:
             tally.local_bytes += int(np.count_nonzero(g.active)) * size
+            tally.odd += opcode[0] in ("LD", "ST")  # generic accesses of the stack: no rule is known
             lanes = (index % self.memory.local_bytes).reshape(-1, WARP), g.active.reshape(-1, WARP)
             tally.local_sectors += int(banks.local_sectors(*lanes, size).sum())
             return
@@ -177,9 +181,20 @@ class _Counting:
         if how == "b" or size not in _BYTES or (packed and not g.active.all()):
             tally.odd += 1
             return
-        for one in self._classes(g.s, g.active):
+        part = _VECTOR.get(opcode[3] if opcode[0] == "REDG" and len(opcode) > 3 else "", 1)
+        if part > 1:  # one access, whose elements are added one by one
+            size, tally.parts = size * part, (tally.parts + 1) % part
+            if tally.parts != 1:
+                return
+        allowed = g.active
+        if store is self.memory.shared and opcode[0] in _GENERIC:  # ncu has none of another CTA's
+            begin = self.machine.cta[g.s] * self.memory.shared_bytes
+            allowed = allowed & (index >= begin) & (index < begin + self.memory.shared_bytes)
+        for one in self._classes(g.s, allowed):
             active = one.reshape(-1, WARP)
             keep = active.any(1)
+            if not keep.any():
+                continue
             active, addresses = active[keep], index.reshape(-1, WARP)[keep]
             if store is self.memory.global_:
                 _count_global(tally, addresses, active, size, how, opcode)
