@@ -21,6 +21,7 @@ import numpy as np
 from tritonhook._util.text import say
 from tritonhook.capture.dry_run.autotuner import tuners
 from tritonhook.capture.dry_run.gpu import Emulation, notes
+from tritonhook.capture.dry_run.suppressions import Found, Suppression
 from tritonhook.capture.launches.live_tensors import memory_of
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.launches.recorder import Describe, of_triton
@@ -39,12 +40,14 @@ _LAUNCHERS = "tritonhook", "triton"
 NOT_UNDERSTOOD, TOO_LONG, UNFINISHED = "NOT UNDERSTOOD", "over the time limit", "not finished"
 
 # What became of the launches of this process since `begin`. executed: how many. seconds: of all. left: launches without
-# results, each with its kind and reason. findings: of the sanitizer. dry: why launches are no longer executed, or "".
-launches = SimpleNamespace(executed=0, seconds=0.0, left=[], findings=[], dry="")
+# results, each with its kind and reason. findings: of the sanitizer. found: the same of the whole process, each once.
+# dry: why launches are no longer executed, or "".
+launches = SimpleNamespace(executed=0, seconds=0.0, left=[], findings=[], dry="", found=Found())
 
 
 def begin_test() -> None:
     """Forget the earlier launches."""
+    launches.found.forget()
     vars(launches).update(executed=0, seconds=0.0, left=[], findings=[], dry="")
 
 
@@ -106,6 +109,8 @@ class Emulator:
 
     def __init__(self, emulation: Emulation) -> None:
         self._emulation = emulation
+        suppressions = [Suppression(*one) for one in emulation.suppressions]
+        launches.found = Found(suppressions, emulation.findings)
         self._kernels: dict[str, Kernel] = {}
 
     def execute(self, name: str, key: str, text: Callable[[], str], described: Describe) -> None:
@@ -157,8 +162,14 @@ class Emulator:
         if key not in self._kernels:
             self._kernels[key] = read_kernel(Ptx(text()), name)
         if self._emulation.sanitize:
-            done = sanitize(Ptx(text()), run, contents, kernel=self._kernels[key])
-            launches.findings += (f"{name}: {finding}" for finding in done.findings)
+            found = launches.found
+            done = sanitize(Ptx(text()), run, contents, kernel=self._kernels[key], is_poisoned=True)
+            for one in done.findings:
+                lines = [place.source or str(place.line) for place in one.places]
+                if found.add(name, one.kind, lines, f"{name}: {one}"):
+                    launches.findings.append(f"{name}: {one}")
+            if done.unwatched:
+                found.note(f"{name}: {done.unwatched}")
             if done.ran is None:
                 assert done.error is not None
                 raise done.error

@@ -23,6 +23,7 @@ from tritonhook.errors import UsageError
 FIRST, ALL, PINNED = "first", "all", "pinned"
 REAL, NONE = "real", "none"  # tensors in the CPU's memory, or without any
 PTXAS_SECONDS = 180.0
+POISON = bytes.fromhex("6bc954d135e74ab2")  # of memory that nothing has written: two numbers of float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +118,14 @@ class DryRun:
 @dataclass(frozen=True, slots=True)
 class Emulation:
     """How a dry run executes its launches on the CPU. sanitize: look for faults of the kernels too. limit_s: of all
-    launches of the program, or of one test. most_bytes: of the buffers of a launch; above, a test runs dry."""
+    launches of the program, or of one test. most_bytes: of the buffers of a launch; above, a test runs dry.
+    suppressions: the fields of each. findings: a file for what is found; "" for none."""
 
     sanitize: bool = False
     limit_s: float = math.inf
     most_bytes: float = math.inf
+    suppressions: tuple[tuple[str, ...], ...] = ()
+    findings: str = ""
 
     def to_environment(self) -> dict[str, str]:
         return {EMULATE: json.dumps(asdict(self))}

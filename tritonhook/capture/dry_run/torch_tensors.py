@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import re
 import threading
 import warnings
@@ -19,7 +20,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from tritonhook.capture.dry_run.gpu import NONE, REAL, notes
+from tritonhook.capture.dry_run.gpu import NONE, POISON, REAL, Emulation, notes
 from tritonhook.capture.dry_run.torch_random import DryGenerator
 from tritonhook.capture.launches.live_tensors import memory_of
 from tritonhook.capture.launches.recorder import recorder
@@ -187,6 +188,8 @@ def _mode(place: Any) -> Any:
     unset = {torch.empty, torch.empty_like, torch.empty_strided, tensor.new_empty, tensor.new_empty_strided}
     taking = {torch.tensor, torch.as_tensor, torch.asarray}
     without_memory = place.type == "meta"
+    emulation = Emulation.from_environment(os.environ)
+    poison = POISON if emulation is not None and emulation.sanitize else b""
 
     class OnTheGpu(TorchFunctionMode):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -213,9 +216,12 @@ def _mode(place: Any) -> Any:
                 func, given, named = tensor.to, given if is_to else [*given, place], {**named, "copy": True}
             if func in taking:
                 given[:1] = [_array(value) for value in given[:1]]
+            had = memory_of(given[0]) if poison and func is tensor.resize_ else None
             result = _without_memory(func, given, named) if without_memory else func(*given, **named)
+            if poison and func is tensor.resize_ and result.device.type == place.type:
+                _set_unset(result, poison, had[1] - had[0] if had else 0)
             if func in unset and not torch.compiler.is_compiling():
-                _set_to_zero(result)
+                _set_unset(result, poison)
             if pinned:
                 setattr(result, _PINNED, True)
             return result
@@ -318,13 +324,18 @@ def _array(value: Any) -> Any:
     return np.asarray(SimpleNamespace(__array_interface__=described))
 
 
-def _set_to_zero(made: Any) -> None:
-    """Set a tensor's memory, if any, to zero. It calls no operator: a library may have replaced it by a kernel."""
+def _set_unset(made: Any, poison: bytes, start: int = 0) -> None:
+    """Set a tensor's memory, if any, to zero, or to POISON. It calls no operator: a library may have replaced it by a
+    kernel. start: bytes that keep what they hold."""
     if (memory := memory_of(made)) is not None:
-        ctypes.memset(memory[0], 0, memory[1] - memory[0])
+        begin, size = memory[0] + start, memory[1] - memory[0] - start
+        if poison and size > 0:
+            ctypes.memmove(begin, (poison * (size // len(poison) + 2))[begin % len(poison) :], size)
+        elif size > 0:
+            ctypes.memset(begin, 0, size)
     else:
         for part in _parts(made):
-            _set_to_zero(part)
+            _set_unset(part, poison)
 
 
 def _parts(made: Any) -> list[Any]:

@@ -221,6 +221,9 @@ class Order:
 
     def outside(self, g: Group, index: Array, size: int, how: str) -> None:
         """Lanes access global memory. index: over the slice. how: as in Memory.locate."""
+        if (unset := self.world.unset) is not None:
+            text = self.machine.code.instructions[self.machine.pc].text if how == "c" else ""
+            unset.access(self.machine.pc, text, index[g.numbers - g.s.start], size, how)
         if how in "rwa" and (one := self._meaning(how)) is not None:
             self.world.access(self, g, index, size, how, one)
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tritonhook.capture.launches.record import DTYPE_BYTES
 from tritonhook.emulate.errors import Fault, Hang, Late, Unfinished
 from tritonhook.emulate.machine import Code, Machine
 from tritonhook.emulate.ptx.kernel import SIZES, Kernel, read_kernel
@@ -15,7 +16,10 @@ from tritonhook.emulate.sanitizer import findings
 from tritonhook.emulate.sanitizer.accesses import Access, Conflict
 from tritonhook.emulate.sanitizer.findings import Finding, Place, source_lines
 from tritonhook.emulate.sanitizer.order import MOST, Order, watched_bytes
+from tritonhook.emulate.sanitizer.unset import Unset, differ
 from tritonhook.emulate.sanitizer.world import World
+from tritonhook.emulate.waves import Loaded
+from tritonhook.errors import listed
 from tritonhook.ptx.dataflow import flow_of, may_end, read_unwritten
 from tritonhook.ptx.module import Ptx
 
@@ -25,27 +29,43 @@ _ELSEWHERE = {"local", "const", "param", "param::entry"}
 
 @dataclass(frozen=True, slots=True)
 class Sanitized:
-    """ran: None if the kernel did not come to its end; error says why. findings: at most some dozens."""
+    """ran: None if the kernel did not come to its end; error says why. findings: at most some dozens. unwatched: what
+    was not looked for, and why; "" if all was."""
 
     ran: Ran | None
     findings: tuple[Finding, ...]
     error: Fault | Hang | Unfinished | None = None
+    unwatched: str = ""
 
 
 def sanitize(
-    ptx: Ptx, run: Run, contents: Sequence[bytes], entry: str | None = None, kernel: Kernel | None = None
+    ptx: Ptx,
+    run: Run,
+    contents: Sequence[bytes],
+    entry: str | None = None,
+    kernel: Kernel | None = None,
+    is_poisoned: bool = False,
 ) -> Sanitized:
     """Execute a launch, and look for faults. contents: of its buffers before it. kernel: of the PTX, if it was read
-    before. Raises NotUnderstood, UsageError."""
+    before. is_poisoned: buffers hold POISON where nothing was written. Raises NotUnderstood, UsageError."""
     kernel = kernel or read_kernel(ptx, entry)
-    loaded = load_ptx(kernel, run, contents)
-    told = _Telling(ptx, kernel, World(loaded.memory, _unit(kernel, "global")))
+    loaded, unset = load_ptx(kernel, run, contents), None
+    if is_poisoned:
+        begins = [one.begin for one in loaded.placed.buffers]
+        unset = Unset(dict(zip(begins, contents, strict=True)), loaded.memory.size)
+        unset = None if unset.is_empty else unset
+    told = _Telling(ptx, kernel, World(loaded.memory, _unit(kernel, "global"), unset))
     of_watching = watched_bytes(loaded.memory.shared_bytes, run.launch, told.unit)
     loaded = replace(loaded, cta_bytes=loaded.cta_bytes + of_watching)
+    return replace(_sanitized(told, loaded, run, contents), unwatched=told.world.unwatched)
+
+
+def _sanitized(told: _Telling, loaded: Loaded, run: Run, contents: Sequence[bytes]) -> Sanitized:
+    kernel, unset = told.kernel, told.world.unset
     try:
         ran = execute(loaded, run, told)
     except Fault as fault:
-        return Sanitized(None, (*told.conflicts(), *told.fault(fault)), fault)
+        return Sanitized(None, (*told.conflicts(), *told.fault(fault), *told.unset(run, loaded)), fault)
     except Late as late:  # a slow kernel is no faulty one
         conflicts = tuple(told.conflicts())
         if told.may_end(late.pcs[0]):
@@ -60,9 +80,12 @@ def sanitize(
         return Sanitized(None, found, Unfinished(only))
     except Unfinished as unfinished:
         return Sanitized(None, tuple(told.conflicts()), unfinished)
-    del loaded
     try:
         open_values = (*told.unwritten(kernel, run, contents, ran), *told.early(kernel, run, contents, ran))
+        if unset is not None and unset.reads:
+            other = unset.otherwise(contents)
+            if _changes(kernel, run, other, ran, contents):
+                open_values += tuple(told.unset(run, loaded))
     except (Late, Unfinished) as error:
         why = Unfinished(f"finished, but whether unwritten values matter is not known: {error}")
         return Sanitized(None, tuple(told.conflicts()), why)
@@ -178,6 +201,19 @@ class _Telling:
         if is_fault and not is_parted:
             yield Finding(findings.HANG, str(hang), tuple(self.place("threads", pc) for pc in hang.pcs[:4]))
 
+    def unset(self, run: Run, loaded: Loaded) -> Iterator[Finding]:
+        """What the kernel has read of buffers, and nothing has written."""
+        unset = self.world.unset
+        if unset is None or not unset.reads:
+            return
+        read = []
+        for buffer, one in zip(run.launch.buffers, loaded.placed.buffers, strict=True):
+            if size := unset.read_bytes(one.begin):
+                number = max(1, size // DTYPE_BYTES.get(buffer.dtype, 1))
+                read.append(f"{number:,} element{'s' * (number > 1)} of {one.name}")
+        text = f"the kernel uses {listed(read)}, which nothing has written since torch.empty"
+        yield Finding(findings.UNWRITTEN, text, tuple(self.place("read", pc) for pc in sorted(unset.reads)[:4]))
+
     def early(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> Iterator[Finding]:
         """What tcgen05.ld loads, read before tcgen05.wait::ld: what is there then is left open."""
         loads = [pc for pc, (_, text) in enumerate(self.code) if "tcgen05.ld." in text]
@@ -209,10 +245,14 @@ class _Telling:
             yield Finding(findings.UNWRITTEN, text, places)
 
 
-def _changes(kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> bool:
-    """Raises Late, Unfinished."""
+def _changes(
+    kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran, before: Sequence[bytes] | None = None
+) -> bool:
+    """Whether another run stores something else. before: what buffers held before the first run, if not `contents`.
+    Raises Late, Unfinished."""
     try:
-        return execute(load_ptx(kernel, run, contents), run).contents != ran.contents
+        after = execute(load_ptx(kernel, run, contents), run).contents
+        return after != ran.contents if before is None else differ((before, contents), (ran.contents, after))
     except Late:
         raise
     except (Fault, Hang):
