@@ -76,11 +76,12 @@ def read_suppressions(path: Path) -> tuple[Suppression, ...]:
 @dataclass(slots=True)
 class Found:
     """Findings, each once per kernel, kind and lines. suppressions: those that apply. handed_to: a file for another
-    process; "" for none. used: the numbers of suppressions that covered a finding."""
+    process; "" for none. used: the numbers of suppressions that covered a finding. texts: those that count, since `forget`."""
 
     suppressions: Sequence[Suppression] = ()
     handed_to: str = ""
     used: set[int] = field(default_factory=set)
+    texts: list[str] = field(default_factory=list)
     _seen: set[tuple[str, str, tuple[str, ...]]] = field(default_factory=set)
 
     @property
@@ -88,20 +89,22 @@ class Found:
         """How other processes look for what this one takes."""
         return Emulation(True, suppressions=tuple(astuple(one) for one in self.suppressions), findings=self.handed_to)
 
-    def add(self, kernel: str, kind: str, lines: Sequence[str], text: str) -> bool:
-        """Keep a finding. Returns whether it is new, and not suppressed. text: with the kernel's name."""
+    def add(self, kernel: str, kind: str, lines: Sequence[str], text: str) -> None:
+        """Keep a finding, unless it is known. text: with the kernel's name."""
         if (kernel, kind, tuple(lines)) in self._seen:
-            return False
+            return
         self._seen.add((kernel, kind, tuple(lines)))
         covering = (n for n, one in enumerate(self.suppressions) if one.covers(kernel, kind, lines))
         if (number := next(covering, None)) is not None:
             self.used.add(number)
-        self._hand_on({"finding": [kernel, kind, list(lines), text], "suppressed": number})
-        return number is None
+        else:
+            self.texts.append(text)
+        self._hand_on({"finding": [kernel, kind, list(lines), text]})
 
     def forget(self) -> None:
         """Let the same findings be new again."""
         self._seen.clear()
+        self.texts.clear()
 
     def note(self, text: str) -> None:
         """Keep a note on what was not looked at."""
@@ -124,13 +127,16 @@ class Found:
 
     def take(self) -> tuple[list[str], list[str]]:
         """Read what other processes handed on: findings that count, and notes."""
-        path, findings, notes = Path(self.handed_to), dict[str, None](), dict[str, None]()
+        path, notes = Path(self.handed_to), dict[str, None]()
         taken = Found(self.suppressions)
         for line in path.read_text().splitlines() if path.is_file() else ():
             one = json.loads(line)
             if "note" in one:
                 notes[one["note"]] = None
-            elif taken.add(one["finding"][0], one["finding"][1], one["finding"][2], one["finding"][3]):
-                findings[one["finding"][3]] = None
+            else:
+                taken.add(*one["finding"])
         self.used |= taken.used
-        return list(findings), [*notes, *self.unused()]
+        return taken.texts, [*notes, *self.unused()]
+
+
+found = Found()  # of this process

@@ -12,6 +12,7 @@ import ctypes
 import math
 import os
 import re
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tritonhook.capture.dry_run.gpu import NONE, POISON, REAL, Emulation, notes
+from tritonhook.capture.dry_run.suppressions import found
 from tritonhook.capture.dry_run.torch_random import DryGenerator
 from tritonhook.capture.launches.live_tensors import memory_of
 from tritonhook.capture.launches.recorder import recorder
@@ -190,6 +192,7 @@ def _mode(place: Any) -> Any:
     without_memory = place.type == "meta"
     emulation = Emulation.from_environment(os.environ)
     poison = POISON if emulation is not None and emulation.sanitize else b""
+    uses = {getattr(tensor, name) for name in _USES} | {torch.allclose, torch.equal, torch.isclose} if poison else set()
 
     class OnTheGpu(TorchFunctionMode):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -214,6 +217,8 @@ def _mode(place: Any) -> Any:
                 notes.count(reads[func])
             if not without_memory and not torch.compiler.is_compiling() and _copies(func, args, asked):
                 func, given, named = tensor.to, given if is_to else [*given, place], {**named, "copy": True}
+            if func in uses:
+                _check_written(given)
             if func in taking:
                 given[:1] = [_array(value) for value in given[:1]]
             had = memory_of(given[0]) if poison and func is tensor.resize_ else None
@@ -253,6 +258,7 @@ def _clear(func: Any, error: Exception, without_memory: bool) -> Exception:
 
 
 _PINNED = "_tritonhook_pinned"
+_USES = ("item", "tolist", "__repr__", "__bool__", "__int__", "__float__", "__index__")
 _READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__")
 
 
@@ -336,6 +342,32 @@ def _set_unset(made: Any, poison: bytes, start: int = 0) -> None:
     else:
         for part in _parts(made):
             _set_unset(part, poison)
+
+
+def _check_written(given: Any) -> None:
+    """Look for what nothing has written in tensors whose values the program uses."""
+    import torch
+
+    words = [int.from_bytes(POISON[at : at + 4], "little", signed=True) for at in (0, 4)]
+    for one in given:
+        if not isinstance(one, torch.Tensor) or memory_of(one) is None or not one.numel():
+            continue
+        if one.is_conj() or one.numel() * one.element_size() % 4:
+            continue
+        data = one.detach().reshape(-1).view(torch.uint8).view(torch.int32)
+        unset = 4 * sum(int((data == word).sum()) for word in words) // one.element_size()
+        if unset:
+            line, what = _line_of_program(), f"{unset:,} of {one.numel():,} elements"
+            text = f"uninitialised: the program uses {what} of a tensor, which nothing has written since torch.empty"
+            found.add("", "uninitialised", [line], f"{line}: {text}")
+
+
+def _line_of_program() -> str:
+    """Name the line that called torch, such as "train.py:12"."""
+    frame: Any = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", "tritonhook"):
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"  # noqa: PTH119
 
 
 def _parts(made: Any) -> list[Any]:
