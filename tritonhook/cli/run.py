@@ -223,7 +223,8 @@ def _run_once(options: Options) -> Ended:
         if found is not None:
             findings, further = found.take()
             notes += [*(f"FAULT {text}" for text in findings), *further]
-            notes.append(f"sanitized: {count(len(findings), 'fault') if findings else 'no fault'} found")
+            faults = count(len(findings), "fault") if findings else "no fault"
+            notes.append(f"sanitized: {faults} found{until}")
             Path(found.handed_to).unlink(missing_ok=True)
             ended = ended._replace(code=1) if findings and not ended.code else ended
         if options.pin is not None:
@@ -240,7 +241,7 @@ def _run_once(options: Options) -> Ended:
 
 
 def _found(options: Options) -> Found | None:
-    """What will take the findings of the run's processes; None without --sanitize."""
+    """Begin to take the findings of the run's processes. None without --sanitize."""
     if not options.sanitize:
         return None
     handle, path = tempfile.mkstemp(prefix="tritonhook-findings-")

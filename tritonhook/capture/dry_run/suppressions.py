@@ -76,7 +76,8 @@ def read_suppressions(path: Path) -> tuple[Suppression, ...]:
 @dataclass(slots=True)
 class Found:
     """Findings, each once per kernel, kind and lines. suppressions: those that apply. handed_to: a file for another
-    process; "" for none. used: the numbers of suppressions that covered a finding. texts: those that count, since `forget`."""
+    process; "" for none. used: the numbers of suppressions that covered a finding. texts: those that count, since
+    `forget`."""
 
     suppressions: Sequence[Suppression] = ()
     handed_to: str = ""

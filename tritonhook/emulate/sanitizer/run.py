@@ -6,10 +6,11 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tritonhook.capture.launches.record import DTYPE_BYTES
 from tritonhook.emulate.errors import Fault, Hang, Late, Unfinished
-from tritonhook.emulate.machine import Code, Machine
+from tritonhook.emulate.machine import Code, Group, Machine, Step
 from tritonhook.emulate.ptx.kernel import SIZES, Kernel, read_kernel
 from tritonhook.emulate.run import Ran, Run, execute, load_ptx
 from tritonhook.emulate.sanitizer import findings
@@ -22,6 +23,7 @@ from tritonhook.emulate.waves import Loaded
 from tritonhook.errors import listed
 from tritonhook.ptx.dataflow import flow_of, may_end, read_unwritten
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.program import Item
 
 GARBAGE = 0x7F  # of each byte that nothing has written: a huge number, or a NaN
 _ELSEWHERE = {"local", "const", "param", "param::entry"}
@@ -102,6 +104,33 @@ def _unit(kernel: Kernel, space: str = "shared") -> int:
     return min(sizes)
 
 
+def _checked(order: Order, products: frozenset[int], step: Step, g: Group) -> None:
+    order.check_accumulators(g, products)
+    step(g)
+
+
+def _uses_of_accumulators(kernel: Kernel, code: Code) -> dict[int, frozenset[int]]:
+    """By instruction, the products whose accumulators it uses. Copies are left out: ptxas makes them wait."""
+    if "wgmma" not in kernel.text:
+        return {}
+    items = dict[int, list[Item]]()
+    for item in kernel.function.items:
+        items.setdefault(kernel.line(item.position), []).append(item)
+    products, uses = dict[str, set[int]](), dict[int, frozenset[str]]()
+    for pc, one in enumerate(code.instructions):
+        for item in items.get(one.line, ()):
+            if not item.opcode or item.opcode not in one.text:
+                continue
+            flow = flow_of(item)
+            if item.opcode.startswith("wgmma.mma_async"):
+                for name in flow.writes:
+                    products.setdefault(name, set()).add(pc)
+            elif not item.opcode.startswith(("wgmma", "mov")):
+                uses[pc] = flow.reads | flow.writes
+    found = {pc: frozenset().union(*(products.get(name, ()) for name in names)) for pc, names in uses.items()}
+    return {pc: used for pc, used in found.items() if used}
+
+
 class _Telling:
     """Findings of the waves of one launch, in words. code: the line and the text of each instruction."""
 
@@ -118,7 +147,14 @@ class _Telling:
     def begin(self, machine: Machine, code: Code) -> Code:
         machine.memory.watch = order = Order(machine, machine.memory, self.unit, self.world)
         self.orders.append(order)
-        return code
+        products = _uses_of_accumulators(self.kernel, code)
+        if not products:
+            return code
+        steps = [
+            replace(one, step=partial(_checked, order, products[pc], one.step)) if pc in products else one
+            for pc, one in enumerate(code.instructions)
+        ]
+        return replace(code, instructions=steps)
 
     def end(self, machine: Machine) -> None:
         order = next(one for one in self.orders if one.machine is machine)
@@ -176,6 +212,9 @@ class _Telling:
         if one.kind == "proxy":
             text = f"no fence.proxy.async lies between the two accesses of the shared address {one.at:#x}"
             return Finding(findings.PROXY, text, both)
+        if one.kind == "accumulator":
+            text = "no wgmma.wait_group lies between a product and the use of its accumulator"
+            return Finding(findings.RACE, text, both)
         if one.kind == "tensor":
             return Finding(findings.RACE, f"nothing orders the two accesses of column {one.at} of tensor memory", both)
         return Finding(findings.RACE, f"nothing orders the two accesses of the shared address {one.at:#x}", both)
