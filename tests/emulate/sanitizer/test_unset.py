@@ -9,7 +9,7 @@ np = pytest.importorskip("numpy")
 from dry_runs import run_dry  # noqa: E402
 from emulated import launch_of, module_of  # noqa: E402
 
-from tritonhook.capture.dry_run.gpu import POISON  # noqa: E402
+from tritonhook.capture.launches.record import POISON  # noqa: E402
 from tritonhook.emulate.run import Run  # noqa: E402
 from tritonhook.emulate.sanitizer.run import sanitize  # noqa: E402
 from tritonhook.emulate.sanitizer.unset import unset_words  # noqa: E402

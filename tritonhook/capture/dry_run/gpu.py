@@ -23,7 +23,6 @@ from tritonhook.errors import UsageError
 FIRST, ALL, PINNED = "first", "all", "pinned"
 REAL, NONE = "real", "none"  # tensors in the CPU's memory, or without any
 PTXAS_SECONDS = 180.0
-POISON = bytes.fromhex("6bc954d135e74ab2")  # of memory that nothing has written: two numbers of float32
 
 
 @dataclass(frozen=True, slots=True)

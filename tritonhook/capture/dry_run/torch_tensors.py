@@ -21,10 +21,11 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from tritonhook.capture.dry_run.gpu import NONE, POISON, REAL, Emulation, notes
+from tritonhook.capture.dry_run.gpu import NONE, REAL, Emulation, notes
 from tritonhook.capture.dry_run.suppressions import found
 from tritonhook.capture.dry_run.torch_random import DryGenerator
 from tritonhook.capture.launches.live_tensors import memory_of
+from tritonhook.capture.launches.record import POISON
 from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.patching import patched
 

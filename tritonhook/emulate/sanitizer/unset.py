@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tritonhook.capture.dry_run.gpu import POISON
+from tritonhook.capture.launches.record import POISON
 from tritonhook.emulate.words import Array
 
 _WORD = 4
