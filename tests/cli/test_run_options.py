@@ -86,6 +86,8 @@ def test_a_dry_run_is_for_a_gpu_and_records_launches(program: Program, monkeypat
     monkeypatch.setattr(verb, "find_spec", lambda name: name == "numpy" or None)
     main(["run", "--arch", "sm_90a", "--emulate", "script.py"])
     assert json.loads(program.environment[EMULATE])["sanitize"] is False
+    main(["run", "--arch", "sm_90a", "--emulate", "--sanitize", "script.py"])
+    assert json.loads(program.environment[EMULATE])["sanitize"] is True
 
 
 @pytest.mark.parametrize(
@@ -95,6 +97,8 @@ def test_a_dry_run_is_for_a_gpu_and_records_launches(program: Program, monkeypat
         ("--memory real", "--memory is for dry runs"),
         ("--ptxas-limit 3", "--ptxas-limit is for dry runs"),
         ("--emulate", "--emulate is for dry runs"),
+        ("--arch sm_90a --sanitize", "--sanitize: only with --emulate"),
+        ("--arch sm_90a --suppress known.toml", "--suppress: only with --sanitize"),
         ("--arch sm_90a --pin p.toml", "--pin: a dry run measures nothing"),
         ("--arch sm_90a --autotune pinned", "--autotune pinned: give --policy"),
         ("--arch sm_90a --emulate", "--emulate needs numpy"),

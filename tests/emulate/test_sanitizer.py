@@ -169,8 +169,13 @@ def test_wgmma_needs_a_fence_behind_generic_writes_and_a_wait_before_the_next():
     assert one.kind == "missing proxy fence" and one.places[1].instruction.startswith("wgmma.mma_async")
     (one,) = found(body.replace("wgmma.fence.sync.aligned;", ""), 128).findings
     assert one.kind == "missing wgmma.fence" and one.places[0].instruction.startswith("wgmma.mma_async")
-    (one,) = found(body.replace("wgmma.wait_group.sync.aligned 0;", ""), 128).findings
-    assert one.kind == "race" and one.places[0].what.startswith("asynchronous read")
+    both = found(body.replace("wgmma.wait_group.sync.aligned 0;", ""), 128).findings
+    assert sorted((one.kind, one.places[0].what[:12]) for one in both) == [
+        ("race", "asynchronous"), ("race", "product by w"),
+    ]  # fmt: skip
+    early = body.replace("wgmma.wait_group", "add.f32 %r10, %r10, %r11; wgmma.wait_group")
+    (one,) = found(early, 128).findings
+    assert one.kind == "race" and one.places[1].instruction.startswith("add.f32")
 
 
 def test_a_barrier_that_some_lanes_do_not_reach():
@@ -182,14 +187,16 @@ def test_a_barrier_that_some_lanes_do_not_reach():
 
 
 @pytest.mark.parametrize("barrier", ["bar.sync 0;", "bar.warp.sync -1;"])
-def test_lanes_are_told_apart_where_a_cta_is_one_warp(barrier):
+def test_lanes_of_a_warp_are_told_apart(barrier):
     other = "xor.b32 %r5, %r3, 4;\n"  # of the next lane
     body = f"{other}st.shared.b32 [%r3], %r2;\n{barrier}\nld.shared.b32 %r4, [%r5];\n"
     assert found(body, 32).findings == ()
     (one,) = found(body.replace(barrier, ""), 32).findings
     assert one.kind == "race"
     assert one.places[0].what.startswith("write by lane") and one.places[1].what.startswith("read by lane")
-    assert found(body.replace(barrier, ""), 64).findings == ()  # of several warps, lanes are not
+    assert found(body, 64).findings == ()
+    (one,) = found(body.replace(barrier, ""), 64).findings
+    assert one.places[1].what.startswith("another lane's read by warp")
 
 
 def test_writes_that_change_nothing_are_no_race():

@@ -21,6 +21,7 @@ import numpy as np
 from tritonhook._util.text import say
 from tritonhook.capture.dry_run.autotuner import tuners
 from tritonhook.capture.dry_run.gpu import Emulation, notes
+from tritonhook.capture.dry_run.suppressions import Suppression, found
 from tritonhook.capture.launches.live_tensors import memory_of
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.launches.recorder import Describe, of_triton
@@ -41,12 +42,13 @@ NOT_UNDERSTOOD, TOO_LONG, UNFINISHED = "NOT UNDERSTOOD", "over the time limit", 
 
 # What became of the launches of this process since `begin`. executed: how many. seconds: of all. left: launches without
 # results, each with its kind and reason. findings: of the sanitizer. dry: why launches are no longer executed, or "".
-launches = SimpleNamespace(executed=0, seconds=0.0, left=[], findings=[], dry="")
+launches = SimpleNamespace(executed=0, seconds=0.0, left=[], findings=found.texts, dry="")
 
 
 def begin_test() -> None:
     """Forget the earlier launches."""
-    vars(launches).update(executed=0, seconds=0.0, left=[], findings=[], dry="")
+    found.forget()
+    vars(launches).update(executed=0, seconds=0.0, left=[], dry="")
 
 
 def begin_triton(emulation: Emulation) -> ExitStack:
@@ -109,6 +111,8 @@ class Emulator:
 
     def __init__(self, emulation: Emulation) -> None:
         self._emulation = emulation
+        found.suppressions = [Suppression(*one) for one in emulation.suppressions]
+        found.handed_to = emulation.findings
         self._kernels: dict[str, Kernel] = {}
 
     def execute(self, name: str, key: str, text: Callable[[], str], described: Describe) -> None:
@@ -116,7 +120,7 @@ class Emulator:
         on with wrong numbers: NotExecuted if the reason lies in the emulator."""
         if launches.dry:
             return
-        began, limit_s, found = time.monotonic(), self._emulation.limit_s, len(launches.findings)
+        began, limit_s = time.monotonic(), self._emulation.limit_s
         try:
             launch, storages = described()
             size = sum(size for *_, size in storages)
@@ -134,7 +138,6 @@ class Emulator:
                     bits.launched(name, Ptx(text()), self._kernels[key], run, before, after)
             except Fault:
                 if _have_pointers(launch, contents):
-                    del launches.findings[found:]  # they may come from memory that no argument names
                     raise NotUnderstood(name, why="it gets a tensor of pointers, which are not followed") from None
                 raise
         except (NotUnderstood, Late, Unfinished) as error:
@@ -163,8 +166,14 @@ class Emulator:
         if key not in self._kernels:
             self._kernels[key] = read_kernel(Ptx(text()), name)
         if self._emulation.sanitize:
-            done = sanitize(Ptx(text()), run, contents, kernel=self._kernels[key])
-            launches.findings += (f"{name}: {finding}" for finding in done.findings)
+            done = sanitize(Ptx(text()), run, contents, kernel=self._kernels[key], is_poisoned=True)
+            if isinstance(done.error, Fault) and _have_pointers(run.launch, contents):
+                raise done.error  # findings may come from memory that no argument names
+            for one in done.findings:
+                lines = [place.source or str(place.line) for place in one.places]
+                found.add(name, one.kind, lines, f"{name}: {one}")
+            if done.unwatched:
+                found.note(f"{name}: {done.unwatched}")
             if done.ran is None:
                 assert done.error is not None
                 raise done.error
@@ -204,7 +213,7 @@ def _without_frames_of_ours(original: Callable[..., Any]) -> Callable[..., Any]:
 def _have_pointers(launch: Launch, contents: Sequence[Any]) -> bool:
     """Check whether a buffer of 64-bit integers holds addresses of this process, such as those of other tensors."""
     numbers = [
-        data[: len(data) // 8 * 8].view(np.uint64)
+        np.frombuffer(data, np.uint64, len(data) // 8)
         for buffer, data in zip(launch.buffers, contents, strict=True)
         if buffer.dtype in ("int64", "uint64")
     ]

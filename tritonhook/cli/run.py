@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -30,6 +31,7 @@ from tritonhook._util.locks import changing
 from tritonhook._util.text import say
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, NONE, PINNED, PTXAS_SECONDS, REAL, DryRun, Emulation
 from tritonhook.capture.dry_run.process import check_assembled
+from tritonhook.capture.dry_run.suppressions import Found, read_suppressions
 from tritonhook.capture.model import Capture
 from tritonhook.capture.policy.model import Pin, read_entries, read_pins, write_policy
 from tritonhook.capture.policy.winners import winners
@@ -102,6 +104,8 @@ class Options(Group):
     )
     emulate: bool = flag(help="in a dry run, execute each launch on the CPU, so that its results are real")
     count: bool = flag(help="--emulate: then give Nsight Compute's counters of a launch of each kernel")
+    sanitize: bool = flag(help="with --emulate, look for faults of the kernels; one that is found makes the status 1")
+    suppress: str | None = option(metavar="FILE", help="with --sanitize, findings that do not count, in TOML")
     memory: str | None = option(
         choices=(REAL, NONE), help="tensors of a dry run are in the CPU's memory (default), or have no memory"
     )
@@ -200,7 +204,9 @@ def _run_once(options: Options) -> Ended:
     started = time.time_ns()
     home = WrapperHome.for_run(settings.out)
     environment = path_environment(capture_environment(settings, os.environ, command), home)
-    environment |= Emulation().to_environment() if options.emulate else {}
+    found = _found(options)
+    if options.emulate:
+        environment |= (Emulation() if found is None else found.emulation).to_environment()
     with reading_ahead(settings.out) if dry_run else nullcontext():
         ended = run_to_end(command, environment, options.results.is_printed)
     try:
@@ -218,6 +224,13 @@ def _run_once(options: Options) -> Ended:
         if options.emulate:
             until = f", until the program ended with status {ended.code}" if ended.code else ""
             notes.append(f"emulated: each launch was executed on the CPU{until}")
+        if found is not None:
+            findings, further = found.take()
+            notes += [*(f"FAULT {text}" for text in findings), *further]
+            faults = count(len(findings), "fault") if findings else "no fault"
+            notes.append(f"sanitized: {faults} found{until}")
+            Path(found.handed_to).unlink(missing_ok=True)
+            ended = ended._replace(code=1) if findings and not ended.code else ended
         if options.pin is not None:
             notes.append(keep_pins(Path(options.pin), folder))
         if ended.code and dry_run is None and not _gpu_files():
@@ -238,6 +251,15 @@ def _run_once(options: Options) -> Ended:
     return ended
 
 
+def _found(options: Options) -> Found | None:
+    """Begin to take the findings of the run's processes. None without --sanitize."""
+    if not options.sanitize:
+        return None
+    handle, path = tempfile.mkstemp(prefix="tritonhook-findings-")
+    os.close(handle)
+    return Found(read_suppressions(Path(options.suppress)) if options.suppress else (), path)
+
+
 def _dry_run(options: Options) -> DryRun | None:
     """Return the target of a dry run, or None without --arch.
 
@@ -245,7 +267,7 @@ def _dry_run(options: Options) -> DryRun | None:
     if options.count and not options.emulate:
         raise UsageError("--count: only with --emulate; `tritonhook emulate CAPTURES --count` counts recorded launches")
     if options.arch is None and options.gpu is None:
-        for name in ("autotune", "memory", "ptxas_limit", "launch_anyway", "emulate"):
+        for name in ("autotune", "memory", "ptxas_limit", "launch_anyway", "emulate", "sanitize", "suppress"):
             if getattr(options, name):
                 raise UsageError(f"--{name.replace('_', '-')} is for dry runs; give --arch too")
         return None
@@ -253,6 +275,10 @@ def _dry_run(options: Options) -> DryRun | None:
         raise UsageError("--pin: a dry run measures nothing; run on a GPU")
     if options.emulate and find_spec("numpy") is None:
         raise UsageError("--emulate needs numpy: pip install 'tritonhook[emulate]'")
+    if options.sanitize and not options.emulate:
+        raise UsageError("--sanitize: only with --emulate, which executes launches")
+    if options.suppress and not options.sanitize:
+        raise UsageError("--suppress: only with --sanitize")
     if options.autotune == PINNED and options.policy is None:
         raise UsageError("--autotune pinned: give --policy FILE, a policy that pins configurations")
     if options.emulate and options.memory == NONE:

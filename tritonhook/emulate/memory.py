@@ -162,6 +162,11 @@ class Memory:
             begin, contents = self.allocations[len(self._contents) - 1].begin, self._contents.pop()
             self.global_.data[begin : begin + len(contents)] = np.frombuffer(contents, np.uint8)
 
+    @property
+    def size(self) -> int:
+        """Bytes of global memory, with the gaps between buffers."""
+        return self._end
+
     def contents(self, allocation: Allocation) -> bytes:
         """Return what a buffer holds now."""
         return bytes(self.global_.data[allocation.begin : allocation.begin + allocation.size])

@@ -302,8 +302,8 @@ def fma32(a: Array, b: Array, c: Array, mode: str = "rn", ftz: bool = False, uni
 
 
 def _may_round_twice(total: Array, found: Array) -> Array:
-    """Return True where rounded float64 may become another float32 than the exact number: where it lies in the middle of
-    two float32, or where these are subnormal (and the smallest normal one, for ftz); zero is exact."""
+    """Return True where rounded float64 may become another float32 than the exact number: in the middle of two float32,
+    or where these are subnormal (and the smallest normal one, for ftz); zero is exact."""
     middle = (total.view(np.uint64) & np.uint64(0x1FFF_FFFF)) == np.uint64(0x1000_0000)
     return middle | ((np.abs(found) <= _LEAST32) & (total != 0))
 

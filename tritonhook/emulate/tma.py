@@ -114,6 +114,7 @@ def load_tile(
     places = _in_shared(memory, tensor, cta, target, thread)
     if memory.watch is not None:
         memory.watch.bulk_write(thread, places, unit, barrier)
+        memory.watch.copied_outside(index[inside], unit, "r")
     memory.shared.write(places, unit, values[None])
     return tensor.bytes
 
@@ -124,6 +125,7 @@ def store_tile(memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int
     places = _in_shared(memory, tensor, cta, source, thread)
     if memory.watch is not None:
         memory.watch.bulk_read("bulk", [thread], places, tensor.element)
+        memory.watch.copied_outside((addresses - GLOBAL_BASE)[inside], tensor.element, "w")
     values = memory.shared.read(places, tensor.element, 1)
     memory.global_.write((addresses - GLOBAL_BASE)[inside], tensor.element, values[:, inside])
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import re
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,9 +21,11 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from tritonhook.capture.dry_run.gpu import NONE, REAL, notes
+from tritonhook.capture.dry_run.gpu import NONE, REAL, Emulation, notes
+from tritonhook.capture.dry_run.suppressions import found
 from tritonhook.capture.dry_run.torch_random import DryGenerator
 from tritonhook.capture.launches.live_tensors import memory_of
+from tritonhook.capture.launches.record import POISON
 from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.patching import patched
 
@@ -187,6 +191,9 @@ def _mode(place: Any) -> Any:
     unset = {torch.empty, torch.empty_like, torch.empty_strided, tensor.new_empty, tensor.new_empty_strided}
     taking = {torch.tensor, torch.as_tensor, torch.asarray}
     without_memory = place.type == "meta"
+    emulation = Emulation.from_environment(os.environ)
+    poison = POISON if emulation is not None and emulation.sanitize else b""
+    uses = {getattr(tensor, name) for name in _USES} | {torch.allclose, torch.equal, torch.isclose} if poison else set()
 
     class OnTheGpu(TorchFunctionMode):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -211,11 +218,16 @@ def _mode(place: Any) -> Any:
                 notes.count(reads[func])
             if not without_memory and not torch.compiler.is_compiling() and _copies(func, args, asked):
                 func, given, named = tensor.to, given if is_to else [*given, place], {**named, "copy": True}
+            if func in uses:
+                _check_written(given)
             if func in taking:
                 given[:1] = [_array(value) for value in given[:1]]
+            had = memory_of(given[0]) if poison and func is tensor.resize_ else None
             result = _without_memory(func, given, named) if without_memory else func(*given, **named)
+            if poison and func is tensor.resize_ and result.device.type == place.type:
+                _set_unset(result, poison, had[1] - had[0] if had else 0)
             if func in unset and not torch.compiler.is_compiling():
-                _set_to_zero(result)
+                _set_unset(result, poison)
             if pinned:
                 setattr(result, _PINNED, True)
             return result
@@ -247,6 +259,7 @@ def _clear(func: Any, error: Exception, without_memory: bool) -> Exception:
 
 
 _PINNED = "_tritonhook_pinned"
+_USES = ("item", "tolist", "__repr__", "__bool__", "__int__", "__float__", "__index__")
 _READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__")
 
 
@@ -318,13 +331,44 @@ def _array(value: Any) -> Any:
     return np.asarray(SimpleNamespace(__array_interface__=described))
 
 
-def _set_to_zero(made: Any) -> None:
-    """Set a tensor's memory, if any, to zero. It calls no operator: a library may have replaced it by a kernel."""
+def _set_unset(made: Any, poison: bytes, start: int = 0) -> None:
+    """Set a tensor's memory, if any, to zero, or to POISON. It calls no operator: a library may have replaced it by a
+    kernel. start: bytes that keep what they hold."""
     if (memory := memory_of(made)) is not None:
-        ctypes.memset(memory[0], 0, memory[1] - memory[0])
+        begin, size = memory[0] + start, memory[1] - memory[0] - start
+        if poison and size > 0:
+            ctypes.memmove(begin, (poison * (size // len(poison) + 2))[begin % len(poison) :], size)
+        elif size > 0:
+            ctypes.memset(begin, 0, size)
     else:
         for part in _parts(made):
-            _set_to_zero(part)
+            _set_unset(part, poison)
+
+
+def _check_written(given: Any) -> None:
+    """Look for what nothing has written in tensors whose values the program uses."""
+    import torch
+
+    words = [int.from_bytes(POISON[at : at + 4], "little", signed=True) for at in (0, 4)]
+    for one in given:
+        if not isinstance(one, torch.Tensor) or memory_of(one) is None or not one.numel():
+            continue
+        if one.is_conj() or one.numel() * one.element_size() % 4:
+            continue
+        data = one.detach().reshape(-1).view(torch.uint8).view(torch.int32)
+        unset = 4 * sum(int((data == word).sum()) for word in words) // one.element_size()
+        if unset:
+            line, what = _line_of_program(), f"{unset:,} of {one.numel():,} elements"
+            text = f"uninitialised: the program uses {what} of a tensor, which nothing has written since torch.empty"
+            found.add("", "uninitialised", [line], f"{line}: {text}")
+
+
+def _line_of_program() -> str:
+    """Name the line that called torch, such as "train.py:12"."""
+    frame: Any = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", "tritonhook"):
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"  # noqa: PTH119
 
 
 def _parts(made: Any) -> list[Any]:

@@ -25,6 +25,7 @@ SCALARS: Mapping[str, str] = {  # struct's format of each of Triton's scalar typ
     **{"u1": "B", "u8": "B", "u16": "H", "u32": "I", "u64": "Q"},
     **{"fp16": "e", "bf16": "H", "fp32": "f", "f32": "f", "fp64": "d"},
 }
+POISON = bytes.fromhex("6bc954d135e74ab2")  # of memory that nothing has written: two numbers of float32
 DTYPE_BYTES: Mapping[str, int] = {  # bytes of an element, by torch's name of the dtype
     **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"), 1),
     **dict.fromkeys(("float8_e4m3fnuz", "float8_e5m2fnuz", "float4_e2m1fn_x2"), 1),

@@ -8,7 +8,8 @@ core where it executes tcgen05. Reads of wgmma and of bulk stores last until the
 a commit of theirs has arrived, copies of cp.async until they have landed. FENCED is as SEEN, but of writes behind which
 comes a `fence.proxy.async`: what wgmma, tcgen05 and bulk stores read has to be ordered so, too.
 
-Lanes of one warp among several are not told apart. Writes that leave a byte as it was, behind another write, are no
+Of a warp among several, only a lane that reads what another one wrote is told apart, until the warp comes to a barrier.
+Writes that leave a byte as it was, behind another write, are no
 race.
 """
 
@@ -83,6 +84,7 @@ class Order:
         self.written = np.zeros(size, np.int64)
         self.is_generic, self.flying = np.zeros(size, bool), np.zeros(size, np.int32)
         self.is_strong = np.zeros(size, bool)  # the last write
+        self.lane = np.zeros(0 if self.grain == 1 else size, np.uint8)  # of the warp that wrote last
         self.read, self.strong = Reads(self.rows, size), Reads(self.rows, size)  # strong: atomic accesses
         self.flight = np.zeros(size, np.int32)  # the number of the latest one that reads there, plus one
         self.flights: list[_Flight] = []
@@ -187,7 +189,9 @@ class Order:
 
     def together(self, g: Group) -> None:
         """bar.warp.sync: the lanes here know what each of them knew."""
-        if self.grain == 1:
+        if self.grain > 1:
+            self.clocks.tick(np.unique(g.numbers // WARP))
+        else:
             for warp in np.unique(g.numbers // WARP):
                 lanes = g.numbers[g.numbers // WARP == warp]
                 self.clocks.take(lanes, self.clocks.of(lanes))
@@ -211,18 +215,31 @@ class Order:
         one = self._meaning(how)
         if how == "a":  # no read that others have to wait for
             self.strong.note(actors % self.rows, places, self.clocks.now(actors), self.machine.pc)
+        lanes = np.repeat(numbers % WARP, len(places) // len(numbers)) if self.grain > 1 else actors
         if how != "w":
+            if self.grain > 1 and not one.scope:
+                self._check_lanes(places, actors, lanes)
             self._reads(places, actors, one)
         if how != "r":
             self._writes(places, actors, how, one)
+            if self.grain > 1:
+                self.lane[places] = lanes
         if one.scope:
             begin = self.wave.first // self.wave.of_cta * self.memory.shared_bytes  # of the wave's CTAs among all
             self.flags.access("shared", begin + index[numbers - g.s.start], numbers // self.grain, how, one)
 
     def outside(self, g: Group, index: Array, size: int, how: str) -> None:
         """Lanes access global memory. index: over the slice. how: as in Memory.locate."""
+        if self.world.unset is not None and how != "b":
+            self.copied_outside(index[g.numbers - g.s.start], size, how)
         if how in "rwa" and (one := self._meaning(how)) is not None:
             self.world.access(self, g, index, size, how, one)
+
+    def copied_outside(self, index: Array, size: int, how: str) -> None:
+        """Bytes of global memory are read or written: whether anything has written what is read."""
+        if (unset := self.world.unset) is not None:
+            pc, code = self.machine.pc, self.machine.code.instructions
+            unset.access(pc, code[pc].text if how == "c" else "", index, size, how)
 
     def stored_outside(self, g: Group, index: Array, unit: int, values: Any) -> None:
         """Lanes have written global memory."""
@@ -258,6 +275,17 @@ class Order:
             self._conflict("race", places, actors, wrong, self._write_at, mine)
         self._check_flying(places, actors, mine)
         return is_race
+
+    def _check_lanes(self, places: Array, actors: Array, lanes: Array) -> None:
+        """Whether another lane of the same warp wrote, and the warp has come to no barrier since."""
+        wrong = (self.writer[places] == actors) & (self.lane[places] != lanes) & self.is_generic[places]
+        if wrong.any():
+            wrong &= ~self.is_strong[places] & (self.written[places] == self.clocks.now(actors))
+            if wrong.any():
+                at = int(np.flatnonzero(wrong)[0])
+                first = self._write_at(int(places[at]))
+                mine = Access("another lane's read", self.machine.pc, 0)
+                self._conflict("race", places, actors, wrong, lambda _: first, mine)
 
     def _seen(self, actors: Array, others: Array) -> Array:
         seen: Array = self.clocks.known(SEEN, actors, others)
@@ -396,6 +424,17 @@ class Order:
     def commit(self, g: Group, kind: str) -> None:
         """End the group of these reads."""
         self.committed[kind][np.unique(g.numbers // self.grain)] += 1
+
+    def check_accumulators(self, g: Group, products: frozenset[int]) -> None:
+        """Check that the warps of an instruction have waited for the products whose accumulators it uses."""
+        if flights := [one for one in self.open_flights["wgmma"] if one.pc in products]:
+            warps = np.unique(g.numbers // WARP).tolist()
+            for one in flights:
+                if late := [w for w in warps if w // 4 == one.warp // 4 and w not in one.clocks]:
+                    first = Access("product", one.pc, one.warp)
+                    self._add(
+                        Conflict("accumulator", first, Access("use of its accumulator", self.machine.pc, late[0]), 0)
+                    )
 
     def wait_reads(self, g: Group, kind: str, pending: int) -> None:
         """All but the latest `pending` groups of these warps are done."""

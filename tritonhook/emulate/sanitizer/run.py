@@ -6,18 +6,24 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
+from tritonhook.capture.launches.record import DTYPE_BYTES
 from tritonhook.emulate.errors import Fault, Hang, Late, Unfinished
-from tritonhook.emulate.machine import Code, Machine
+from tritonhook.emulate.machine import Code, Group, Machine, Step
 from tritonhook.emulate.ptx.kernel import SIZES, Kernel, read_kernel
 from tritonhook.emulate.run import Ran, Run, execute, load_ptx
 from tritonhook.emulate.sanitizer import findings
 from tritonhook.emulate.sanitizer.accesses import Access, Conflict
 from tritonhook.emulate.sanitizer.findings import Finding, Place, source_lines
 from tritonhook.emulate.sanitizer.order import MOST, Order, watched_bytes
+from tritonhook.emulate.sanitizer.unset import Unset, differ
 from tritonhook.emulate.sanitizer.world import World
+from tritonhook.emulate.waves import Loaded
+from tritonhook.errors import listed
 from tritonhook.ptx.dataflow import flow_of, may_end, read_unwritten
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.program import Item
 
 GARBAGE = 0x7F  # of each byte that nothing has written: a huge number, or a NaN
 _ELSEWHERE = {"local", "const", "param", "param::entry"}
@@ -25,27 +31,43 @@ _ELSEWHERE = {"local", "const", "param", "param::entry"}
 
 @dataclass(frozen=True, slots=True)
 class Sanitized:
-    """ran: None if the kernel did not come to its end; error says why. findings: at most some dozens."""
+    """ran: None if the kernel did not come to its end; error says why. findings: at most some dozens. unwatched: what
+    was not looked for, and why; "" if all was."""
 
     ran: Ran | None
     findings: tuple[Finding, ...]
     error: Fault | Hang | Unfinished | None = None
+    unwatched: str = ""
 
 
 def sanitize(
-    ptx: Ptx, run: Run, contents: Sequence[bytes], entry: str | None = None, kernel: Kernel | None = None
+    ptx: Ptx,
+    run: Run,
+    contents: Sequence[bytes],
+    entry: str | None = None,
+    kernel: Kernel | None = None,
+    is_poisoned: bool = False,
 ) -> Sanitized:
     """Execute a launch, and look for faults. contents: of its buffers before it. kernel: of the PTX, if it was read
-    before. Raises NotUnderstood, UsageError."""
+    before. is_poisoned: buffers hold POISON where nothing was written. Raises NotUnderstood, UsageError."""
     kernel = kernel or read_kernel(ptx, entry)
-    loaded = load_ptx(kernel, run, contents)
-    told = _Telling(ptx, kernel, World(loaded.memory, _unit(kernel, "global")))
+    loaded, unset = load_ptx(kernel, run, contents), None
+    if is_poisoned:
+        begins = [one.begin for one in loaded.placed.buffers]
+        unset = Unset(dict(zip(begins, contents, strict=True)), loaded.memory.size)
+        unset = None if unset.is_empty else unset
+    told = _Telling(ptx, kernel, World(loaded.memory, _unit(kernel, "global"), unset))
     of_watching = watched_bytes(loaded.memory.shared_bytes, run.launch, told.unit)
     loaded = replace(loaded, cta_bytes=loaded.cta_bytes + of_watching)
+    return replace(_sanitized(told, loaded, run, contents), unwatched=told.world.unwatched)
+
+
+def _sanitized(told: _Telling, loaded: Loaded, run: Run, contents: Sequence[bytes]) -> Sanitized:
+    kernel, unset = told.kernel, told.world.unset
     try:
         ran = execute(loaded, run, told)
     except Fault as fault:
-        return Sanitized(None, (*told.conflicts(), *told.fault(fault)), fault)
+        return Sanitized(None, (*told.conflicts(), *told.fault(fault), *told.unset(run, loaded)), fault)
     except Late as late:  # a slow kernel is no faulty one
         conflicts = tuple(told.conflicts())
         if told.may_end(late.pcs[0]):
@@ -60,9 +82,12 @@ def sanitize(
         return Sanitized(None, found, Unfinished(only))
     except Unfinished as unfinished:
         return Sanitized(None, tuple(told.conflicts()), unfinished)
-    del loaded
     try:
         open_values = (*told.unwritten(kernel, run, contents, ran), *told.early(kernel, run, contents, ran))
+        if unset is not None and unset.reads:
+            other = unset.otherwise(contents)
+            if _changes(kernel, run, other, ran, contents):
+                open_values += tuple(told.unset(run, loaded))
     except (Late, Unfinished) as error:
         why = Unfinished(f"finished, but whether unwritten values matter is not known: {error}")
         return Sanitized(None, tuple(told.conflicts()), why)
@@ -77,6 +102,33 @@ def _unit(kernel: Kernel, space: str = "shared") -> int:
         if first in ("ld", "st", "atom", "red") and not {part.split("::")[0] for part in parts} & {*_ELSEWHERE, other}:
             sizes.append(SIZES.get(parts[-1], 4))
     return min(sizes)
+
+
+def _checked(order: Order, products: frozenset[int], step: Step, g: Group) -> None:
+    order.check_accumulators(g, products)
+    step(g)
+
+
+def _uses_of_accumulators(kernel: Kernel, code: Code) -> dict[int, frozenset[int]]:
+    """By instruction, the products whose accumulators it uses. Copies are left out: ptxas makes them wait."""
+    if "wgmma" not in kernel.text:
+        return {}
+    items = dict[int, list[Item]]()
+    for item in kernel.function.items:
+        items.setdefault(kernel.line(item.position), []).append(item)
+    products, uses = dict[str, set[int]](), dict[int, frozenset[str]]()
+    for pc, one in enumerate(code.instructions):
+        for item in items.get(one.line, ()):
+            if not item.opcode or item.opcode not in one.text:
+                continue
+            flow = flow_of(item)
+            if item.opcode.startswith("wgmma.mma_async"):
+                for name in flow.writes:
+                    products.setdefault(name, set()).add(pc)
+            elif not item.opcode.startswith(("wgmma", "mov")):
+                uses[pc] = flow.reads | flow.writes
+    found = {pc: frozenset().union(*(products.get(name, ()) for name in names)) for pc, names in uses.items()}
+    return {pc: used for pc, used in found.items() if used}
 
 
 class _Telling:
@@ -95,7 +147,14 @@ class _Telling:
     def begin(self, machine: Machine, code: Code) -> Code:
         machine.memory.watch = order = Order(machine, machine.memory, self.unit, self.world)
         self.orders.append(order)
-        return code
+        products = _uses_of_accumulators(self.kernel, code)
+        if not products:
+            return code
+        steps = [
+            replace(one, step=partial(_checked, order, products[pc], one.step)) if pc in products else one
+            for pc, one in enumerate(code.instructions)
+        ]
+        return replace(code, instructions=steps)
 
     def end(self, machine: Machine) -> None:
         order = next(one for one in self.orders if one.machine is machine)
@@ -153,6 +212,9 @@ class _Telling:
         if one.kind == "proxy":
             text = f"no fence.proxy.async lies between the two accesses of the shared address {one.at:#x}"
             return Finding(findings.PROXY, text, both)
+        if one.kind == "accumulator":
+            text = "no wgmma.wait_group lies between a product and the use of its accumulator"
+            return Finding(findings.RACE, text, both)
         if one.kind == "tensor":
             return Finding(findings.RACE, f"nothing orders the two accesses of column {one.at} of tensor memory", both)
         return Finding(findings.RACE, f"nothing orders the two accesses of the shared address {one.at:#x}", both)
@@ -177,6 +239,19 @@ class _Telling:
                     yield Finding(findings.BARRIER, text, places)
         if is_fault and not is_parted:
             yield Finding(findings.HANG, str(hang), tuple(self.place("threads", pc) for pc in hang.pcs[:4]))
+
+    def unset(self, run: Run, loaded: Loaded) -> Iterator[Finding]:
+        """Find what the kernel has read of buffers, and nothing has written."""
+        unset = self.world.unset
+        if unset is None or not unset.reads:
+            return
+        read = []
+        for buffer, one in zip(run.launch.buffers, loaded.placed.buffers, strict=True):
+            if size := unset.read_bytes(one.begin):
+                number = max(1, size // DTYPE_BYTES.get(buffer.dtype, 1))
+                read.append(f"{number:,} element{'s' * (number > 1)} of {one.name}")
+        text = f"the kernel uses {listed(read)}, which nothing has written since torch.empty"
+        yield Finding(findings.UNWRITTEN, text, tuple(self.place("read", pc) for pc in sorted(unset.reads)[:4]))
 
     def early(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> Iterator[Finding]:
         """Find registers of tcgen05.ld that are read before tcgen05.wait::ld, when their values are undefined."""
@@ -209,10 +284,14 @@ class _Telling:
             yield Finding(findings.UNWRITTEN, text, places)
 
 
-def _changes(kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> bool:
-    """Return whether the result changes. Raises Late, Unfinished."""
+def _changes(
+    kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran, before: Sequence[bytes] | None = None
+) -> bool:
+    """Return whether another run stores something else. before: contents of buffers before the first run, if others.
+    Raises Late, Unfinished."""
     try:
-        return execute(load_ptx(kernel, run, contents), run).contents != ran.contents
+        after = execute(load_ptx(kernel, run, contents), run).contents
+        return after != ran.contents if before is None else differ((before, contents), (ran.contents, after))
     except Late:
         raise
     except (Fault, Hang):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Machine
     from tritonhook.emulate.memory import Memory
     from tritonhook.emulate.sanitizer.order import Order
+    from tritonhook.emulate.sanitizer.unset import Unset
 
 MOST_BYTES = 384 << 20  # of what is kept of accesses; global memory for which that is not enough is not watched
 _UNIT_BYTES = 12
@@ -56,10 +57,11 @@ class Wave:
 
 
 class World:
-    """Watches the global memory of a launch. unit: bytes that are told apart. published: releases of all waves."""
+    """Watches the global memory of a launch. unit: bytes that are told apart. unset: what nothing has written; None if
+    all is written. published: releases of all waves."""
 
-    def __init__(self, memory: Memory, unit: int) -> None:
-        self.memory, self.unit, self.published = memory, unit, Published()
+    def __init__(self, memory: Memory, unit: int, unset: Unset | None = None) -> None:
+        self.memory, self.unit, self.unset, self.published = memory, unit, unset, Published()
         self._slots = np.zeros((0, 0), np.int32)  # the write, and two reads
         self._events = {name: np.zeros(1 << 12, np.int32) for name in _COLUMNS}
         self._used = 1  # event 0 is none
@@ -78,6 +80,14 @@ class World:
 
     def wave_of(self, actor: int) -> Wave:
         return self._waves[bisect_right(self._waves, actor, key=lambda wave: wave.first) - 1]
+
+    @property
+    def unwatched(self) -> str:
+        """Why races in global memory are not looked for; "" if they are."""
+        if (size := len(self.memory.global_.data)) // self.unit * _UNIT_BYTES <= MOST_BYTES:
+            return ""
+        most = MOST_BYTES // _UNIT_BYTES * self.unit
+        return f"races in global memory were not looked for: {size:,} bytes of it, and at most {most:,} are watched"
 
     @property
     def is_watched(self) -> bool:

@@ -36,7 +36,7 @@ class KernelFault(Fields):
 
 class EmulatedKernel(Fields):
     """One kernel. reason: why it did not finish; "" if it did. steps: executed by groups of threads. stored: the hash
-    of each buffer afterwards."""
+    of each buffer afterwards. unwatched: what was not looked for, and why; "" if all was."""
 
     kernel: str
     launch: str
@@ -44,13 +44,15 @@ class EmulatedKernel(Fields):
     steps: Count
     stored: tuple[str, ...]
     faults: tuple[KernelFault, ...]
+    unwatched: str = ""
 
     @classmethod
     def of(cls, kernel: str, launch: str, done: Sanitized | None, stored: Sequence[str], reason: str) -> EmulatedKernel:
         """Build from one launch. done: None if the emulator cannot execute the kernel."""
         faults = tuple(map(KernelFault.of, done.findings)) if done is not None else ()
         steps = done.ran.steps if done is not None and done.ran is not None else 0
-        return cls(kernel, launch, reason, steps, tuple(stored), faults)
+        unwatched = done.unwatched if done is not None else ""
+        return cls(kernel, launch, reason, steps, tuple(stored), faults, unwatched)
 
     @property
     def row(self) -> tuple[str, ...]:
@@ -76,6 +78,8 @@ class Emulation(Result, tag="emulation"):
         verdict = f"{finished:,} of {count(len(self.kernels), 'kernel')} finished"
         if finished or faults:
             verdict += f": {found} found"
+        if unwatched := tuple(f"{kernel.kernel}: {kernel.unwatched}" for kernel in self.kernels if kernel.unwatched):
+            verdict += f"; {len(unwatched):,} not watched for races in global memory"
         rows = tuple(kernel.row for kernel in self.kernels)
         details = tuple(
             Table(
@@ -95,5 +99,5 @@ class Emulation(Result, tag="emulation"):
             max(tones, key=(Tone.GOOD, Tone.UNSURE, Tone.BAD).index, default=Tone.UNSURE),
             (),
             (Table("Kernels", ("kernel", "result", "faults", "why"), rows, 1, tones, (3,)), *details),
-            (f"buffers hold {self.input}; run on CPU (emulated), from the PTX",),
+            (f"buffers hold {self.input}; run on CPU (emulated), from the PTX", *unwatched),
         )

@@ -1,0 +1,143 @@
+"""Findings of the sanitizer in a dry run: which of them count, and how processes hand them to `run` and `check`.
+
+A file of suppressions, in TOML. Each key is a name or a glob, and matches everything where it is left out:
+
+    [[suppress]]
+    kernel = "scan_*"
+    kind = "race"
+    line = "kernels.py:17"   # of the source; of the PTX where the source is not known: "212"
+    reason = "threads write the same flag"
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from tritonhook._util.files import read_given
+from tritonhook.capture.dry_run.gpu import Emulation
+from tritonhook.errors import UsageError, did_you_mean
+
+_KEYS = ("kernel", "kind", "line", "reason")
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    """Names or globs. reason: for readers of the file."""
+
+    kernel: str = "*"
+    kind: str = "*"
+    line: str = "*"
+    reason: str = ""
+
+    def covers(self, kernel: str, kind: str, lines: Iterable[str]) -> bool:
+        """Check whether it covers a finding. lines: of its accesses; one that matches is enough."""
+        return (
+            fnmatchcase(kernel, self.kernel)
+            and fnmatchcase(kind, self.kind)
+            and any(fnmatchcase(line, self.line) for line in lines)
+        )
+
+    def __str__(self) -> str:
+        own = {name: getattr(self, name) for name in _KEYS[:3] if getattr(self, name) != "*"}
+        return ", ".join(f'{name} = "{value}"' for name, value in own.items())
+
+
+def read_suppressions(path: Path) -> tuple[Suppression, ...]:
+    """Read a file. Raises UsageError."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        entries = tomllib.loads(read_given(path, _MOST_BYTES).decode()).get("suppress", [])
+    except OSError as error:
+        raise UsageError(f"{path}: cannot read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: no TOML that can be read: {error}") from None
+    if not isinstance(entries, list) or not entries:
+        raise UsageError(f"{path}: no suppressions: give tables [[suppress]] with {', '.join(_KEYS)}")
+    for entry in entries:
+        if not isinstance(entry, dict) or not all(isinstance(value, str) for value in entry.values()):
+            raise UsageError(f"{path}: {entry!r}: give a table of texts")
+        if unknown := [key for key in entry if key not in _KEYS]:
+            raise UsageError(f"{path}: no such key: {unknown[0]}{did_you_mean(unknown[0], _KEYS)}")
+        if not {"kernel", "kind", "line"} & set(entry):
+            raise UsageError(f"{path}: a suppression of everything: give kernel, kind or line")
+    return tuple(Suppression(**entry) for entry in entries)
+
+
+@dataclass(slots=True)
+class Found:
+    """Findings, each once per kernel, kind and lines. suppressions: those that apply. handed_to: a file for another
+    process; "" for none. used: the numbers of suppressions that covered a finding. texts: those that count, since
+    `forget`."""
+
+    suppressions: Sequence[Suppression] = ()
+    handed_to: str = ""
+    used: set[int] = field(default_factory=set)
+    texts: list[str] = field(default_factory=list)
+    _seen: set[tuple[str, str, tuple[str, ...]]] = field(default_factory=set)
+
+    @property
+    def emulation(self) -> Emulation:
+        """How other processes look for what this one takes."""
+        return Emulation(True, suppressions=tuple(astuple(one) for one in self.suppressions), findings=self.handed_to)
+
+    def add(self, kernel: str, kind: str, lines: Sequence[str], text: str) -> None:
+        """Keep a finding, unless it is known. text: with the kernel's name."""
+        if (kernel, kind, tuple(lines)) in self._seen:
+            return
+        self._seen.add((kernel, kind, tuple(lines)))
+        covering = (n for n, one in enumerate(self.suppressions) if one.covers(kernel, kind, lines))
+        if (number := next(covering, None)) is not None:
+            self.used.add(number)
+        else:
+            self.texts.append(text)
+        self._hand_on({"finding": [kernel, kind, list(lines), text]})
+
+    def forget(self) -> None:
+        """Let the same findings be new again."""
+        self._seen.clear()
+        self.texts.clear()
+
+    def note(self, text: str) -> None:
+        """Keep a note on what was not looked at."""
+        self._hand_on({"note": text})
+
+    def _hand_on(self, line: object) -> None:
+        if self.handed_to:
+            data = (json.dumps(line) + "\n").encode()
+            file = os.open(self.handed_to, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                os.write(file, data)
+            finally:
+                os.close(file)
+
+    def unused(self) -> Iterator[str]:
+        """Name each suppression that covered no finding."""
+        for number, one in enumerate(self.suppressions):
+            if number not in self.used:
+                yield f"unused suppression: {one}"
+
+    def take(self) -> tuple[list[str], list[str]]:
+        """Read what other processes handed on: findings that count, and notes."""
+        path, notes = Path(self.handed_to), dict[str, None]()
+        taken = Found(self.suppressions)
+        for line in path.read_text().splitlines() if path.is_file() else ():
+            one = json.loads(line)
+            if "note" in one:
+                notes[one["note"]] = None
+            else:
+                taken.add(*one["finding"])
+        self.used |= taken.used
+        return taken.texts, [*notes, *self.unused()]
+
+
+found = Found()  # of this process
