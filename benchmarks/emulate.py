@@ -275,7 +275,7 @@ def forms(quick: bool = False) -> Iterator[dict[str, Any]]:
         )
         if bad is None or good is None:
             continue
-        rows = judged(bug, bad, good)
+        rows = judged(bug, [bad, good])
         for row in rows:
             example = bug.example
             text = Ptx(example.ptx(TARGET, "8.4", row.pop("lines")))

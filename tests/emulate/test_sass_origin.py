@@ -45,5 +45,6 @@ def test_the_pointers_of_an_address(code: list[str], pointers: tuple[int, ...]) 
     listed = []
     for number, text in enumerate(code):
         predicate, rest = text.split(" ", 1) if text.startswith("@") else ("", text)
-        listed.append(Instruction(16 * number, predicate, *rest.split(" ", 1), 0))
+        opcode, _, operands = rest.partition(" ")
+        listed.append(Instruction(16 * number, predicate, opcode, operands, 0))
     assert origin(listed, CONSTANTS, len(code) - 1, 0, 0).pointers == pointers

@@ -9,6 +9,7 @@ from base64 import b64decode
 from functools import cache
 from pathlib import Path
 
+from tritonhook.capture.launches.contents import before
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer, Scalar, Scratch
 from tritonhook.capture.launches.schema import from_json
 from tritonhook.cubin.image import Cubin
@@ -17,7 +18,6 @@ from tritonhook.emulate.counters.run import count
 from tritonhook.emulate.run import Run, run_code
 from tritonhook.emulate.sass.kernel import read_sass_kernel
 from tritonhook.ptxas.toolchain import reading_toolchain
-from tritonhook.verify.contents import before
 
 FILE = Path(__file__).parents[1] / "emulate" / "counters" / "h100.json.xz"
 _UNSIGNED = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}

@@ -50,11 +50,11 @@ def test_same_bits(monkeypatch: pytest.MonkeyPatch, name: str, k: int, sums: Sum
             ]
             cases.append([*least, np.zeros_like(given[2])])
         with np.errstate(all="ignore"):
-            for case in cases:
-                found = multiply(*case, (name, name, "f32"), sums)
+            for a, b, c in cases:
+                found = multiply(a, b, c, (name, name, "f32"), sums)
                 with monkeypatch.context() as patch:
                     patch.setattr(compiled, "is_there", lambda: False)
-                    wanted = multiply(*case, (name, name, "f32"), sums)
+                    wanted = multiply(a, b, c, (name, name, "f32"), sums)
                 np.testing.assert_array_equal(found, wanted)
 
 
