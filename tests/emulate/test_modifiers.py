@@ -124,6 +124,8 @@ class Bench:
                 parts[:] = np.where(
                     draw.random(parts.shape) < 0.7, draw.choice(np.array(WORDS, np.uint32), parts.shape), words
                 )
+                for part in parts.reshape(-1, parts.shape[-1]):  # each of them at least once
+                    part[: len(WORDS)] = draw.permutation(np.array(WORDS, np.uint32))
             elif row.dtype == np.uint64:
                 row[:] = at + draw.integers(0, 16, row.shape).astype(np.uint64) * np.uint64(16)
             else:

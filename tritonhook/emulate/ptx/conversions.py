@@ -60,8 +60,6 @@ def convert(site: Site) -> Step:
         rounds = SIZES[to] <= SIZES[source] and not whole
         if (how & {"relu", "satfinite"} and (not narrow or how & {"sat", "ftz"})) or (how & {*_MODES} and not rounds):
             raise site.refuse()
-        if {"relu", "satfinite"} <= how:  # executed by no GPU yet
-            raise site.refuse()
         options: dict[str, Any] = {"unit": unit, "relu": "relu" in how, "finite": "satfinite" in how}
         options |= {"mode": rounding(how), "whole": "".join(whole), "ftz": ftz}
         between: Callable[..., Array] = partial(numbers64.between, source=source, target=to, **options)
