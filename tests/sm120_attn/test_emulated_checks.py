@@ -29,6 +29,7 @@ CASES: list[Any] = [
          **ONE | {"head_dim": 72}),
     Case("portable FP8, float32", 40, 150, fp8_mma="portable", descale="head", **FP8 | {"out_dtype": "fp32"}),
     Case("two levels of sums", 16, 2100, **FP8 | {"mask": "none", "heads": 1}),
+    Case("packed", lengths=((12, 12), (20, 40)), mask="causal", **ONE),
     CacheCase("decode, bf16", (77, 20), page_size=16, softcap=4.0, sinks=True),
     CacheCase("decode, e4m3", (77, 20), **CACHED),
     CacheCase("append, half, e4m3", (5, 0, 15), heads=2, heads_kv=1, new=2, queries=2, rotary="half", **CACHED),

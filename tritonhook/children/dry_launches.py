@@ -94,7 +94,7 @@ def begin_cute(emulation: Emulation) -> ExitStack:
             (recording,) = cute_launches.recordings
             one = recording.called(*given)
             key, described = one.kernel.hash, partial(one.described, LIVE_TENSORS)
-            emulator.execute(one.kernel.name, key, lambda: known_ptx[key].text, described)
+            emulator.execute(one.kernel.name, key, partial(_known_text, one.kernel.name, known_ptx.get(key)), described)
         except Exception as error:
             say(f"tritonhook: {error}")
             return _LAUNCH_FAILURE
@@ -104,6 +104,13 @@ def begin_cute(emulation: Emulation) -> ExitStack:
     for name, count in ((runtime.LAUNCH, 3), (runtime.PLAIN_LAUNCH, 10)):
         stack.callback(runtime.of_process().stand_in(name, count, launched))
     return stack
+
+
+def _known_text(name: str, ptx: Ptx | None) -> str:
+    """Return the PTX of a CuTe kernel. Raises NotUnderstood for one that came from a cache."""
+    if ptx is None:
+        raise NotUnderstood(name, why="it came from a cache, which holds no PTX; clear it to compile the kernel")
+    return ptx.text
 
 
 class Emulator:

@@ -119,11 +119,14 @@ ROWS, MOST = 1 << 30, (1 << 31) - 1
 SHIFTED = Tiling(9, (128, ROWS, 4, MOST), (1024, 256, 1024), (64, 128, 1, 1), (1,) * 4)
 GOES_BACK = Tiling(9, (128, ROWS, 0x7FFF_0000, 0x7FFF_0000), (256, 256, (1 << 35) - 256), (64, 32, 1, 1), (1,) * 4)
 
+OF_A_BOX = Tiling(9, (64, 32, 4, 201), (512, 128, 512), (64, 32, 1, 1), (1,) * 4)  # as of sm120_attn's `ragged_rows`
+
 
 def test_memory_of_packed_rows_is_that_of_one_row() -> None:
     """The kernel's numbers say which rows there are, as for a pointer."""
     assert (SHIFTED.begin, SHIFTED.bytes) == (1024 * ROWS, 3 * 256 + 256)
     assert (GOES_BACK.begin, GOES_BACK.bytes) == (0, 256)
+    assert (OF_A_BOX.begin, OF_A_BOX.bytes) == (512 * 32, 3 * 128 + 128)
     assert SHIFTED.reach > ROWS * 1024 and GOES_BACK.reach > ROWS * 256
 
 
@@ -134,6 +137,9 @@ def test_memory_of_packed_rows_is_that_of_one_row() -> None:
         replace(SHIFTED, shape=(128, ROWS, 4, ROWS)),
         replace(SHIFTED, strides=(1024, 256, 1040)),
         replace(GOES_BACK, strides=(256, 272, (1 << 35) - 256)),
+        replace(OF_A_BOX, box=(64, 16, 1, 1)),
+        replace(OF_A_BOX, box=(64, 32, 1, 4)),
+        replace(OF_A_BOX, strides=(512, 128, 1024)),
     ],
 )
 def test_other_descriptors_have_no_packed_rows(other: Tiling) -> None:

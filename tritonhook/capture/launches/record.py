@@ -124,7 +124,7 @@ class Tiling:
         """
         sizes = self.shape[1:]
         if _ROWS not in sizes:
-            return frozenset(), 0
+            return self._rows_of_a_box()
         endless = {number for number, size in enumerate(sizes) if size >= _ENDLESS}
         for row in (number for number, size in enumerate(sizes) if size == _ROWS):
             stride = self.strides[row]
@@ -132,6 +132,19 @@ class Tiling:
             back = {number for number in endless if not (self.strides[number] + stride) * _ROWS % ADDRESSES}
             if len(ends) == 1 and len(back) <= 1:
                 return frozenset({row, *ends, *back}), 0 if back else stride * _ROWS
+        return frozenset(), 0
+
+    def _rows_of_a_box(self) -> tuple[frozenset[int], int]:
+        """Find packed rows as `ragged_rows` of sm120_attn has them: two dimensions with the stride of a row, one as long
+        as the box, whose length the address lies before the memory, the other with a box of 1."""
+        for box, (size, copied, stride) in enumerate(zip(self.shape[1:], self.box[1:], self.strides, strict=True)):
+            ends = [
+                row
+                for row, (rows, one) in enumerate(zip(self.shape[1:], self.box[1:], strict=True))
+                if row != box and self.strides[row] == stride and rows > 1 and one == 1
+            ]
+            if size == copied > 1 and len(ends) == 1:
+                return frozenset({box, *ends}), stride * size
         return frozenset(), 0
 
     @property
