@@ -135,8 +135,8 @@ class Tiling:
         return frozenset(), 0
 
     def _rows_of_a_box(self) -> tuple[frozenset[int], int]:
-        """Find packed rows as in `ragged_rows` of sm120_attn: two dimensions have the stride of a row. One is as long as
-        the box, and the address lies its length before the memory; the other has a box of 1."""
+        """Find packed rows as in `ragged_rows` of sm120_attn: two dimensions have the stride of a row. One is as long
+        as the box, and the address lies its length before the memory; the other has a box of 1."""
         for box, (size, copied, stride) in enumerate(zip(self.shape[1:], self.box[1:], self.strides, strict=True)):
             ends = [
                 row
