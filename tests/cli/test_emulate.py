@@ -95,6 +95,20 @@ def test_what_does_not_end_well_is_a_fault_with_its_line(kernel, capsys, line, k
     assert fault["places"][0]["line"] == 12 and document["kernels"][0]["reason"]
 
 
+@pytest.mark.parametrize(("ctas", "exits"), [(132, 0), (133, 1)])
+def test_a_barrier_of_more_ctas_than_the_gpu_holds_is_a_fault(kernel, capsys, ctas, exits) -> None:
+    """With so much shared memory, an H100 holds one on each of its 132 multiprocessors."""
+    meet = f"""ret; .reg .pred %p<3>; MEET: red.global.add.u32 [%rd1], 1;
+W: ld.volatile.global.u32 %r6, [%rd1]; setp.lt.u32 %p1, %r6, {ctas}; @%p1 bra W; ret;"""
+    first = "ld.param.u64 %rd1, [out];"
+    Path("kernel.ptx").write_text(PTX.replace("ret;", meet).replace(first, f"{first} bra MEET;"))
+    Path("launch.json").write_text(json.dumps(LAUNCH | {"grid": [ctas], "block": [1], "shared": 200_000}))
+    assert main([*kernel, "--input", "zeros", "--json"]) == exits
+    faults = json.loads(capsys.readouterr().out)["kernels"][0]["faults"]
+    assert [one["kind"] for one in faults] == ["CTAs without room"] * exits
+    assert not faults or (faults[0]["places"][0]["line"] == 17 and "H100 80GB HBM3 holds 132 at" in faults[0]["text"])
+
+
 def test_what_is_too_long_to_read_in_time_is_no_fault(kernel, capsys) -> None:
     Path("kernel.ptx").write_text(PTX.replace("bar.sync 0;", "add.u32 %r6, %r6, 1;\n" * 200_000))
     assert main([*kernel, "--limit", "0.5"]) == 2

@@ -176,7 +176,7 @@ def _emulated(options: Options, target: _Target) -> EmulatedKernel | CountedKern
             if options.count:
                 return _counted(given, case, files, how, options.results.force)
             assert given.ptx is not None
-            done = sanitized(case, given.ptx, *how, orders=options.orders)
+            done = sanitized(case, given.ptx, *how, orders=options.orders, cubin=given.cubin)
     except _FAILURES as error:
         if options.count:
             return CountedKernel(kernel, launch, _reason(error, target))

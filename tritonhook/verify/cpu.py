@@ -6,6 +6,7 @@ Only a few CTAs of a launch are executed: those at its edges, and some between t
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -15,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from tritonhook.capture.dry_run.gpu import GPUS
+from tritonhook.capture.dry_run.room import room_of
 from tritonhook.capture.launches.contents import before
 from tritonhook.capture.launches.record import Launch, Scratch
 from tritonhook.cubin.image import Cubin
@@ -116,11 +119,11 @@ class _Before(Sequence[bytes]):
 
 def sanitized(
     case: Case, ptx: Ptx, name: str, ctas: int | None, limit_s: float = LIMIT_S, seed: int = 0,
-    began: float | None = None, orders: int = 1,
+    began: float | None = None, orders: int = 1, cubin: Cubin | None = None,
 ) -> Sanitized:  # fmt: skip
     """Execute the PTX of a launch on one input, and look for faults of the kernel itself. ctas: None: all of them.
     began: when its time began; None: now. orders: of CTAs, warps and atomics, in which it is executed; buffers that
-    then hold other bits are a finding.
+    then hold other bits are a finding. cubin: of the kernel, for its registers; None: not known.
 
     Raises NotUnderstood, UsageError; with several orders also Fault, Hang and Unfinished, of the further ones."""
     from tritonhook.emulate.ptx.kernel import read_kernel
@@ -129,7 +132,10 @@ def sanitized(
 
     run, given = _run(case, ctas, limit_s, seed, began), _Before(case, name)
     kernel = read_kernel(ptx, case.kernel)
-    done = sanitize(ptx, run, given, kernel=kernel)
+    gpu = GPUS.get(int(re.sub(r"\D", "", kernel.target)))
+    registers = cubin.resources[case.kernel].registers if cubin and case.kernel in cubin.resources else None
+    room = room_of(gpu, kernel.target, case.launch, kernel.shared.size, registers)
+    done = sanitize(ptx, run, given, kernel=kernel, room=room)
     if done.ran is None or orders < 2:
         return done
     differing = unsteady(ptx, kernel, run, given, done.ran.contents, orders)
