@@ -15,6 +15,7 @@ from command_line import failing
 from damage import no_hang
 from stored_kernels import MODULE, made
 
+from tritonhook.capture.launches.record import to_document
 from tritonhook.capture.launches.schema import from_json
 from tritonhook.capture.model import Stage
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
@@ -107,6 +108,24 @@ W: ld.volatile.global.u32 %r6, [%rd1]; setp.lt.u32 %p1, %r6, {ctas}; @%p1 bra W;
     faults = json.loads(capsys.readouterr().out)["kernels"][0]["faults"]
     assert [one["kind"] for one in faults] == ["CTAs without room"] * exits
     assert not faults or (faults[0]["places"][0]["line"] == 17 and "H100 80GB HBM3 holds 132 at" in faults[0]["text"])
+
+
+@pytest.mark.parametrize(("size", "bounds", "exits"), [(64, "view", 0), (63, "view", 1), (63, "storage", 0)], ids=str)
+def test_a_tensor_ends_where_its_view_ends(kernel, capsys, size, bounds, exits) -> None:
+    """A view in the middle of a pool of 256 numbers, which the kernel writes 64 of."""
+    view = {"kind": "pointer", "name": "out", "buffer": 0, "offset": 256, "dtype": "int32", "shape": [size]}
+    pool = {"size": 1024, "dtype": "int32", "values": None}
+    document = to_document(from_json(json.dumps(LAUNCH), "launch.json")) | {
+        "buffers": [pool],
+        "parameters": [view | {"stride": [1]}],
+    }
+    Path("launch.json").write_text(json.dumps(document))
+    assert main([*kernel, "--bounds", bounds, "--input", "zeros", "--json", "--contents", "out"]) == exits
+    faults = json.loads(capsys.readouterr().out)["kernels"][0]["faults"]
+    assert [one["kind"] for one in faults] == ["out of bounds"] * exits
+    if not exits:
+        data = Path("out/work-0.bin").read_bytes()
+        assert len(data) == 1024 and [*data[256:512:4]] == [*range(32, 64), *range(32)]
 
 
 def test_what_is_too_long_to_read_in_time_is_no_fault(kernel, capsys) -> None:

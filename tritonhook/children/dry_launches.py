@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
@@ -27,6 +28,7 @@ from tritonhook.capture.dry_run.suppressions import Suppression, found
 from tritonhook.capture.launches.live_tensors import memory_of
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.launches.recorder import Describe, of_triton
+from tritonhook.capture.launches.views import views_of
 from tritonhook.capture.patching import Patch
 from tritonhook.children.bits import begin_comparing, bits, settings_of
 from tritonhook.cubin.image import Cubin
@@ -184,7 +186,9 @@ class Emulator:
         if self._emulation.sanitize:
             kernel, gpu = self._kernels[key], self._dry.gpu if self._dry else None
             room = room_of(gpu, kernel.target, run.launch, kernel.shared.size, self._registers.get(key))
-            done = sanitize(Ptx(text()), run, contents, kernel=kernel, is_poisoned=True, room=room)
+            views = views_of(run.launch, self._emulation.bounds)
+            cut = replace(run, launch=views.launch), views.split(contents)
+            done = sanitize(Ptx(text()), *cut, kernel=kernel, is_poisoned=True, room=room)
             if isinstance(done.error, Fault) and _have_pointers(run.launch, contents):
                 raise done.error  # findings may come from memory that no argument names
             for one in done.findings:
@@ -195,7 +199,7 @@ class Emulator:
             if done.ran is None:
                 assert done.error is not None
                 raise done.error
-            return done.ran.contents
+            return views.joined(contents, done.ran.contents)
         return run_ptx(self._kernels[key], run, contents).contents
 
 
