@@ -266,7 +266,9 @@ class _Telling:
                     places = self.place(lanes, pc), *(self.place(*other) for other in others)
                     yield Finding(findings.BARRIER, text, places)
         if is_fault and not is_parted:
-            yield Finding(findings.HANG, str(hang), tuple(self.place("threads", pc) for pc in hang.pcs[:4]))
+            unmet = (text for order in self.orders for text in order.machine.barriers.unmet())
+            text = next(unmet, "") if hang.is_certain else ""
+            yield Finding(findings.HANG, text or str(hang), tuple(self.place("threads", pc) for pc in hang.pcs[:4]))
 
     def unset(self, run: Run, loaded: Loaded) -> Iterator[Finding]:
         """Find what the kernel has read of buffers, and nothing has written."""
