@@ -59,6 +59,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="with --kernel-emulate: a race, a read of what nothing has written, ... fails the test (slower)",
     )
     group.addoption(
+        "--kernel-suppress", metavar="FILE", help="with --kernel-sanitize: findings that do not count, in TOML"
+    )
+    group.addoption(
         "--kernel-limit",
         type=float,
         metavar="SECONDS",
@@ -91,7 +94,9 @@ def pytest_configure(config: pytest.Config) -> None:
         lock_run.register_verify(config)
     if config.getoption("kernel_lock") is not None and not only_listed:
         return
-    if not arch and (needs := [name for name in ("sanitize", "limit", "shrink") if config.getoption(f"kernel_{name}")]):
+    if not arch and (
+        needs := [name for name in ("sanitize", "suppress", "limit", "shrink") if config.getoption(f"kernel_{name}")]
+    ):
         raise pytest.UsageError(f"--kernel-{needs[0]}: only with --kernel-arch and --kernel-emulate")
     for option in ("update", "fail_on", *(() if arch else ("captures",))):
         if config.getoption(f"kernel_{option}"):

@@ -15,6 +15,7 @@ from command_line import failing
 from damage import no_hang
 from stored_kernels import MODULE, made
 
+from tritonhook.capture.launches.record import to_document
 from tritonhook.capture.launches.schema import from_json
 from tritonhook.capture.model import Stage
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
@@ -93,6 +94,38 @@ def test_what_does_not_end_well_is_a_fault_with_its_line(kernel, capsys, line, k
     document = json.loads(capsys.readouterr().out)
     (fault,) = (one for one in document["kernels"][0]["faults"] if one["kind"] == kind)
     assert fault["places"][0]["line"] == 12 and document["kernels"][0]["reason"]
+
+
+@pytest.mark.parametrize(("ctas", "exits"), [(132, 0), (133, 1)])
+def test_a_barrier_of_more_ctas_than_the_gpu_holds_is_a_fault(kernel, capsys, ctas, exits) -> None:
+    """With so much shared memory, an H100 holds one on each of its 132 multiprocessors."""
+    meet = f"""ret; .reg .pred %p<3>; MEET: red.global.add.u32 [%rd1], 1;
+W: ld.volatile.global.u32 %r6, [%rd1]; setp.lt.u32 %p1, %r6, {ctas}; @%p1 bra W; ret;"""
+    first = "ld.param.u64 %rd1, [out];"
+    Path("kernel.ptx").write_text(PTX.replace("ret;", meet).replace(first, f"{first} bra MEET;"))
+    Path("launch.json").write_text(json.dumps(LAUNCH | {"grid": [ctas], "block": [1], "shared": 200_000}))
+    assert main([*kernel, "--input", "zeros", "--json"]) == exits
+    faults = json.loads(capsys.readouterr().out)["kernels"][0]["faults"]
+    assert [one["kind"] for one in faults] == ["CTAs without room"] * exits
+    assert not faults or (faults[0]["places"][0]["line"] == 17 and "H100 80GB HBM3 holds 132 at" in faults[0]["text"])
+
+
+@pytest.mark.parametrize(("size", "bounds", "exits"), [(64, "view", 0), (63, "view", 1), (63, "storage", 0)], ids=str)
+def test_a_tensor_ends_where_its_view_ends(kernel, capsys, size, bounds, exits) -> None:
+    """A view in the middle of a pool of 256 numbers, which the kernel writes 64 of."""
+    view = {"kind": "pointer", "name": "out", "buffer": 0, "offset": 256, "dtype": "int32", "shape": [size]}
+    pool = {"size": 1024, "dtype": "int32", "values": None}
+    document = to_document(from_json(json.dumps(LAUNCH), "launch.json")) | {
+        "buffers": [pool],
+        "parameters": [view | {"stride": [1]}],
+    }
+    Path("launch.json").write_text(json.dumps(document))
+    assert main([*kernel, "--bounds", bounds, "--input", "zeros", "--json", "--contents", "out"]) == exits
+    faults = json.loads(capsys.readouterr().out)["kernels"][0]["faults"]
+    assert [one["kind"] for one in faults] == ["out of bounds"] * exits
+    if not exits:
+        data = Path("out/work-0.bin").read_bytes()
+        assert len(data) == 1024 and [*data[256:512:4]] == [*range(32, 64), *range(32)]
 
 
 def test_what_is_too_long_to_read_in_time_is_no_fault(kernel, capsys) -> None:

@@ -99,6 +99,7 @@ def test_a_dry_run_is_for_a_gpu_and_records_launches(program: Program, monkeypat
         ("--emulate", "--emulate is for dry runs"),
         ("--arch sm_90a --sanitize", "--sanitize: only with --emulate"),
         ("--arch sm_90a --suppress known.toml", "--suppress: only with --sanitize"),
+        ("--arch sm_90a --bounds view", "--bounds: only with --sanitize"),
         ("--arch sm_90a --pin p.toml", "--pin: a dry run measures nothing"),
         ("--arch sm_90a --autotune pinned", "--autotune pinned: give --policy"),
         ("--arch sm_90a --emulate", "--emulate needs numpy"),

@@ -244,6 +244,22 @@ def test_what_never_ends_is_a_finding_with_its_line(body, at):
     assert one.kind == "hang" and at in one.places[0].instruction and got.ran is None
 
 
+@pytest.mark.parametrize(
+    ("leave", "text"),
+    [
+        (
+            "@%p1 bra END;",
+            "barrier 1 of CTA 0 waits for 64 threads: 32 have come, and 32 threads of the CTA have ended",
+        ),
+        ("@%p1 bar.arrive 1, 64;\n@%p1 bra END;", ""),
+        ("@%p1 bar.sync 2, 64;", "all threads wait: at line 14, 15"),  # none has ended: each waits for the other
+    ],
+)
+def test_a_barrier_waits_for_threads_that_have_ended(leave, text):
+    got = found(f"mov.u32 %r4, 0; setp.ge.u32 %p1, %r2, 32;\n{leave}\n@!%p1 bar.sync 1, 64;\nEND:\n")
+    assert [(one.kind, one.text) for one in got.findings] == ([("hang", text)] if text else [])
+
+
 def test_a_kernel_that_is_slow_is_no_faulty_one():
     got = found("W: add.u32 %r4, %r4, 1;\nsetp.ne.u32 %p1, %r4, 0; @%p1 bra W;", limit_s=0.2)
     assert got.findings == () and got.ran is None and isinstance(got.error, Unfinished)

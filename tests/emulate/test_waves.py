@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
 import pytest
 
@@ -145,6 +146,32 @@ def test_a_cooperative_launch_runs_whole_or_is_refused(small):
     small(2, 2)
     with pytest.raises(Unfinished, match="cooperative launch of 6 CTAs: 4 fit"):
         run_ptx(kernel, Run(launch, range(6)), [out.tobytes()])
+
+
+@pytest.mark.parametrize(
+    ("body", "room", "cooperative", "kinds"),
+    [
+        (MEET.format(others=64 * 6), 6, False, []),
+        (MEET.format(others=64 * 6), 5, False, ["CTAs without room"]),
+        (
+            "mov.u32 %r1, 0;" + WAITS.format(others=64 * 5),
+            2,
+            False,
+            [],
+        ),  # one waits, and the others end one after the other
+        ("mov.u32 %r1, 0;" + WAITS.format(others=64 * 5), 1, False, ["CTAs without room"]),
+        (f"{AT}st.global.b32 [%rd1], %r20;", 6, True, []),
+        (f"{AT}st.global.b32 [%rd1], %r20;", 5, True, ["CTAs without room"]),  # the driver refuses it
+        (f"{AT}st.global.b32 [%rd1], %r20;", 5, False, []),
+    ],
+)
+def test_ctas_that_wait_for_others_have_room_on_the_gpu(body, room, cooperative, kinds):
+    out, count = np.zeros(64 * 6, np.uint32), np.zeros(1, np.uint32)
+    launch = replace(launch_of(out, count, threads=64, grid=6), cooperative=cooperative)
+    contents = [out.tobytes(), count.tobytes()]
+    got = sanitize(module_of(body, 2), Run(launch, range(6)), contents, room=(room, f"it holds {room}"))
+    assert [one.kind for one in got.findings] == kinds
+    assert all(f"of 6 CTAs: it holds {room}" in one.text and one.places[0].line for one in got.findings)
 
 
 def test_clusters_of_all_ctas_and_of_some():

@@ -134,6 +134,18 @@ def test_a_fault_of_a_kernel_fails_its_test(project: Project) -> None:
     assert "2 tests with a finding of the sanitizer" in done.said
 
 
+@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.nightly)], ids=["alone", "xdist"])
+def test_a_suppressed_finding_fails_no_test(project: Project, workers: tuple[str, ...]) -> None:
+    tables = ('kernel = "ask*"\nkind = "uninitialised"', 'kernel = "other"')
+    (project.folder / "known.toml").write_text("".join(f"[[suppress]]\n{one}\n" for one in tables))
+    (project.folder / "pyproject.toml").write_text('[tool.tritonhook]\nkernel_suppress = "known.toml"\n')
+    done = run(project, "-k", "unwritten", "--kernel-sanitize", *workers)
+    assert "1 passed, 1 xpassed" in done.said and done.code == 0, done.said
+    assert re.findall("unused suppression: .*", done.said) == ['unused suppression: kernel = "other"'], done.said
+    (project.folder / "known.toml").write_text('[[suppress]]\nkernel = "other"\n')
+    assert "1 failed, 1 xfailed" in run(project, "-k", "unwritten", "--kernel-sanitize", *workers).said
+
+
 def test_large_tensors_run_dry(project: Project) -> None:
     done = run(project, "-k", "right or large", "--kernel-shrink", "1")
     assert "1 passed, 1 dry" in done.said and done.code == 0, done.said
@@ -156,6 +168,11 @@ def test_the_project_sets_what_the_command_line_leaves_out(project: Project) -> 
     [
         (("--kernel-emulate",), "--kernel-emulate: give --kernel-arch too"),
         (("--kernel-sanitize",), "--kernel-sanitize: only with --kernel-arch and --kernel-emulate"),
+        (("--kernel-suppress=known.toml",), "--kernel-suppress: only with --kernel-arch and --kernel-emulate"),
+        (
+            ("--kernel-arch=sm_90a", "--kernel-emulate", "--kernel-suppress=known.toml"),
+            "--kernel-suppress: only with --kernel-sanitize",
+        ),
         (("--kernel-arch=sm_90a", "--kernel-limit=3"), "--kernel-limit: only with --kernel-emulate"),
         (("--kernel-arch=sm_90a", "--kernel-emulate", "--kernel-limit=0"), "give numbers above 0"),
     ],

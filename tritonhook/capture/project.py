@@ -19,7 +19,7 @@ from tritonhook.capture.settings import REWRITES
 from tritonhook.errors import UsageError, did_you_mean
 
 _TESTS: Mapping[str, tuple[type, ...]] = {
-    "kernel_arch": (str,),
+    **dict.fromkeys(("kernel_arch", "kernel_suppress"), (str,)),
     **dict.fromkeys(("kernel_emulate", "kernel_sanitize"), (bool,)),
     **dict.fromkeys(("kernel_limit", "kernel_shrink"), (int, float)),
 }
@@ -126,6 +126,8 @@ def _project(path: Path, table: Mapping[str, Any]) -> Project:
         raise UsageError(f"{where}: ptxas = {texts['ptxas']!r}: give a version; a path only by --ptxas PATH")
     if texts["policy"] is not None and (texts["ptxas"] is not None or rewrites):
         raise UsageError(f"{where}: a policy says how each kernel is changed: leave out ptxas and rewrites, or policy")
+    if "kernel_suppress" in tests:
+        tests["kernel_suppress"] = str(path.parent / tests["kernel_suppress"])
     for key in ("out", "policy", "lock"):
         if (value := texts[key]) is not None:
             texts[key] = str(path.parent / value)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
@@ -20,13 +22,16 @@ import numpy as np
 
 from tritonhook._util.text import say
 from tritonhook.capture.dry_run.autotuner import tuners
-from tritonhook.capture.dry_run.gpu import Emulation, notes
+from tritonhook.capture.dry_run.gpu import DryRun, Emulation, notes
+from tritonhook.capture.dry_run.room import room_of
 from tritonhook.capture.dry_run.suppressions import Suppression, found
 from tritonhook.capture.launches.live_tensors import memory_of
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.launches.recorder import Describe, of_triton
+from tritonhook.capture.launches.views import views_of
 from tritonhook.capture.patching import Patch
 from tritonhook.children.bits import begin_comparing, bits, settings_of
+from tritonhook.cubin.image import Cubin
 from tritonhook.emulate.errors import Fault, Hang, Late, NotExecuted, Unfinished
 from tritonhook.emulate.launch import names_of
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
@@ -66,7 +71,9 @@ def begin_triton(emulation: Emulation) -> ExitStack:
                 result = launch(x, y, z, stream, function, packed, *rest)
                 described = partial(of_triton, kernel, (x, y, z), rest[3:])
                 bits.settings = partial(settings_of, kernel)
-                emulator.execute(kernel.name, kernel.hash, lambda: kernel.asm["ptx"], described)
+                emulator.execute(
+                    kernel.name, kernel.hash, lambda: kernel.asm["ptx"], described, lambda: kernel.asm["cubin"]
+                )
                 return result
 
             return launched
@@ -121,12 +128,23 @@ class Emulator:
         found.suppressions = [Suppression(*one) for one in emulation.suppressions]
         found.handed_to = emulation.findings
         self._kernels: dict[str, Kernel] = {}
+        self._dry = DryRun.from_environment(os.environ)
+        self._registers: dict[str, int | None] = {}
 
-    def execute(self, name: str, key: str, text: Callable[[], str], described: Describe) -> None:
+    def execute(
+        self,
+        name: str,
+        key: str,
+        text: Callable[[], str],
+        described: Describe,
+        cubin: Callable[[], bytes] | None = None,
+    ) -> None:
         """Execute one launch, and write what it stores to its tensors. Raises EmulationError, as the program cannot go
         on with wrong numbers: NotExecuted if the reason lies in the emulator."""
         if launches.dry:
             return
+        if self._emulation.sanitize and cubin and key not in self._registers:
+            self._registers[key] = Cubin.from_bytes(cubin()).resources[name].registers
         began, limit_s = time.monotonic(), self._emulation.limit_s
         try:
             launch, storages = described()
@@ -173,7 +191,11 @@ class Emulator:
         if key not in self._kernels:
             self._kernels[key] = read_kernel(Ptx(text()), name)
         if self._emulation.sanitize:
-            done = sanitize(Ptx(text()), run, contents, kernel=self._kernels[key], is_poisoned=True)
+            kernel, gpu = self._kernels[key], self._dry.gpu if self._dry else None
+            room = room_of(gpu, kernel.target, run.launch, kernel.shared.size, self._registers.get(key))
+            views = views_of(run.launch, self._emulation.bounds)
+            cut = replace(run, launch=views.launch), views.split(contents)
+            done = sanitize(Ptx(text()), *cut, kernel=kernel, is_poisoned=True, room=room)
             if isinstance(done.error, Fault) and _have_pointers(run.launch, contents):
                 raise done.error  # findings may come from memory that no argument names
             for one in done.findings:
@@ -184,7 +206,7 @@ class Emulator:
             if done.ran is None:
                 assert done.error is not None
                 raise done.error
-            return done.ran.contents
+            return views.joined(contents, done.ran.contents)
         return run_ptx(self._kernels[key], run, contents).contents
 
 

@@ -34,6 +34,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonhook.capture.launches.views import BOUNDS, STORAGE
 from tritonhook.capture.selection import Selected, Skipped, selected
 from tritonhook.capture.store import read_launch
 from tritonhook.cli._files import check_new, write_new
@@ -74,6 +75,12 @@ class Options(Group):
     )
     contents: Path | None = option(
         type=Path, metavar="FOLDER", help="write buffers to FOLDER/KERNEL-NUMBER.bin (ID-NUMBER.bin if names are equal)"
+    )
+    bounds: str = option(
+        choices=BOUNDS,
+        default=STORAGE,
+        metavar="WHAT",
+        help="with `view`, a tensor ends where its view of a storage ends",
     )
     count: bool = flag(help="execute the machine code, and give Nsight Compute's counters")
     results: Results = part(Results)
@@ -176,7 +183,7 @@ def _emulated(options: Options, target: _Target) -> EmulatedKernel | CountedKern
             if options.count:
                 return _counted(given, case, files, how, options.results.force)
             assert given.ptx is not None
-            done = sanitized(case, given.ptx, *how, orders=options.orders)
+            done = sanitized(case, given.ptx, *how, orders=options.orders, cubin=given.cubin, bounds=options.bounds)
     except _FAILURES as error:
         if options.count:
             return CountedKernel(kernel, launch, _reason(error, target))

@@ -32,6 +32,7 @@ from tritonhook._util.text import say
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, NONE, PINNED, PTXAS_SECONDS, REAL, DryRun, Emulation
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.dry_run.suppressions import Found, read_suppressions
+from tritonhook.capture.launches.views import BOUNDS, STORAGE
 from tritonhook.capture.model import Capture
 from tritonhook.capture.policy.model import Pin, read_entries, read_pins, write_policy
 from tritonhook.capture.policy.winners import winners
@@ -106,6 +107,7 @@ class Options(Group):
     count: bool = flag(help="--emulate: then give Nsight Compute's counters of a launch of each kernel")
     sanitize: bool = flag(help="with --emulate, look for faults of the kernels; one that is found makes the status 1")
     suppress: str | None = option(metavar="FILE", help="with --sanitize, findings that do not count, in TOML")
+    bounds: str | None = option(choices=BOUNDS, metavar="WHAT", help="with --sanitize, as in emulate")
     memory: str | None = option(
         choices=(REAL, NONE), help="tensors of a dry run are in the CPU's memory (default), or have no memory"
     )
@@ -206,7 +208,8 @@ def _run_once(options: Options) -> Ended:
     environment = path_environment(capture_environment(settings, os.environ, command), home)
     found = _found(options)
     if options.emulate:
-        environment |= (Emulation() if found is None else found.emulation).to_environment()
+        how = Emulation() if found is None else replace(found.emulation, bounds=options.bounds or STORAGE)
+        environment |= how.to_environment()
     with reading_ahead(settings.out) if dry_run else nullcontext():
         ended = run_to_end(command, environment, options.results.is_printed)
     try:
@@ -267,7 +270,7 @@ def _dry_run(options: Options) -> DryRun | None:
     if options.count and not options.emulate:
         raise UsageError("--count: only with --emulate; `tritonhook emulate CAPTURES --count` counts recorded launches")
     if options.arch is None and options.gpu is None:
-        for name in ("autotune", "memory", "ptxas_limit", "launch_anyway", "emulate", "sanitize", "suppress"):
+        for name in ("autotune", "memory", "ptxas_limit", "launch_anyway", "emulate", "sanitize", "suppress", "bounds"):
             if getattr(options, name):
                 raise UsageError(f"--{name.replace('_', '-')} is for dry runs; give --arch too")
         return None
@@ -277,8 +280,8 @@ def _dry_run(options: Options) -> DryRun | None:
         raise UsageError("--emulate needs numpy: pip install 'tritonhook[emulate]'")
     if options.sanitize and not options.emulate:
         raise UsageError("--sanitize: only with --emulate, which executes launches")
-    if options.suppress and not options.sanitize:
-        raise UsageError("--suppress: only with --sanitize")
+    if name := next((name for name in ("suppress", "bounds") if getattr(options, name) and not options.sanitize), ""):
+        raise UsageError(f"--{name}: only with --sanitize")
     if options.autotune == PINNED and options.policy is None:
         raise UsageError("--autotune pinned: give --policy FILE, a policy that pins configurations")
     if options.emulate and options.memory == NONE:

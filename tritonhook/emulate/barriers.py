@@ -30,6 +30,7 @@ class Barriers:
         self._arrived = machine.keep(np.zeros(ctas * NUMBERS, np.int64))
         self._generation = np.zeros(ctas * NUMBERS, np.int64)
         self._whole: set[int] = set()  # barriers that wait for all threads of their CTA
+        self._counts: dict[int, int] = {}  # of threads that others wait for, where the instruction has a count
         self._sums: dict[int, tuple[int, int]] = {}  # of a reduction: how many were true, and how many voted
         self._targets: dict[int, list[tuple[Array, Array, str]]] = {}
         clusters = ctas // machine.geometry.cluster_size
@@ -79,6 +80,17 @@ class Barriers:
             if self._arrived[key]:
                 self._settle(key, None)
 
+    def unmet(self) -> Iterator[str]:
+        """Describe each barrier whose count is not met, in a CTA of which threads have ended."""
+        live = self.machine.live.reshape(-1, self.machine.geometry.padded_threads).sum(1)
+        for key, count in self._counts.items():
+            cta, number = divmod(key, NUMBERS)
+            if ended := self.machine.geometry.block_threads - int(live[cta]):
+                yield (
+                    f"barrier {number} of CTA {self.machine.geometry.ctas[cta]} waits for {count} threads: "
+                    f"{self._arrived[key]} have come, and {ended} threads of the CTA have ended"
+                )
+
     def _keys(self, g: Group, numbers: Array) -> Array:
         if int(numbers[g.active].max()) >= NUMBERS:
             raise Fault(f"barrier {int(numbers[g.active].max())}: a CTA has {NUMBERS}", int(g.numbers[0]))
@@ -90,11 +102,14 @@ class Barriers:
             self._whole.add(key)
             padded, cta = self.machine.geometry.padded_threads, key // NUMBERS
             count = int(self.machine.live[cta * padded : (cta + 1) * padded].sum())
+        else:
+            self._counts[key] = count
         if self._arrived[key] < count:
             return
         self._arrived[key] = 0
         self._generation[key] += 1
         self._whole.discard(key)
+        self._counts.pop(key, None)
         if (watch := self.machine.memory.watch) is not None:
             watch.open(("barrier", key))
         true, voted = self._sums.pop(key, (0, 0))

@@ -24,15 +24,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tritonhook.emulate.barriers import Barriers, SharedBarriers
+from tritonhook.emulate.code import Code as Code
+from tritonhook.emulate.code import Instruction as Instruction
+from tritonhook.emulate.code import Step as Step
 from tritonhook.emulate.copies import AsyncCopies
-from tritonhook.emulate.errors import Fault, Hang, Late, Origin, Outside
+from tritonhook.emulate.errors import Fault, Hang, Late, Outside
 from tritonhook.emulate.geometry import WARP as WARP
 from tritonhook.emulate.geometry import Geometry as Geometry
 from tritonhook.emulate.geometry import coordinates, halves, specials
@@ -45,31 +47,7 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 20_000_000
 _PATIENCE = 20_000  # steps that it counts as when all threads wait, and those go on that can
-Step = Callable[["Group"], None]
 Ready = Callable[[], Any]  # True, False, or an array of bool over all threads of the machine
-
-
-@dataclass(frozen=True, slots=True)
-class Instruction:
-    """One decoded instruction. text: as people read it. line: in the PTX, or the address in machine code. ends: whether
-    its step may move threads. guard: the predicate that `step` is under, for observers."""
-
-    step: Step
-    text: str
-    line: int
-    ends: bool = False
-    guard: Callable[[Group], Array] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """A decoded kernel. targets: the indices of instructions that others jump to. entry: where threads begin. origin:
-    of an address, from the instruction, the thread and the address; machine code has none."""
-
-    instructions: Sequence[Instruction]
-    targets: frozenset[int]
-    entry: int = 0
-    origin: Callable[[int, int, int], Origin] = lambda pc, thread, address: Origin()
 
 
 class _Parked(Exception):

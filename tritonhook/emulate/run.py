@@ -35,11 +35,13 @@ _TENSOR_BYTES = 128 * 512 * 4  # tensor memory of a CTA
 @dataclass(frozen=True, slots=True)
 class Ran:
     """contents: of the launch's buffers after it. steps: of groups of threads. unknown: what was not understood of the
-    kernel's instructions, whether they were reached or not."""
+    kernel's instructions, whether they were reached or not. polled: whether all threads of a wave
+    have polled or waited."""
 
     contents: tuple[bytes, ...]
     steps: int
     unknown: tuple[NotUnderstood, ...] = ()
+    polled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ class Run:
     chooses the order of CTAs, warps and atomics; 0 is program order. most_steps: of a wave; more count as hung, and so
     does what takes longer than limit_s from `began` on (time.monotonic). shared, local, registers: the bytes of these
     until something is written, of the first two in PTX alone. other_nan: operations of PTX give NaNs of other bits:
-    PTX leaves open which. late, absent: see Memory."""
+    PTX leaves open which. late, absent: see Memory. room: CTAs that the GPU holds at
+    once; 0: as many as fit into memory."""
 
     launch: Launch
     ctas: Sequence[int]
@@ -61,6 +64,7 @@ class Run:
     local: int = 0
     absent: int = 0
     late: bool = False
+    room: int = 0
     began: float = field(default_factory=time.monotonic)
 
 
@@ -131,7 +135,7 @@ def execute(loaded: Loaded, run: Run, watcher: Watcher | None = None) -> Ran:
     waves = Waves(loaded, run, watcher)
     waves.execute()
     contents = tuple(loaded.memory.contents(one) for one in loaded.placed.buffers)
-    return Ran(contents, waves.steps, waves.unknown)
+    return Ran(contents, waves.steps, waves.unknown, waves.polled)
 
 
 def _check(entry: str, launch: Launch, arch: str, shared: int, local: int, registers: int = 0) -> None:

@@ -91,7 +91,7 @@ class TensorMemory:
         begin = address & 0xFFFF
         self._check(np.array([cta])[:, None], begin + np.arange(columns)[None], np.array([thread]))
         if (watch := self.machine.memory.watch) is not None:
-            watch.tensor_by_core(thread, cta, lanes, begin + np.arange(columns), writes)
+            watch.tensor.by_core(thread, cta, lanes, begin + np.arange(columns), writes)
         return self.cells[cta, :, begin : begin + columns]
 
     def _check(self, ctas: Array, columns: Array, threads: Array) -> None:
@@ -136,7 +136,7 @@ class TensorMemory:
         self._check(ctas[:, None], columns.reshape(len(warps), -1), threads)
         if (watch := self.machine.memory.watch) is not None:
             for thread, rows, mine in zip(threads, lanes, columns, strict=True):
-                watch.tensor_by_warp(int(thread), rows, np.unique(mine), writes)
+                watch.tensor.by_warp(int(thread), rows, np.unique(mine), writes)
         return warps, (ctas[:, None, None], lanes[:, :, None], columns)
 
     # --- what is asynchronous ------------------------------------------------------------------

@@ -3,7 +3,8 @@
 A launch that fits is one wave. Others are executed one wave after the other, on the same global memory. Where all
 threads of a wave poll or wait, it may be for CTAs that have not begun: then the next wave begins, and those that have
 begun take turns, as many as RESIDENT_BYTES hold. A cooperative launch needs all of its CTAs at once: it is refused if
-they do not fit. What is counted is what NumPy arrays take.
+they do not fit. What is counted is what NumPy arrays take. With Run.room, CTAs begin as on a GPU that holds so many:
+where others have ended.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 RESIDENT_BYTES = 896 << 20  # of all waves that have begun
 WAVE_BYTES = RESIDENT_BYTES // 2
 _KEPT_BYTES = 128 << 20  # of decoded kernels that may be launched again
+_MOST_WAVES = 8  # of a launch whose CTAs begin where others have ended
 _ROUNDS = 10_000  # in which all waves do nothing but poll
 
 
@@ -85,6 +87,7 @@ class Waves:
         self.loaded, self.run, self.watcher = loaded, run, watcher
         self.resident: deque[tuple[Machine, Iterator[None]]] = deque()
         self.finished = self.steps = 0
+        self.polled = False  # whether all threads of a wave have polled or waited
         self.unknown: tuple[NotUnderstood, ...] = ()
         cluster = math.prod(run.launch.cluster)
         of_cluster = loaded.cta_bytes * cluster
@@ -96,6 +99,10 @@ class Waves:
             self.most = max(1, RESIDENT_BYTES // (self.clusters * of_cluster))
         if of_cluster > RESIDENT_BYTES:
             raise Unfinished(f"{cluster} CTAs of a cluster take {of_cluster:,} bytes, more than {size}")
+        if run.room:
+            self.clusters = max(1, run.room // cluster)
+            if self.clusters * of_cluster > RESIDENT_BYTES:
+                raise Unfinished(f"{run.room:,} CTAs, which the GPU holds, do not fit at once into {size}")
         if run.launch.cooperative and len(run.ctas) > (fit := self.clusters * cluster):
             raise Unfinished(f"a cooperative launch of {len(run.ctas):,} CTAs: {fit:,} fit at once into {size}")
 
@@ -120,18 +127,31 @@ class Waves:
         following, livelock = self._next(left), Livelock()
         with np.errstate(all="ignore"):
             while self.resident or following:
-                if following and (not self.resident or polls >= len(self.resident) < self.most):
-                    self._begin(following)
-                    following, polls = self._next(left), 0
+                if following and polls >= len(self.resident) and (count := self._free(len(following))):
+                    self._begin(following[:count])
+                    following, polls = following[count:] or self._next(left), 0
                 if self._turn(bool(following)):
                     polls = 0
-                elif following and len(self.resident) == self.most and polls > _ROUNDS * self.most:
+                elif (
+                    following and not self.run.room and len(self.resident) == self.most and polls > _ROUNDS * self.most
+                ):
                     raise self._why_not_finished("they poll for others, which do not fit beside them")
                 else:
                     self.resident.rotate(-1)
+                    self.polled = True
                     polls += 1
-                    if not (following or polls % len(self.resident)):
+                    if (self.run.room or not following) and not polls % len(self.resident):
                         livelock.look([machine for machine, _ in self.resident], polls // len(self.resident))
+
+    def _free(self, most: int) -> int:
+        """Return how many CTAs may begin now."""
+        if not self.run.room or not self.resident:
+            return most if len(self.resident) < self.most else 0
+        if len(self.resident) >= _MOST_WAVES:
+            raise self._why_not_finished("too many waves that poll")
+        cluster, padded = math.prod(self.run.launch.cluster), self.resident[0][0].geometry.padded_threads
+        held = sum(int(one.live.reshape(-1, cluster * padded).any(1).sum()) for one, _ in self.resident)
+        return min(most, (self.clusters - held) * cluster)
 
     def _in_order(self, all_of_them: Iterator[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
         """Shuffle the clusters by the run's seed; 0, and more than MOST_CHOSEN, stay in program order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from types import TracebackType
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 
 from tritonhook.capture.dry_run.gpu import ALL, DryRun, Emulation, notes
 from tritonhook.capture.dry_run.process import check_assembled
+from tritonhook.capture.dry_run.suppressions import Found, read_suppressions
 from tritonhook.capture.project import read_project
 from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.errors import TritonHookError, UsageError
@@ -52,7 +53,9 @@ class Target:
         dry = DryRun.of(arch) if emulates else DryRun.of(arch, autotune=ALL)
         check_assembled(dry)
         if not emulates:
-            if needs := [name for name in ("sanitize", "limit", "shrink") if config.getoption(f"kernel_{name}")]:
+            if needs := [
+                name for name in ("sanitize", "suppress", "limit", "shrink") if config.getoption(f"kernel_{name}")
+            ]:
                 raise UsageError(f"--kernel-{needs[0]}: only with --kernel-emulate, which executes launches")
             return cls(dry)
         if find_spec("numpy") is None:
@@ -61,7 +64,11 @@ class Target:
         if any(value is not None and not value > 0 for value in (limit_s, shrink)):
             raise UsageError("--kernel-limit, --kernel-shrink: give numbers above 0")
         limit_s, most = limit_s or _LIMIT_S, math.inf if shrink is None else shrink * (1 << 20)
-        return cls(dry, Emulation(bool(option("kernel_sanitize")), limit_s, most))
+        sanitizes, path = bool(option("kernel_sanitize")), option("kernel_suppress")
+        if config.getoption("kernel_suppress") and not sanitizes:
+            raise UsageError("--kernel-suppress: only with --kernel-sanitize")
+        suppressed = read_suppressions(config.invocation_params.dir / path) if path and sanitizes else ()
+        return cls(dry, replace(Found(suppressed).emulation, sanitize=sanitizes, limit_s=limit_s, most_bytes=most))
 
 
 def register(config: pytest.Config) -> None:

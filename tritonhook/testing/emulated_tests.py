@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tritonhook.capture.dry_run.gpu import Emulation
+from tritonhook.capture.dry_run.suppressions import Found, Suppression, found
 from tritonhook.children.dry_launches import begin_test, launches
 from tritonhook.emulate.errors import NotExecuted
 from tritonhook.errors import KernelFault
@@ -26,6 +27,7 @@ class EmulatedTests(DryTests):
         self._emulation = emulation
         self._tests: Counter[str] = Counter()
         self._launches, self._seconds = 0, 0.0
+        self._suppressed = Found([Suppression(*one) for one in emulation.suppressions])
 
     def pytest_report_header(self) -> str:
         faults = ", and searched for faults" if self._emulation.sanitize else ""
@@ -48,6 +50,8 @@ class EmulatedTests(DryTests):
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, Any, None]:
         yield
         item.user_properties.append(("emulated", [launches.executed, round(launches.seconds, 3), *_kinds()]))
+        if found.used:
+            item.user_properties.append(("suppressed", sorted(found.used)))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a test. A report travels from a worker to the controller."""
@@ -56,12 +60,15 @@ class EmulatedTests(DryTests):
             executed, seconds, *kinds = properties["emulated"]
             self._launches, self._seconds = self._launches + executed, self._seconds + seconds
             self._tests.update(kinds)
+            self._suppressed.used.update(properties.get("suppressed", ()))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section(f"emulated {self.arch}")
         terminalreporter.line(f"{count(self._launches, 'launch', 'launches')} executed in {self._seconds:.1f} s")
         for kind, tests in sorted(self._tests.items()):
             terminalreporter.line(f"{count(tests, 'test')} {kind}")
+        for text in self._suppressed.unused():
+            terminalreporter.line(text)
 
 
 def _kinds() -> list[str]:

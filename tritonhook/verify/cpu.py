@@ -6,6 +6,7 @@ Only a few CTAs of a launch are executed: those at its edges, and some between t
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -15,8 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from tritonhook.capture.dry_run.gpu import GPUS
+from tritonhook.capture.dry_run.room import room_of
 from tritonhook.capture.launches.contents import before
 from tritonhook.capture.launches.record import Launch, Scratch
+from tritonhook.capture.launches.views import STORAGE, views_of
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import NotUnderstood, TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx
@@ -116,28 +120,38 @@ class _Before(Sequence[bytes]):
 
 def sanitized(
     case: Case, ptx: Ptx, name: str, ctas: int | None, limit_s: float = LIMIT_S, seed: int = 0,
-    began: float | None = None, orders: int = 1,
+    began: float | None = None, orders: int = 1, cubin: Cubin | None = None,
+    bounds: str = STORAGE,
 ) -> Sanitized:  # fmt: skip
     """Execute the PTX of a launch on one input, and look for faults of the kernel itself. ctas: None: all of them.
     began: when its time began; None: now. orders: of CTAs, warps and atomics, in which it is executed; buffers that
-    then hold other bits are a finding.
+    then hold other bits are a finding. cubin: of the kernel, for its registers; None: not known.
+    bounds: what a pointer may access, see capture/launches/views.py.
 
     Raises NotUnderstood, UsageError; with several orders also Fault, Hang and Unfinished, of the further ones."""
     from tritonhook.emulate.ptx.kernel import read_kernel
     from tritonhook.emulate.sanitizer.findings import ORDER, Finding
     from tritonhook.emulate.sanitizer.run import sanitize
 
-    run, given = _run(case, ctas, limit_s, seed, began), _Before(case, name)
+    whole, views = _Before(case, name), views_of(case.launch, bounds)
+    run = replace(_run(case, ctas, limit_s, seed, began), launch=views.launch)
+    given = views.split(whole)
     kernel = read_kernel(ptx, case.kernel)
-    done = sanitize(ptx, run, given, kernel=kernel)
-    if done.ran is None or orders < 2:
+    gpu = GPUS.get(int(re.sub(r"\D", "", kernel.target)))
+    registers = cubin.resources[case.kernel].registers if cubin and case.kernel in cubin.resources else None
+    room = room_of(gpu, kernel.target, case.launch, kernel.shared.size, registers)
+    done = sanitize(ptx, run, given, kernel=kernel, room=room)
+    if done.ran is None:
         return done
+    joined = replace(done.ran, contents=views.joined(whole, done.ran.contents))
+    if orders < 2:
+        return replace(done, ran=joined)
     differing = unsteady(ptx, kernel, run, given, done.ran.contents, orders)
     found = (
-        Finding(ORDER, f"{buffer_name(case.launch, one.buffer)} holds other bits in another order: {apart([one])}", at)
+        Finding(ORDER, f"{buffer_name(views.launch, one.buffer)} holds other bits in another order: {apart([one])}", at)
         for one, at in differing
     )
-    return replace(done, findings=(*done.findings, *found))
+    return replace(done, ran=joined, findings=(*done.findings, *found))
 
 
 def unsteady(

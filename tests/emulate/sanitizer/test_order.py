@@ -68,12 +68,13 @@ def race(first, second, at=64, kind="race"):
 def test_an_access_behind_a_write_of_another_warp_is_a_race(w):
     w.access("write", 3, 5, 68)
     w.access("read", 4, 6, 68)
-    w.access("read", 5, 5, 68)  # its own
+    w.access("read", 5, 5, 68)  # its own: of all lanes, what one of them wrote
     w.access("read", 6, 1, 68)  # of the other CTA's memory
-    assert w.found == [race(("write", 3, 5), ("read", 4, 6), 68)] and w.order.unwritten == {6}
+    lanes = race(("write", 3, 5), ("another lane's read", 5, 5), 68)
+    assert w.found == [race(("write", 3, 5), ("read", 4, 6), 68), lanes] and w.order.unwritten == {6}
     w.access("write", 7, 7, 68, 9)
     readers = [race(("read", 5, 5), ("write", 7, 7), 68), race(("read", 4, 6), ("write", 7, 7), 68)]
-    assert w.found[1:] == [*readers, race(("write", 3, 5), ("write", 7, 7), 68)]
+    assert w.found[2:] == [*readers, race(("write", 3, 5), ("write", 7, 7), 68)]
 
 
 def test_what_a_barrier_hands_over_is_in_order(w):
@@ -267,25 +268,25 @@ def test_a_fence_orders_what_its_warp_knows(w):
 def test_columns_of_tensor_memory(w):
     order, core, lanes = w.order, w.order.warps + 1, np.arange(32)
     w.at(1)
-    order.tensor_by_warp(128, lanes, np.arange(8, 16), True)
+    order.tensor.by_warp(128, lanes, np.arange(8, 16), True)
     w.at(2)
-    order.tensor_by_warp(160, lanes + 32, np.arange(8, 16), False)  # other lanes
-    order.tensor_by_core(128, 1, np.arange(128), np.arange(12, 20), False)
+    order.tensor.by_warp(160, lanes + 32, np.arange(8, 16), False)  # other lanes
+    order.tensor.by_core(128, 1, np.arange(128), np.arange(12, 20), False)
     wrote = "write of tensor memory", 1, 4
     assert w.found == [race(wrote, ("read of tcgen05.mma", 2, core), 12, "tensor")]
-    order.tensor_done(w.group(4), True)
+    order.tensor.done(w.group(4), True)
     w.hand_over(4, 5)
     w.at(3)
-    order.tensor_by_core(160, 1, np.arange(128), np.arange(8, 12), True)
+    order.tensor.by_core(160, 1, np.arange(128), np.arange(8, 12), True)
     assert w.found[1:] == [race(("read of tensor memory", 2, 5), ("product", 3, core), 8, "tensor")]
     w.at(4)
-    order.tensor_by_warp(128, lanes, np.arange(0, 9), False)
+    order.tensor.by_warp(128, lanes, np.arange(0, 9), False)
     assert w.found[2:] == [race(("write of tensor memory", 3, core), ("read", 4, 4), 8, "tensor")]
     order.products_done(("mbarrier", BYTES + 8), 160)
     order.open(("mbarrier", BYTES + 8))
     order.wait(("mbarrier", BYTES + 8), w.threads(6), True)
     w.at(5)
-    order.tensor_by_warp(192, lanes, np.arange(8, 12), False)
+    order.tensor.by_warp(192, lanes, np.arange(8, 12), False)
     assert len(w.found) == 3
 
 

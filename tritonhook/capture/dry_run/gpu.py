@@ -132,14 +132,15 @@ class Compared:
 class Emulation:
     """How a dry run executes its launches on the CPU. sanitize: look for faults of the kernels too. limit_s: of all
     launches of the program, or of one test. most_bytes: of the buffers of a launch; above, a test runs dry. compared:
-    what else is executed, and kept; None: nothing. suppressions: the fields of each. findings: file of the findings; ""
-    for none."""
+    what else is executed, and kept; None: nothing. suppressions: the fields of each. bounds: see
+    capture/launches/views.py. findings: file of the findings; "" for none."""
 
     sanitize: bool = False
     limit_s: float = math.inf
     most_bytes: float = math.inf
     compared: Compared | None = None
     suppressions: tuple[tuple[str, ...], ...] = ()
+    bounds: str = "storage"
     findings: str = ""
 
     def to_environment(self) -> dict[str, str]:

@@ -115,7 +115,7 @@ def wait(site: Site) -> Step:
         if not writes:
             machine.tensor_memory.wait(g)
         if machine.memory.watch is not None:
-            machine.memory.watch.tensor_done(g, writes)
+            machine.memory.watch.tensor.done(g, writes)
 
     return step
 

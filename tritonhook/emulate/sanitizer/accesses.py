@@ -1,9 +1,8 @@
-"""Accesses that are kept: the last reads of shared memory, the last accesses of tensor memory, and two in conflict."""
+"""Accesses that are kept: the last reads of shared memory, reads that last, and two in conflict."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -38,18 +37,14 @@ class Conflict:
     at: int
 
 
-class TensorAccesses:
-    """The last access of each column of tensor memory, for each 16 lanes: by which actor, when, and by which
-    instruction."""
+@dataclass(slots=True, eq=False)
+class Flight:
+    """Reads that last until a warp has waited for them. clocks: when which warp had."""
 
-    def __init__(self, ctas: int) -> None:
-        from tritonhook.emulate.tensor_memory import COLUMNS, LANES
-
-        shape = ctas, LANES // PART, COLUMNS
-        self.actor, self.time, self.pc = np.full(shape, -1), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-
-    def note(self, where: Any, actor: int, time: int, pc: int) -> None:
-        self.actor[where], self.time[where], self.pc[where] = actor, time, pc
+    pc: int
+    warp: int
+    group: int
+    clocks: dict[int, int] = field(default_factory=dict)
 
 
 class Reads:

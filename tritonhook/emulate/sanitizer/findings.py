@@ -13,7 +13,7 @@ from tritonhook.ptx.module import Ptx
 RACE, PROXY, BARRIER = "race", "missing proxy fence", "barrier in divergence"
 OUTSIDE, MISALIGNED, UNWRITTEN = "out of bounds", "misaligned", "uninitialised"
 FAULT, HANG, SHUFFLE, FENCE = "fault", "hang", "shuffle", "missing wgmma.fence"
-ORDER = "nondeterministic"
+ORDER, ROOM = "nondeterministic", "CTAs without room"
 
 
 def kind_of(fault: Fault) -> str:

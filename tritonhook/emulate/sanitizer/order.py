@@ -16,7 +16,6 @@ race.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ import numpy as np
 
 from tritonhook.emulate.errors import Unfinished
 from tritonhook.emulate.machine import WARP
-from tritonhook.emulate.sanitizer.accesses import PART, READ_BYTES, READERS, Access, Conflict, Reads, TensorAccesses
+from tritonhook.emulate.sanitizer.accesses import READ_BYTES, READERS, Access, Conflict, Flight, Reads
 from tritonhook.emulate.sanitizer.clocks import FENCED, SEEN, Clocks, joined
 from tritonhook.emulate.sanitizer.flags import Flags
 from tritonhook.emulate.sanitizer.semantics import GPU, Semantics, semantics
@@ -35,9 +34,9 @@ if TYPE_CHECKING:
     from tritonhook.capture.launches.record import Launch
     from tritonhook.emulate.machine import Group, Machine
     from tritonhook.emulate.memory import Memory
+    from tritonhook.emulate.sanitizer.tensor import TensorOrder
 
 Place = tuple[str, int]  # of a barrier
-NEVER = 1 << 60  # when an access of tensor memory is done that its warp has not waited for
 MOST = 32  # findings
 _UNIT_BYTES = 26  # of a unit: its last write
 _MOST_FLIGHTS = 1 << 16
@@ -50,16 +49,6 @@ def watched_bytes(shared: int, launch: Launch, unit: int) -> int:
     actors = (WARP if warps == 1 else warps) * launch.cluster[0] * launch.cluster[1] * launch.cluster[2] + 16
     of_unit = _UNIT_BYTES + READ_BYTES * min(actors, READERS)
     return shared // unit * of_unit + 16 * actors * actors + 1024 * warps
-
-
-@dataclass(slots=True, eq=False)
-class _Flight:
-    """Reads that last until a warp has waited for them. clocks: when which warp had."""
-
-    pc: int
-    warp: int
-    group: int
-    clocks: dict[int, int] = field(default_factory=dict)
 
 
 class Order:
@@ -87,15 +76,13 @@ class Order:
         self.lane = np.zeros(0 if self.grain == 1 else size, np.uint8)  # of the warp that wrote last
         self.read, self.strong = Reads(self.rows, size), Reads(self.rows, size)  # strong: atomic accesses
         self.flight = np.zeros(size, np.int32)  # the number of the latest one that reads there, plus one
-        self.flights: list[_Flight] = []
+        self.flights: list[Flight] = []
         self.committed = {kind: np.zeros(self.warps, np.int64) for kind in KINDS}
-        self.open_flights: dict[str, list[_Flight]] = {kind: [] for kind in KINDS}
+        self.open_flights: dict[str, list[Flight]] = {kind: [] for kind in KINDS}
         self.conflicts: dict[tuple[str, int, int], Conflict] = {}
         self.unwritten: set[int] = set()
-        self._are_fenced, self.unfenced = (
-            np.zeros(self.warps, bool),
-            set[int](),
-        )  # unfenced: products without wgmma.fence
+        self._are_fenced = np.zeros(self.warps, bool)
+        self.unfenced: set[int] = set()  # products without wgmma.fence
         self.lost: set[int] = set()  # shuffles of lanes that are not there
         self._meeting: dict[Place, Array] = {}
         self._opened: dict[Place, Array] = {}
@@ -108,9 +95,11 @@ class Order:
         return self.clocks.owners
 
     @cached_property
-    def tensor(self) -> dict[bool, TensorAccesses]:
-        """The last reads and the last writes."""
-        return {writes: TensorAccesses(len(self.machine.geometry.ctas)) for writes in (False, True)}
+    def tensor(self) -> TensorOrder:
+        """The tensor memory; made where a kernel uses it."""
+        from tritonhook.emulate.sanitizer.tensor import TensorOrder
+
+        return TensorOrder(self)
 
     # --- barriers ----------------------------------------------------------------------------
 
@@ -406,7 +395,7 @@ class Order:
         warp = threads[0] // self.grain
         if kind == "wgmma" and not self._are_fenced[warp]:
             self.unfenced.add(pc)
-        made = _Flight(pc, warp, int(self.committed[kind][warp]))
+        made = Flight(pc, warp, int(self.committed[kind][warp]))
         if len(self.flights) == _MOST_FLIGHTS:  # most of them are read over by now
             used = np.unique(self.flight)
             self.flight = np.searchsorted(used[used > 0], self.flight).astype(np.int32) + (self.flight > 0)
@@ -450,52 +439,18 @@ class Order:
 
     # --- tcgen05 -----------------------------------------------------------------------------
 
-    def _core_of(self, thread: int) -> int:
+    def core_of(self, thread: int) -> int:
         """Return the tensor core of a thread's CTA: an actor that works in order."""
         return self.warps + int(self.machine.cta[thread])
 
     def products_done(self, place: Place, thread: int) -> None:
         """Note a commit: the products that a thread has begun arrive at an mbarrier when they are done."""
-        core, warp = self._core_of(thread), thread // self.grain
+        core, warp = self.core_of(thread), thread // self.grain
         for one in self.open_flights["tcgen05"]:
             if one.warp == warp:
                 one.clocks[core] = int(self.clocks.now(core))
         self.open_flights["tcgen05"] = [one for one in self.open_flights["tcgen05"] if one.warp != warp]
         self._give(place, np.array([core]), False)
-
-    def tensor_by_core(self, thread: int, cta: int, lanes: Array, columns: Array, writes: bool) -> None:
-        """Note that a product that a thread begins reads or writes columns of these lanes of a CTA."""
-        core, warp = self._core_of(thread), thread // self.grain
-        self.clocks.take(np.array([core]), self.clocks.of(np.array([warp])))
-        where = cta, *np.ix_(np.unique(lanes // PART), columns)
-        what = "product" if writes else "read of tcgen05.mma"
-        self._tensor(where, core, warp, int(self.clocks.now(core)), what, writes)
-
-    def tensor_by_warp(self, thread: int, lanes: Array, columns: Array, writes: bool) -> None:
-        """Note that a warp reads or writes columns of its lanes; this ends when the warp has waited for it."""
-        warp = thread // self.grain
-        where = int(self.machine.cta[thread]), *np.ix_(np.unique(lanes // PART), columns)
-        self._tensor(where, warp, warp, NEVER, "write" if writes else "read", writes)
-
-    def _tensor(self, where: Any, actor: int, knows: int, time: int, what: str, writes: bool) -> None:
-        """Whether the last writes there, by others, are ordered before what `knows` does; if it writes, reads too."""
-        for kind in (True, False) if writes else (True,):
-            last = self.tensor[kind]
-            other, when = last.actor[where], last.time[where]
-            wrong = (other >= 0) & (other != actor) & (when > self.clocks.known(SEEN, knows, other))
-            if wrong.any():
-                first = tuple(int(one[0]) for one in np.nonzero(wrong))
-                text = f"{'write' if kind else 'read'} of tensor memory"
-                earlier = Access(text, int(last.pc[where][first]), int(other[first]))
-                mine = Access(what, self.machine.pc, actor)
-                self._add(Conflict("tensor", earlier, mine, int(where[2][0, first[1]])))
-        self.tensor[writes].note(where, actor, time, self.machine.pc)
-
-    def tensor_done(self, g: Group, writes: bool) -> None:
-        """tcgen05.wait: what these warps have stored is there, or what they have loaded."""
-        last = self.tensor[writes]
-        for warp in np.unique(g.numbers // self.grain):
-            last.time[(last.actor == warp) & (last.time == NEVER)] = self.clocks.now(warp)
 
     # --- findings ----------------------------------------------------------------------------
 

@@ -47,9 +47,11 @@ def sanitize(
     entry: str | None = None,
     kernel: Kernel | None = None,
     is_poisoned: bool = False,
+    room: tuple[int, str] | None = None,
 ) -> Sanitized:
     """Execute a launch, and look for faults. contents: of its buffers before it. kernel: of the PTX, if it was read
-    before. is_poisoned: buffers hold POISON where nothing was written. Raises NotUnderstood, UsageError."""
+    before. is_poisoned: buffers hold POISON where nothing was written. room: CTAs that the GPU holds at once, and
+    that in words. Raises NotUnderstood, UsageError."""
     kernel = kernel or read_kernel(ptx, entry)
     loaded, unset = load_ptx(kernel, run, contents), None
     if is_poisoned:
@@ -59,7 +61,33 @@ def sanitize(
     told = _Telling(ptx, kernel, World(loaded.memory, _unit(kernel, "global"), unset))
     of_watching = watched_bytes(loaded.memory.shared_bytes, run.launch, told.unit)
     loaded = replace(loaded, cta_bytes=loaded.cta_bytes + of_watching)
-    return replace(_sanitized(told, loaded, run, contents), unwatched=told.world.unwatched)
+    done = replace(_sanitized(told, loaded, run, contents), unwatched=told.world.unwatched)
+    if room is not None and len(run.ctas) > room[0]:
+        return _with_room(told, done, run, contents, *room)
+    return done
+
+
+def _with_room(told: _Telling, done: Sanitized, run: Run, contents: Sequence[bytes], most: int, room: str) -> Sanitized:
+    """Look for CTAs that wait for others, for which the GPU has no room."""
+    kernel, ctas = told.kernel, f"{len(run.ctas):,} CTAs: {room}"
+    if run.launch.cooperative:
+        line = kernel.line(kernel.function.items[0].position)
+        at = Place(f"launch of {kernel.entry}", line, told.lines[line - 1].strip(), told.source(line))
+        return replace(
+            done, findings=(Finding(findings.ROOM, f"a cooperative launch of {ctas}", (at,)), *done.findings)
+        )
+    if done.ran is None or not done.ran.polled:
+        return done
+    limited = replace(run, room=most)
+    try:
+        execute(load_ptx(kernel, limited, contents), limited)
+    except (Late, Unfinished, Fault):
+        return done
+    except Hang as hang:
+        text = f"CTAs wait for others that cannot begin, of a launch of {ctas}"
+        found = Finding(findings.ROOM, text, tuple(told.place("threads", pc) for pc in hang.pcs[:4]))
+        return replace(done, ran=None, findings=(found, *done.findings), error=hang)
+    return done
 
 
 def _sanitized(told: _Telling, loaded: Loaded, run: Run, contents: Sequence[bytes]) -> Sanitized:
@@ -238,7 +266,9 @@ class _Telling:
                     places = self.place(lanes, pc), *(self.place(*other) for other in others)
                     yield Finding(findings.BARRIER, text, places)
         if is_fault and not is_parted:
-            yield Finding(findings.HANG, str(hang), tuple(self.place("threads", pc) for pc in hang.pcs[:4]))
+            unmet = (text for order in self.orders for text in order.machine.barriers.unmet())
+            text = next(unmet, "") if hang.is_certain else ""
+            yield Finding(findings.HANG, text or str(hang), tuple(self.place("threads", pc) for pc in hang.pcs[:4]))
 
     def unset(self, run: Run, loaded: Loaded) -> Iterator[Finding]:
         """Find what the kernel has read of buffers, and nothing has written."""

@@ -1,0 +1,84 @@
+"""The tensors that a launch was given, each as memory of its own: what a kernel accesses beside them is out of bounds,
+also inside the storage that they are views of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tritonhook.capture.launches.record import DTYPE_BYTES, Launch, Parameter, Pointer, buffers_of, with_buffers
+
+STORAGE, VIEW = BOUNDS = ("storage", "view")  # what a kernel may access through a pointer
+_ALIGNMENT = 256  # bytes: a view keeps the address that it has inside of these
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """launch: with a buffer for each view; views that overlap share one. pieces: the buffer of each in the original
+    launch, its begin and its end in bytes; empty where the launch stays as it is."""
+
+    launch: Launch
+    pieces: tuple[tuple[int, int, int], ...]
+
+    def split(self, contents: Sequence[bytes]) -> Sequence[bytes]:
+        """Cut the contents of the original buffers."""
+        return contents if not self.pieces else [contents[number][begin:end] for number, begin, end in self.pieces]
+
+    def joined(self, before: Sequence[bytes], after: Sequence[bytes]) -> tuple[bytes, ...]:
+        """Put what the views hold into the contents of the original buffers."""
+        if not self.pieces:
+            return tuple(after)
+        made = [bytearray(one) for one in before]
+        for (number, begin, end), data in zip(self.pieces, after, strict=True):
+            made[number][begin:end] = data
+        return tuple(map(bytes, made))
+
+
+def views_of(launch: Launch, bounds: str = VIEW) -> Views:
+    """Find the views. A buffer with a pointer of unknown shape stays whole; with STORAGE, each one."""
+    if bounds == STORAGE:
+        return Views(launch, ())
+    extents = dict[int, list[tuple[int, int]]]()
+    whole = set[int]()
+    for one in launch.parameters:
+        if isinstance(one, Pointer) and one.buffer is not None and (size := _bytes(one)):
+            end = min(one.offset + size, launch.buffers[one.buffer].size)
+            extents.setdefault(one.buffer, []).append((one.offset // _ALIGNMENT * _ALIGNMENT, end))
+        else:
+            whole.update(buffers_of(one))
+    pieces, places = list[tuple[int, int, int]](), dict[int, int]()
+    for number, buffer in enumerate(launch.buffers):
+        if number in whole or number not in extents:
+            places[number] = len(pieces)
+            pieces.append((number, 0, buffer.size))
+            continue
+        for low, high in sorted(extents[number]):
+            if pieces and pieces[-1][0] == number and low < pieces[-1][2]:
+                pieces[-1] = number, pieces[-1][1], max(high, pieces[-1][2])
+            else:
+                pieces.append((number, low, high))
+    buffers = tuple(replace(launch.buffers[number], size=end - begin) for number, begin, end in pieces)
+    parameters = tuple(_moved(one, pieces) or with_buffers(one, places) for one in launch.parameters)
+    return Views(replace(launch, parameters=parameters, buffers=buffers), tuple(pieces))
+
+
+def _moved(one: Parameter, pieces: Sequence[tuple[int, int, int]]) -> Pointer | None:
+    """Let a pointer point into its piece; None for an argument of another kind."""
+    if not isinstance(one, Pointer) or one.buffer is None:
+        return None
+    for at, (number, begin, end) in enumerate(pieces):
+        if number == one.buffer and begin <= one.offset < end:
+            return replace(one, buffer=at, offset=one.offset - begin)
+    return None
+
+
+def _bytes(one: Pointer) -> int:
+    """Return the bytes from the first element to the end of the last; 0 if they are not known, or if there is none."""
+    size = DTYPE_BYTES.get(one.dtype or "", 0)
+    if one.shape is None or not all(one.shape):
+        return 0
+    strides = one.stride
+    if strides is None:
+        return size * math.prod(one.shape)
+    return size * (1 + sum((count - 1) * stride for count, stride in zip(one.shape, strides, strict=True)))

@@ -1,0 +1,74 @@
+"""Which accesses of tensor memory are ordered. A CTA's tensor core is an actor that works in order; what a warp loads
+or stores is done when the warp has waited for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tritonhook.emulate.sanitizer.accesses import PART
+from tritonhook.emulate.sanitizer.clocks import SEEN
+from tritonhook.emulate.tensor_memory import COLUMNS, LANES
+from tritonhook.emulate.words import Array
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.machine import Group
+    from tritonhook.emulate.sanitizer.order import Order
+
+NEVER = 1 << 60  # when an access is done that its warp has not waited for
+
+
+class _Accesses:
+    """The last access of each column of tensor memory, for each 16 lanes: by which actor, when, and by which
+    instruction."""
+
+    def __init__(self, ctas: int) -> None:
+        shape = ctas, LANES // PART, COLUMNS
+        self.actor, self.time, self.pc = np.full(shape, -1), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+
+    def note(self, where: Any, actor: int, time: int, pc: int) -> None:
+        self.actor[where], self.time[where], self.pc[where] = actor, time, pc
+
+
+class TensorOrder:
+    """Watches the tensor memory of a machine: the last reads and the last writes."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        ctas = len(order.machine.geometry.ctas)
+        self._last = {writes: _Accesses(ctas) for writes in (False, True)}
+
+    def by_core(self, thread: int, cta: int, lanes: Array, columns: Array, writes: bool) -> None:
+        """Note that a product that a thread begins reads or writes columns of these lanes of a CTA."""
+        core, warp = self._order.core_of(thread), thread // self._order.grain
+        self._order.clocks.take(np.array([core]), self._order.clocks.of(np.array([warp])))
+        where = cta, *np.ix_(np.unique(lanes // PART), columns)
+        what = "product" if writes else "read of tcgen05.mma"
+        self._note(where, core, warp, int(self._order.clocks.now(core)), what, writes)
+
+    def by_warp(self, thread: int, lanes: Array, columns: Array, writes: bool) -> None:
+        """Note that a warp reads or writes columns of its lanes; this ends when the warp has waited for it."""
+        warp = thread // self._order.grain
+        where = int(self._order.machine.cta[thread]), *np.ix_(np.unique(lanes // PART), columns)
+        self._note(where, warp, warp, NEVER, "write" if writes else "read", writes)
+
+    def _note(self, where: Any, actor: int, knows: int, time: int, what: str, writes: bool) -> None:
+        """Whether the last writes there, by others, are ordered before what `knows` does; if it writes, reads too."""
+        for kind in (True, False) if writes else (True,):
+            last = self._last[kind]
+            other, when = last.actor[where], last.time[where]
+            wrong = (other >= 0) & (other != actor) & (when > self._order.clocks.known(SEEN, knows, other))
+            if wrong.any():
+                first = tuple(int(one[0]) for one in np.nonzero(wrong))
+                text = f"{'write' if kind else 'read'} of tensor memory"
+                earlier = text, int(last.pc[where][first]), int(other[first])
+                mine = what, self._order.machine.pc, actor
+                self._order.add_conflict("tensor", earlier, mine, int(where[2][0, first[1]]))
+        self._last[writes].note(where, actor, time, self._order.machine.pc)
+
+    def done(self, g: Group, writes: bool) -> None:
+        """tcgen05.wait: what these warps have stored is there, or what they have loaded."""
+        last = self._last[writes]
+        for warp in np.unique(g.numbers // self._order.grain):
+            last.time[(last.actor == warp) & (last.time == NEVER)] = self._order.clocks.now(warp)
