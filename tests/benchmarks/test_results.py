@@ -49,7 +49,14 @@ def test_the_readme_names_every_script_and_every_result() -> None:
     made = {result: script for script, results in rows for result in re.findall(r"`(\w+)`", results)}
     assert set(RESULTS) <= set(made)
     # Another GPU's, another layout's, and one that was made by hand.
-    others = {"gluon_h100", "placement_h100", "sm120_kv_formats_hnd_h200", "sm120_nvfp4_causes_h200"}
+    others = {
+        "counters_patterns_h100",
+        "gluon_h100",
+        "placement_h100",
+        "same_bits_h100",
+        "sm120_kv_formats_hnd_h200",
+        "sm120_nvfp4_causes_h200",
+    }
     for result in set(RESULTS) - others:
         name = Path(made[result]).stem
         assert getattr(load(name), "RESULT", name) == result

@@ -43,10 +43,11 @@ def test_what_ptxas_rejects_is_kept_with_log_and_line(out: Path, capsys: pytest.
     document = json.loads(capsys.readouterr().out)
     (failed,) = document["failed"]
     assert (document["kernels"], failed["kernel"], failed["arch"]) == ([], "no_instruction", "sm_90a")
-    assert failed["error"].startswith("line ") and "'mvo'" in failed["error"]
+    source, _, error = failed["error"].partition(": ")  # the user's line, then the line of the PTX
+    assert source.startswith(f"{Path(__file__).name}:") and error.startswith("line ") and "'mvo'" in error
     assert main(["show", f"{out}/{failed['id']}", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    number = failed["error"].split()[1].rstrip(":")
+    number = error.split()[1].rstrip(":")
     assert shown["lines"][number].startswith("> ") and "mvo" in shown["lines"][number]
     lines, first = inspect.getsourcelines(no_instruction.fn)
     call = next(first + n for n, line in enumerate(lines) if "inline_asm" in line)
