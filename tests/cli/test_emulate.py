@@ -227,7 +227,7 @@ def test_each_kernel_of_a_folder_is_counted_if_it_was_tried(folder, capsys, tmp_
 
 
 def test_options_are_checked(kernel, capsys) -> None:
-    assert "must be positive" in failing(capsys, *kernel, "--ctas", "0")
+    assert "--ctas and --orders must be positive" in failing(capsys, *kernel, "--ctas", "0")
     assert "no recorded launch" in failing(capsys, "emulate", "kernel.ptx")
 
 
