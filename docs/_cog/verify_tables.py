@@ -8,7 +8,7 @@ from results import markdown, result
 
 
 def miscompilations(published: bool = True) -> str:
-    """Each known miscompilation, also those that others published: targets and versions that are wrong, and where it is published."""
+    """Each known miscompilation, those of others too: what is wrong, and where it is published."""
     document = result("miscompiles")
     wrong: dict[str, dict[str, list[str]]] = {}
     for one in document["samples"]:
