@@ -28,8 +28,8 @@ def projects() -> str:
     return markdown(header, rows)
 
 
-def interpreted() -> str:
-    """How long programs take by both."""
+def interpreted(*programs: str) -> str:
+    """How long these programs, or all, take by both."""
     document = result("interpret")
     rows = [
         (
@@ -41,6 +41,7 @@ def interpreted() -> str:
             "" if row["ratio"] is None else f"{row['ratio']:.1f}",
         )
         for row in document["samples"]
+        if not programs or row["program"] in programs
     ]
     mean = f"{document['summary']['times_as_fast']:.1f}"
     return markdown(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import cost_tables
 import dry_tables
 import emulate_tables
+import foreign_tables
 import gluon_tables
 import lock_tables
 import name_tables
@@ -152,7 +153,15 @@ SECTIONS: dict[tuple[str, str], tuple[Table, ...]] = {
             gluon_tables.gemm_chain_errors,
         ),
     ),
+    ("Tests without a GPU", "../how-to/test-without-a-gpu.md"): (
+        (
+            "Programs in the interpreter and emulated",
+            "CPU seconds of a call after the first, two cores (`interpret.json`).",
+            foreign_tables.interpreted,
+        ),
+    ),
     ("Known miscompilations", "../explanation/miscompilations.md"): (
+        ("All known bugs", "*Executed* or *assembled* (`miscompiles.json`).", verify_tables.miscompilations),
         (
             "What each bug does, and the remedy",
             "`tritonhook verify --known` says it of the bugs that a kernel meets.",

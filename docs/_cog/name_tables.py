@@ -130,13 +130,6 @@ README_ROWS = {  # what the README shows of name_effect.json: (kernel, ptxas); s
     ("attention_d64", "12.6.85"): "attention, wgmma, bf16, 64x4096x64",
 }
 
-PAGE_ROWS = README_ROWS | {  # and what the page of the name shows beside these
-    ("attention_mma_d64", "Triton's"): "attention, mma.sync, bf16, head_dim 64",
-    ("cute_ampere_d128", "the DSL's"): "CUTLASS's Ampere attention, head_dim 128",
-    ("flash4_sm120_d128", "the DSL's"): "FlashAttention 4 for sm_120, head_dim 128",
-    ("tutorial layer_norm", "Triton's"): "Triton's tutorial, layer norm",
-}
-
 
 def name_effect(chosen: dict[tuple[str, str], str] | None = None) -> str:
     """Time with `cutlass` in the name over time without, with registers and the instructions that differ."""

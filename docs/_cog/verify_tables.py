@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from results import markdown, result
 
 
-def miscompilations() -> str:
-    """Each known miscompilation: targets and versions that are wrong, and where it is published."""
+def miscompilations(published: bool = True) -> str:
+    """Each known miscompilation, those of others too: what is wrong, and where it is published."""
     document = result("miscompiles")
     wrong: dict[str, dict[str, list[str]]] = {}
     for one in document["samples"]:
@@ -16,6 +16,8 @@ def miscompilations() -> str:
             wrong.setdefault(one["bug"], {}).setdefault(one["target"], []).append(one["ptxas"])
     rows = []
     for bug in document["bugs"]:
+        if bug["sources"] and not published:
+            continue
         targets = wrong[bug["bug"]]
         versions = sorted({version for several in targets.values() for version in several}, key=_version)
         source = ", ".join(f"[{_cited(url)}]({url})" for url in bug["sources"]) or "this project"
