@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import REPOSITORY, environment
+from benchmarks.common import REPOSITORY, coverage, environment
 
 NEEDS = ("torch", "triton", "FOREIGN_TESTS")
 OPTIONS = (
@@ -77,13 +77,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     samples = list(_samples(Path(os.environ["FOREIGN_TESTS"]), arguments.only, arguments.seconds))
+    found = environment("torch", "triton", "pytest", "numpy") | {"options": " ".join(OPTIONS)}
+    return {"summary": summary(samples), "environment": found, "samples": samples}
+
+
+def summary(samples: list[dict[str, Any]]) -> dict[str, Any]:
     total = Counter({kind: sum(one[kind] for one in samples) for kind in _KINDS})
-    summary = {"tests": total.total(), **total, "seconds": sum(one["seconds"] for one in samples)}
+    left_out = {
+        "dry: compiled, values not judged": total["dry"],
+        "skipped": total["skipped"],
+        "not reached in the time of their file": total["not_run"],
+    }
+    figures: dict[str, Any] = {"tests": total.total(), **total, "seconds": sum(one["seconds"] for one in samples)}
     for project in PROJECTS:
         own = [one for one in samples if one["project"] == project.folder]
-        summary[project.folder] = {kind: sum(one[kind] for one in own) for kind in _KINDS}
-    found = environment("torch", "triton", "pytest", "numpy") | {"options": " ".join(OPTIONS)}
-    return {"summary": summary, "environment": found, "samples": samples}
+        figures[project.folder] = {kind: sum(one[kind] for one in own) for kind in _KINDS}
+    return coverage(total.total(), left_out) | figures
 
 
 def _samples(folder: Path, only: list[str], seconds: float) -> Iterator[dict[str, Any]]:

@@ -25,7 +25,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import REPOSITORY, environment
+from benchmarks.common import REPOSITORY, coverage, environment
 
 NEEDS = ("torch", "triton")
 QUICK = ("--rounds", "1", "--only", "add")
@@ -49,15 +49,18 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     rows = [_row(name, sides) for name, sides in found.items()]
     for row in rows:
         print(json.dumps(row))
+    used = environment("torch", "triton", "numpy") | {"load_average": os.getloadavg()[1]}
+    return {"summary": summary(rows), "environment": used, "samples": rows}
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     ratios = [row["ratio"] for row in rows if row["ratio"] is not None]
-    summary = {
+    return coverage(len(rows), {"wrong or failed on one side": len(rows) - len(ratios)}) | {
         "programs": len(rows),
         "times_as_fast": math.exp(statistics.fmean(map(math.log, ratios))) if ratios else None,
         "least": min(ratios, default=None),
         **{f"{side}_fails": sum(row[side]["why"] is not None for row in rows) for side in _SIDES},
     }
-    used = environment("torch", "triton", "numpy") | {"load_average": os.getloadavg()[1]}
-    return {"summary": summary, "environment": used, "samples": rows}
 
 
 def _ran(side: str, names: list[str], folder: Path) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import environment
+from benchmarks.common import coverage, environment
 from tritonhook.emulate.errors import Fault
 from tritonhook.errors import NotUnderstood
 
@@ -174,7 +174,8 @@ def summary(samples: list[dict[str, Any]]) -> dict[str, Any]:
     for one in samples:
         if one["example"] == "wrong":
             wrong.setdefault(one["bug"], set()).add(one["ptxas"])
-    return {
+    left_out = sum(one["example"] not in ("right", "wrong") for one in samples)
+    return coverage(len(samples), {"this ptxas does not assemble the example": left_out}) | {
         "bugs": len({one["bug"] for one in samples}),
         "cells": len(samples),
         "wrong_cells": sum(one["example"] == "wrong" for one in samples),

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import environment
+from benchmarks.common import coverage, environment
 from benchmarks.verify.fuzz_ptxas import AT_ONCE, LIMIT_S, drawn, head, known_bugs, stored_by_code, stored_by_ptx
 from benchmarks.verify.made_up import GROUPS, THREADS
 
@@ -119,7 +119,10 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Count verdicts by form and group. The denominator is every kernel that a GPU executed."""
     counts = {form: Counter(row["verdict"] for row in rows if row["form"] == form) for form in FORMS}
     kernels = len(rows) // len(FORMS)
-    return {
+    not_judged = {
+        f"{form}: {verdict}": counts[form][verdict] for form in FORMS for verdict in ("open", "not understood")
+    }
+    return coverage(len(rows), not_judged) | {
         "kernels": kernels,
         **{f"{form.replace(' ', '_')}_{verdict.replace(' ', '_')}": counts[form][verdict]
            for form in FORMS for verdict in ("equal", "open", "wrong", "bug of ptxas", "not understood")},

@@ -20,7 +20,18 @@ MAKERS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
     **dict.fromkeys(
         (
             *("ab_calibration", "emulate", "equivalent_forms", "gluon_assembled", "gluon_blackwell", "gluon_names"),
-            *("host_times", "lock", "lock_built", "miscompiles", "name_effect", "pin_startup", "pins", "placement"),
+            *(
+                "foreign_tests",
+                "interpret",
+                "host_times",
+                "lock",
+                "lock_built",
+                "miscompiles",
+                "name_effect",
+                "pin_startup",
+                "pins",
+                "placement",
+            ),
             *("recording", "sweep", "tune_simulation", "upgrades", "verify_h200"),
         ),
         lambda script, document: script.summary(document["samples"]),
