@@ -33,6 +33,7 @@ from tritonhook.ptx.module import Ptx  # noqa: E402
 
 THREADS = 128
 FEW = {"ptx": 260, "sass": 120} if "NIGHTLY" in os.environ else {"ptx": 100, "sass": 50}  # opcodes
+LIVE = np.arange(THREADS) % 5 != 3
 WORDS = [
     0, 1, 2, 31, 33, 0xFF, 0x8000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x12345678, 0x3F800000, 0xBF800000, 0x7F800000,
     0x7FC00001, 0x7F800001, 0x00000001, 0x807FFFFF, 0x00800000, 0x3F000001, 0x4EFFFFFF, 0x477FE001, 0xC0490FDB,
@@ -124,8 +125,9 @@ class Bench:
                 parts[:] = np.where(
                     draw.random(parts.shape) < 0.7, draw.choice(np.array(WORDS, np.uint32), parts.shape), words
                 )
-                for part in parts.reshape(-1, parts.shape[-1]):  # each of them at least once
-                    part[: len(WORDS)] = draw.permutation(np.array(WORDS, np.uint32))
+                for part in parts.reshape(-1, parts.shape[-1]):  # each of them in a thread that runs
+                    lanes = np.flatnonzero(np.repeat(LIVE, len(part) // THREADS))[: len(WORDS)]
+                    part[lanes] = draw.permutation(np.array(WORDS, np.uint32))
             elif row.dtype == np.uint64:
                 row[:] = at + draw.integers(0, 16, row.shape).astype(np.uint64) * np.uint64(16)
             else:
@@ -142,7 +144,7 @@ class Bench:
         for store in (self.memory.global_, self.memory.shared, self.memory.local):
             store.data[:] = draw.integers(0, 255, store.data.shape)
         machine.random, machine.copies._waiting, machine.shared_barriers.all = np.random.default_rng(0), [], {}
-        machine.live[:], machine.steps_left = np.arange(THREADS) % 5 != 3, 100
+        machine.live[:], machine.steps_left = LIVE, 100
         try:
             machine.run(Code([Instruction(step, "", 1), Instruction(lambda g: g.exit(), "", 2, True)], frozenset()))
         except (Fault, NotUnderstood, Hang):
