@@ -141,12 +141,13 @@ def corpus(folders: list[Path], ctas: int, kept: Kept, end: float) -> Iterator[R
 
 def both_forms(record: Path, entry: str, launched: Path, ctas: int) -> Row:
     """What the PTX and the machine code of one kernel store: the same, something else, or what is not understood."""
+    from tritonhook.capture.launches.contents import NORMAL
     from tritonhook.capture.store import read_launch
     from tritonhook.ptx.module import Ptx
     from tritonhook.verify.cpu import CpuExecutor
     from tritonhook.verify.differential import case_of
     from tritonhook.verify.judgement import judge, latitude_of
-    from tritonhook.verify.model import NORMAL, Build, FailureKind, Order, Verdict
+    from tritonhook.verify.model import Build, FailureKind, Order, Verdict
 
     (ptx,), (cubin,) = record.glob("*.ptx"), record.glob("*.cubin")
     launch, text = read_launch(launched), Ptx(ptx.read_text())

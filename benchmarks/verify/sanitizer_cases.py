@@ -66,12 +66,12 @@ def _verdict(is_faulty: bool, is_found: bool) -> str:
 
 
 def _findings(folder: Path, name: str) -> list[str]:
+    from tritonhook.capture.launches.contents import RECORDED
     from tritonhook.capture.store import read_launch
     from tritonhook.ptx.module import Ptx
     from tritonhook.verify.cpu import sanitized
     from tritonhook.verify.differential import case_of
     from tritonhook.verify.judgement import latitude_of
-    from tritonhook.verify.model import RECORDED
 
     ptx = Ptx((folder / f"{name}.ptx").read_text())
     case = case_of(ptx.only_entry(None), read_launch(folder / f"{name}.json"), folder, ptx, latitude_of(ptx))

@@ -377,8 +377,9 @@ def check(base: Cubin, data: bytes, alteration: Alteration) -> None:
 
 def execute(folder: Path | str, executor: Any) -> list[dict[str, Any]]:
     """Run every altered cubin beside its base, and say what was found. executor: verify's Executor."""
+    from tritonhook.capture.launches.contents import RECORDED
     from tritonhook.capture.launches.schema import from_json
-    from tritonhook.verify.model import RECORDED, Build, FailureKind, Order
+    from tritonhook.verify.model import Build, FailureKind, Order
 
     folder = Path(folder)
     rows: list[dict[str, Any]] = json.loads((folder / "seeded.json").read_bytes())["alterations"]

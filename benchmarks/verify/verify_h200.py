@@ -27,7 +27,7 @@ from typing import Any
 
 from benchmarks.common import coverage, environment, write_json
 from benchmarks.verify.programs import GROUPS, record, stop
-from tritonhook.capture.launches.contents import made
+from tritonhook.capture.launches.contents import NORMAL, RECORDED, made
 from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Launch, Pointer, Scalar, Scratch
 from tritonhook.errors import TritonHookError
 from tritonhook.ptx.module import Ptx
@@ -36,7 +36,7 @@ from tritonhook.ptxas.toolchain import Crash, assemble
 from tritonhook.verify.differential import Recipe
 from tritonhook.verify.executor import TRIAL_LIMIT_S, Executor
 from tritonhook.verify.minimise import Trial, minimise
-from tritonhook.verify.model import NORMAL, RECORDED, Build, Order, Ran
+from tritonhook.verify.model import Build, Order, Ran
 from tritonhook.verify.reproduce import LaunchedJudge, Reproducer, Side, write_reproducer
 
 _SCALARS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}

@@ -65,7 +65,7 @@ def test_a_gate_holds_counters_of_the_locked_launch(captured, capsys) -> None:
     for rule, status in (("sectors+5%", 1), ("sectors+400%", 0), ("conflicts", 0)):
         assert main(["check", "k.lock", "worse", "--fail-on", rule]) == status, rule
     assert "64 → 157" in capsys.readouterr().out
-    # Of another launch nothing is known: it cannot pass, whatever its figures are.
+    # Counters of another launch cannot be compared: the check fails, whatever they are.
     assert main(["check", "k.lock", "larger", "--fail-on", "sectors+999%"]) == 1
     assert "no launch of this shape was recorded" in capsys.readouterr().out
     assert main(["check", "k.lock", "worse", "--update"]) == 0

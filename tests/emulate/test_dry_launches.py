@@ -250,7 +250,7 @@ IN_PLACE, OUT, SUM = (
     "tl.store(y + at, tl.load(x + at, at < n) * 2, at < n)",
     "tl.atomic_add(y + at, tl.load(x + at, at < n), at < n)",
 )
-# Of each kernel: its body, what its autotuner puts back, what x and y hold then, the argument that trials would spoil.
+# A row: the kernel's body, the autotuner's options, the printed x and y, the argument that trials would change.
 TRIED = {
     "doubles": (IN_PLACE, "{}", "[2.0] [5.0]", "argument x"),
     "doubles_again": (IN_PLACE, "{'restore_value': ['x']}", "[2.0] [5.0]", None),

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from gpu_kernels import NEEDS_GPU, cubin, launch
 
+from tritonhook.capture.launches.contents import NORMAL, SPECIAL
 from tritonhook.cli import main
 from tritonhook.verify.executor import Executor
-from tritonhook.verify.model import NORMAL, SPECIAL, Build, FailureKind, Order
+from tritonhook.verify.model import Build, FailureKind, Order
 
 pytestmark = NEEDS_GPU
 

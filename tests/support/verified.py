@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+from tritonhook.capture.launches.contents import NORMAL
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
 from tritonhook.verify.contents import difference
 from tritonhook.verify.differential import NotBuilt, Region, Verified, skipped
 from tritonhook.verify.judgement import Latitude, judge
-from tritonhook.verify.model import NORMAL, Build, Failure, FailureKind, Ran
+from tritonhook.verify.model import Build, Failure, FailureKind, Ran
 
 BUILDS = ("12.8.93 -O3", "12.8.93 -O0", "13.5.37 -O3")
 

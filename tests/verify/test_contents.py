@@ -11,11 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from tritonhook.capture.launches.contents import FLOATS, before, made
+from tritonhook.capture.launches.contents import (
+    DENORMALS,
+    FLOATS,
+    INPUTS,
+    NORMAL,
+    RECORDED,
+    SPECIAL,
+    ZEROS,
+    before,
+    made,
+)
 from tritonhook.capture.launches.record import Buffer, Launch
 from tritonhook.errors import UsageError
 from tritonhook.verify.contents import difference
-from tritonhook.verify.model import DENORMALS, INPUTS, NORMAL, RECORDED, SPECIAL, ZEROS, Difference, Element
+from tritonhook.verify.model import Difference, Element
 
 
 def values(dtype: str, name: str, elements: int = 4000) -> list[float]:

@@ -11,12 +11,13 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
+from tritonhook.capture.launches.contents import NORMAL, ZEROS  # noqa: E402
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer  # noqa: E402
 from tritonhook.emulate import machine  # noqa: E402
 from tritonhook.verify.cpu import CpuExecutor, with_ptx  # noqa: E402
 from tritonhook.verify.differential import Built  # noqa: E402
 from tritonhook.verify.judgement import Latitude, judge  # noqa: E402
-from tritonhook.verify.model import NORMAL, ZEROS, Build, FailureKind, Order, Verdict  # noqa: E402
+from tritonhook.verify.model import Build, FailureKind, Order, Verdict  # noqa: E402
 
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 a, .param .u64 b) {\n"
 LOAD = """.reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %rd<9>;

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from ptx_modules import HEADER
 
+from tritonhook.capture.launches.contents import NORMAL, RECORDED, ZEROS
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
 from tritonhook.ptx.module import Ptx
 from tritonhook.verify.differential import Built, Case, Verified, case_of, inputs_for, verify
 from tritonhook.verify.judgement import Latitude
-from tritonhook.verify.model import NORMAL, RECORDED, ZEROS, Build, Difference, Order, Ran, Verdict
+from tritonhook.verify.model import Build, Difference, Order, Ran, Verdict
 
 LAUNCH = Launch("k", (1, 1, 1), (32, 1, 1), (Pointer("out", 0, dtype="float32"),), (Buffer(64, "float32"),))
 FAR = Difference(0, "float32", 16, 1, "other", (), ulps=9999, share=0.01)

@@ -10,10 +10,11 @@ import pytest
 from patient_child import SAY_SO, be_patient
 from repository import SUPPORT
 
+from tritonhook.capture.launches.contents import NORMAL, RECORDED, ZEROS
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
 from tritonhook.errors import UsageError
 from tritonhook.verify.executor import Executor
-from tritonhook.verify.model import NORMAL, RECORDED, ZEROS, Build, FailureKind, Order
+from tritonhook.verify.model import Build, FailureKind, Order
 
 COMMAND = (sys.executable, str(SUPPORT / "fake_cuda.py"))
 COPY = "def kernel(gpu, a, b):\n    gpu.write(b, gpu.read(a, 64))\n"

@@ -8,21 +8,11 @@ from typing import Any
 
 import pytest
 
+from tritonhook.capture.launches.contents import DENORMALS, NORMAL, SPECIAL, ZEROS
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer, Scalar
 from tritonhook.verify.contents import difference
 from tritonhook.verify.judgement import Latitude, judge
-from tritonhook.verify.model import (
-    DENORMALS,
-    NORMAL,
-    SPECIAL,
-    ZEROS,
-    Difference,
-    Failure,
-    FailureKind,
-    Outside,
-    Ran,
-    Verdict,
-)
+from tritonhook.verify.model import Difference, Failure, FailureKind, Outside, Ran, Verdict
 
 LAUNCH = Launch("k", (1, 1, 1), (32, 1, 1), (Pointer("out", 0, dtype="float32"),), (Buffer(64, "float32"),))
 

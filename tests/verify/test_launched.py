@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from ptx_modules import HEADER
 
+from tritonhook.capture.launches.contents import RECORDED
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
 from tritonhook.ptxas.tool import available_ptxas, find_ptxas
 from tritonhook.verify.differential import Recipe
 from tritonhook.verify.minimise import Trial, minimise
-from tritonhook.verify.model import RECORDED, Difference, Failure, FailureKind, Order, Outside, Ran
+from tritonhook.verify.model import Difference, Failure, FailureKind, Order, Outside, Ran
 from tritonhook.verify.reproduce import RUNS, LaunchedJudge, _tried
 
 TEXT = (

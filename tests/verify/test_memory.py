@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from fake_cuda import FakeCuda
 
+from tritonhook.capture.launches.contents import ZEROS
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.verify.memory import GUARD_BYTES, GuardedMemory
-from tritonhook.verify.model import ZEROS, Outside
+from tritonhook.verify.model import Outside
 
 SIZE, ROOM = 600, 1024  # of a buffer, and up to where the zone behind it begins
 LAUNCH = Launch(

@@ -18,6 +18,7 @@ from hangs import HANG_S
 from ptx_modules import HEADER
 from repository import SUPPORT
 
+from tritonhook.capture.launches.contents import NORMAL
 from tritonhook.capture.launches.record import Buffer, Descriptor, Launch, Packed, Pointer, Scalar, Scratch, Tiling
 from tritonhook.capture.launches.tensor_map import encoded
 from tritonhook.errors import UsageError
@@ -26,7 +27,7 @@ from tritonhook.ptxas.tool import Tool, find_ptxas
 from tritonhook.verify.differential import Case, Recipe, Verified
 from tritonhook.verify.judgement import Judgement, Latitude, Observation
 from tritonhook.verify.minimise import Trial
-from tritonhook.verify.model import NORMAL, Build, Verdict
+from tritonhook.verify.model import Build, Verdict
 from tritonhook.verify.reproduce import (
     Reproducer,
     Side,

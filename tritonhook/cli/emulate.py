@@ -34,6 +34,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonhook.capture.launches.contents import INPUTS, RECORDED
 from tritonhook.capture.launches.views import BOUNDS, STORAGE
 from tritonhook.capture.selection import Selected, Skipped, selected
 from tritonhook.capture.store import read_launch
@@ -48,7 +49,6 @@ from tritonhook.ptxas.toolchain import toolchain_of
 from tritonhook.verify.cpu import LIMIT_S, counted, sanitized
 from tritonhook.verify.differential import Case, case_of
 from tritonhook.verify.judgement import Latitude, latitude_of
-from tritonhook.verify.model import INPUTS, RECORDED
 
 if TYPE_CHECKING:
     from tritonhook.report.results.counters import CountedKernel

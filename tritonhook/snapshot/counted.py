@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tritonhook.capture.launches.contents import RECORDED
 from tritonhook.capture.model import Capture
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.capture.store.reader import RecordedLaunch
@@ -19,7 +20,6 @@ from tritonhook.snapshot.facts import COUNTERS, Identity, KernelFacts
 from tritonhook.verify.cpu import LIMIT_S, counted
 from tritonhook.verify.differential import case_of
 from tritonhook.verify.judgement import Latitude
-from tritonhook.verify.model import RECORDED
 
 MOST_CTAS = 64  # of a launch, for a lock: those at its edges, and some between them
 _FAILURES = (TritonHookError, OSError, MemoryError, RecursionError)

@@ -28,7 +28,7 @@ from tritonhook.ptx.normal_form import lasting_name, normal_form, source_file, w
 # The figures, most important first.
 COUNTED = ("spill_stores", "spill_loads", "stack", "registers", "shared", "instructions", "loop_instructions")
 # For built libraries, instead of instructions: bytes of code, and of the instructions that access local memory.
-# Of a launch that was executed on the CPU, in warps' instructions, sectors asked for, wavefronts in excess.
+# Counters of a launch executed on the CPU: instructions of warps, requested sectors, wavefronts in excess.
 COUNTERS = ("executed", "sectors", "conflicts")
 FIGURES = (*COUNTED, "local_bytes", "code_bytes", *COUNTERS)
 BUILT = "built"  # instead of a front end: read from a built library

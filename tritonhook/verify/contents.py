@@ -8,8 +8,7 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tritonhook.capture.launches.contents import FLOATS as FLOATS
-from tritonhook.capture.launches.contents import FloatFormat
+from tritonhook.capture.launches.contents import FLOATS, FloatFormat
 from tritonhook.capture.launches.record import DTYPE_BYTES
 from tritonhook.verify.model import Difference, Element
 

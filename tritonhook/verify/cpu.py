@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.dry_run.gpu import GPUS
 from tritonhook.capture.dry_run.room import room_of
-from tritonhook.capture.launches.contents import before
+from tritonhook.capture.launches.contents import NORMAL, before
 from tritonhook.capture.launches.record import Launch, Scratch
 from tritonhook.capture.launches.views import STORAGE, views_of
 from tritonhook.cubin.image import Cubin
@@ -28,7 +28,7 @@ from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.verify.contents import difference
 from tritonhook.verify.differential import Built
 from tritonhook.verify.judgement import apart, buffer_name
-from tritonhook.verify.model import NORMAL, Build, Difference, Failure, FailureKind, Order, Ran
+from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Order, Ran
 
 if TYPE_CHECKING:
     from tritonhook.cubin.sass import Sass

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tritonhook._util.versions import version_key
+from tritonhook.capture.launches.contents import INPUTS, NORMAL, RECORDED
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.launches.steering import steering_buffers
 from tritonhook.compare.alignment import align, align_texts
@@ -21,7 +22,7 @@ from tritonhook.ptxas.command_line import level_of, without_level
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Assembled, Crash, Toolchain, assemble, reading_toolchain
 from tritonhook.verify.judgement import Judgement, Latitude, judge
-from tritonhook.verify.model import INPUTS, NORMAL, RECORDED, Build, Failure, FailureKind, Order, Ran, Runner, Verdict
+from tritonhook.verify.model import Build, Failure, FailureKind, Order, Ran, Runner, Verdict
 
 _SHOWN = 12  # instructions of each side
 _NEAR = 3  # rows that are equal on both sides within a region

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tritonhook.capture.launches.contents import FLOATS
+from tritonhook.capture.launches.contents import FLOATS, NORMAL, RECORDED, SPECIAL
 from tritonhook.capture.launches.record import Launch
 from tritonhook.ptx.module import Ptx, statements
-from tritonhook.verify.model import NORMAL, RECORDED, SPECIAL, Difference, FailureKind, Ran, Verdict
+from tritonhook.verify.model import Difference, FailureKind, Ran, Verdict
 
 _FLOATS = frozenset({"f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64"})
 _ROUNDINGS = frozenset({"rn", "rz", "rm", "rp", "rna", "rs"})

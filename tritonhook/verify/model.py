@@ -9,12 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
-from tritonhook.capture.launches.contents import DENORMALS as DENORMALS
-from tritonhook.capture.launches.contents import INPUTS as INPUTS
-from tritonhook.capture.launches.contents import NORMAL as NORMAL
-from tritonhook.capture.launches.contents import RECORDED as RECORDED
-from tritonhook.capture.launches.contents import SPECIAL as SPECIAL
-from tritonhook.capture.launches.contents import ZEROS as ZEROS
+from tritonhook.capture.launches.contents import INPUTS, NORMAL
 from tritonhook.capture.launches.record import Launch
 from tritonhook.errors import UsageError
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonhook._util.versions import version_key
-from tritonhook.capture.launches.contents import before
+from tritonhook.capture.launches.contents import RECORDED, before
 from tritonhook.capture.launches.record import DTYPE_BYTES, Descriptor, Launch, Packed, Pointer, Scalar
 from tritonhook.capture.launches.tensor_map import BYTES, encoded
 from tritonhook.cubin.image import Cubin
@@ -29,7 +29,7 @@ from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.verify.differential import Case, Recipe, Verified, parting
 from tritonhook.verify.judgement import judge, latitude_of
 from tritonhook.verify.minimise import SECONDS, Minimised, Trial, minimise
-from tritonhook.verify.model import RECORDED, Build, Order, Ran, Verdict
+from tritonhook.verify.model import Build, Order, Ran, Verdict
 
 _WITHOUT_EFFECT = ("-v", "--verbose", "-lineinfo", "--generate-line-info")  # on the machine code
 

@@ -10,9 +10,10 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tritonhook.capture.launches.contents import FLOATS
 from tritonhook.capture.launches.record import DTYPE_BYTES
 from tritonhook.errors import listed
-from tritonhook.verify.contents import FLOATS, difference
+from tritonhook.verify.contents import difference
 from tritonhook.verify.judgement import apart
 from tritonhook.verify.model import Difference
 

@@ -10,8 +10,8 @@ launch are emulated on the CPU: the PTX, and each build, which must store what t
   tritonhook verify --cpu captures                        # of a dry run: `tritonhook run --arch sm_90a script.py`
   tritonhook verify a.cubin b.cubin --args launch.json    # two builds as they are
 
-Of a script, which runs dry on the CPU, it also compares stored bits: of the configurations of autotuned kernels, of
-other settings, in other orders of CTAs, warps and atomics, and of the same rows among fewer and more.
+A script runs dry, on the CPU. For it, these options compare the bits that kernels store: in each configuration of an
+autotuned kernel, in other settings, in other orders of CTAs, warps and atomics, for the same rows among fewer and more.
 
   tritonhook verify script.py --configs
   tritonhook verify script.py --set num_warps=4,8 --set BLOCK_K=32,64

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tritonhook._util.versions import version_key
+from tritonhook.capture.launches.contents import INPUTS
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.selection import Selected, Skipped, selected
 from tritonhook.capture.store import CaptureFolder, read_launch
@@ -39,7 +40,7 @@ from tritonhook.verify.cpu import LIMIT_S as CPU_LIMIT_S
 from tritonhook.verify.differential import RUNS, Built, Recipe, build_all, recipes
 from tritonhook.verify.executor import LIMIT_S
 from tritonhook.verify.judgement import Latitude, latitude_of
-from tritonhook.verify.model import INPUTS, Build
+from tritonhook.verify.model import Build
 
 ARCH = "sm_90a"
 

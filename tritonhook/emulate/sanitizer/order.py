@@ -8,7 +8,7 @@ core where it executes tcgen05. Reads of wgmma and of bulk stores last until the
 a commit of theirs has arrived, copies of cp.async until they have landed. FENCED is as SEEN, but of writes behind which
 comes a `fence.proxy.async`: what wgmma, tcgen05 and bulk stores read has to be ordered so, too.
 
-Of a warp among several, only a lane that reads what another one wrote is told apart, until the warp comes to a barrier.
+Lanes of one warp among several are compared only where one reads what another wrote, until the warp's next barrier.
 Writes that leave a byte as it was, behind another write, are no
 race.
 """
