@@ -1,14 +1,17 @@
 """Do other people's tests, unmodified, pass without a GPU?
 
-    FOREIGN_TESTS=FOLDER python -m benchmarks foreign_tests [--seconds 60] [--only TEXT ...] [--out FILE]
+    FOREIGN_TESTS=FOLDER python -m benchmarks foreign_tests [--seconds 60] [--only TEXT ...] [--jobs N] [--workers N]
+        [--gpu] [--out FILE]
 
 FOLDER has the unpacked sources that PROJECTS names, such as liger_kernel-0.6.4 (an sdist of PyPI: `pip download
---no-deps --no-binary :all:`) and attorch (a clone). Each file of tests runs once, in one process: `pytest --kernel-arch
-sm_90a --kernel-emulate --kernel-limit 10 --kernel-shrink 2`, and is interrupted after --seconds. A test that was not
-reached by then is "not run". Nothing of it was executed on a GPU.
+--no-deps --no-binary :all:`) and attorch (a clone). Each file of tests runs once: `pytest --kernel-arch sm_90a
+--kernel-emulate --kernel-limit 10 --kernel-shrink 2`, and is interrupted after --seconds. A test that was not reached
+by then is "not run". --jobs: files side by side. --workers: of pytest-xdist, for each file. --gpu: this machine's GPU
+then executes the same tests, without tritonhook's options.
 
-Samples: for each file, how many tests passed, failed, were skipped or ran dry, not run; seconds of the wall clock and
-of processor time; each failure and each reason to skip. `why`: what was found when a failure was looked into.
+Samples: for each file, how many tests passed, failed, were skipped or ran dry, not run; seconds of the wall clock; each
+failure and each reason to skip. `why`: what was found when a failure was looked into. `gpu`: what the GPU said of the
+tests that were judged by emulation, and the names of those where the two differ.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +42,7 @@ OPTIONS = (
 )
 QUICK = ("--seconds", "20", "--only", "gelu_tanh")
 _KINDS = "passed", "failed", "skipped", "dry", "not_run"
+_JUDGED = _KINDS[:2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +60,34 @@ _LIGER_ALSO = ("swiglu", "geglu", "kl_div", "tvd", "jsd", "cross_entropy", "rope
 _CONCH = ("gelu_tanh_and_mul", "silu_and_mul", "rms_norm", "gemma_rms_norm", "rotary_embedding", "copy_blocks", "nms")
 _CONCH_ALSO = ("reshape_and_cache", "int8_quant_kernels", "fp8_quant_kernels", "quantize_blockwise")
 _ATTORCH = ("softmax_layers", "rms_norm_layer", "layer_norm_layer", "cross_entropy_loss_layer", "p_loss_layers")
+_ATTORCH_ALSO = ("act_layers", "glu_layer", "nll_loss_layer", "dropout_layer", "linear_layer", "pooling_layer")
+_FLA = (
+    "activation",
+    "conv",
+    "cross_entropy",
+    "kl_div",
+    "l2norm",
+    "layernorm",
+    "layernorm_gated",
+    "rotary",
+    "token_shift",
+)
+_FLA_OPS = ("gla", "retention", "hgrn", "solve_tril", "delta", "simple_gla")
 PROJECTS = (
     Project(
         "liger_kernel-0.6.4", "src", tuple(f"test/transformers/test_{name}.py" for name in (*_LIGER, *_LIGER_ALSO))
     ),
     Project("conch_triton_kernels-1.3", "", tuple(f"tests/{name}_test.py" for name in (*_CONCH, *_CONCH_ALSO))),
-    Project("attorch", "", tuple(f"tests/test_{name}.py" for name in _ATTORCH), ("--subset",)),
+    Project("attorch", "", tuple(f"tests/test_{name}.py" for name in (*_ATTORCH, *_ATTORCH_ALSO)), ("--subset",)),
+    Project("scattermoe", "", ("tests/test_mlp.py",)),
+    Project(
+        "flash-linear-attention",
+        "",
+        (
+            *(f"tests/modules/test_{name}.py" for name in _FLA),
+            *(f"tests/ops/test_{name}.py" for name in _FLA_OPS),
+        ),
+    ),
 )
 # What was found when failures were looked into: project and test (a regex), and why it fails.
 WHY: Mapping[tuple[str, str], str] = {
@@ -73,11 +100,32 @@ WHY: Mapping[tuple[str, str], str] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=60, help="for each file")
     parser.add_argument("--only", nargs="*", default=[""], metavar="TEXT", help="files whose path has one of these")
+    parser.add_argument("--jobs", type=int, default=1, help="files side by side")
+    parser.add_argument("--workers", type=int, default=0, help="processes of pytest-xdist for each file")
+    parser.add_argument("--gpu", action="store_true", help="the GPU of this machine executes the same tests, too")
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    samples = list(_samples(Path(os.environ["FOREIGN_TESTS"]), arguments.only, arguments.seconds))
-    found = environment("torch", "triton", "pytest", "numpy") | {"options": " ".join(OPTIONS)}
+    folder = Path(os.environ["FOREIGN_TESTS"])
+    files = [
+        (project, file)
+        for project in PROJECTS
+        for file in project.files
+        if any(text in f"{project.folder}/{file}" for text in arguments.only)
+        and (folder / project.folder / file).is_file()
+    ]
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        samples = list(pool.map(lambda one: _sample(arguments, folder, *one), files))
+        if arguments.gpu:
+            executed = pool.map(lambda one: _pytest(arguments, folder, one[0], one[1])[0], files)
+            for sample, cases in zip(samples, executed, strict=True):
+                sample["gpu"] = _compared(sample, cases)
+    for sample in samples:
+        del sample["judged"]
+    found = environment("torch", "triton", "pytest", "numpy")
+    found |= {name: getattr(arguments, name) for name in ("seconds", "jobs", "workers")} | {
+        "options": " ".join(OPTIONS)
+    }
     return {"summary": summary(samples), "environment": found, "samples": samples}
 
 
@@ -89,60 +137,80 @@ def summary(samples: list[dict[str, Any]]) -> dict[str, Any]:
         "not reached in the time of their file": total["not_run"],
     }
     figures: dict[str, Any] = {"tests": total.total(), **total, "seconds": sum(one["seconds"] for one in samples)}
+    if any("gpu" in one for one in samples):
+        figures["judged_by_a_gpu_too"] = sum(one["gpu"]["compared"] for one in samples)
+        figures["judged_otherwise_by_a_gpu"] = sum(len(one["gpu"]["differ"]) for one in samples)
     for project in PROJECTS:
         own = [one for one in samples if one["project"] == project.folder]
         figures[project.folder] = {kind: sum(one[kind] for one in own) for kind in _KINDS}
     return coverage(total.total(), left_out) | figures
 
 
-def _samples(folder: Path, only: list[str], seconds: float) -> Iterator[dict[str, Any]]:
-    for project in PROJECTS:
-        for file in project.files:
-            if any(text in f"{project.folder}/{file}" for text in only) and (folder / project.folder / file).is_file():
-                one = {"project": project.folder, "file": file} | _sample(folder, project, file, seconds)
-                print(*(f"{name}: {value}" for name, value in one.items() if type(value) in (str, int, float)))
-                yield one
-
-
-def _sample(folder: Path, project: Project, file: str, seconds: float) -> dict[str, Any]:
-    """Run the tests of one file."""
+def _pytest(
+    arguments: argparse.Namespace, folder: Path, project: Project, file: str, options: tuple[str, ...] = ()
+) -> tuple[list[ElementTree.Element], str, float]:
+    """Run the tests of one file: the cases of pytest's report, its output, seconds. With options no GPU is visible."""
     here = folder / project.folder
     paths = [str(here / project.path), str(here), str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
+    workers = ("-n", str(arguments.workers), "--dist", "worksteal") if arguments.workers else ()
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if options else {}
     with tempfile.TemporaryDirectory() as temporary:
         report = Path(temporary) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--junitxml={report}"]
-        began, cpu = time.monotonic(), os.times()
+        began = time.monotonic()
         process = subprocess.Popen(
-            [*command, *OPTIONS, *project.options, file],
+            [*command, *workers, *options, *project.options, file],
             cwd=here,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))} | hidden,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             preexec_fn=_hears_interrupts,
         )
         try:
-            said, _ = process.communicate(timeout=seconds)
+            said, _ = process.communicate(timeout=arguments.seconds)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGINT)  # pytest then reports what has ended
             said, _ = process.communicate()
-        spent, after = time.monotonic() - began, os.times()
         cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
-    collected = re.search(r"collected (\d+) items?", said)
+    return cases, said, time.monotonic() - began
+
+
+def _sample(arguments: argparse.Namespace, folder: Path, project: Project, file: str) -> dict[str, Any]:
+    """Run the tests of one file by emulation."""
+    cases, said, seconds = _pytest(arguments, folder, project, file, OPTIONS)
+    collected = re.search(r"(?:collected |\[)(\d+) items?", said)
     outcomes = Counter(map(_outcome, cases))
-    failures = {
-        _name(one): {"said": (trouble.get("message") or "")[:300], "why": _why(project, one)}
-        for one in cases
-        if (trouble := _trouble(one)) is not None
-    }
-    return {
+    one = {
+        "project": project.folder,
+        "file": file,
         **{kind: outcomes[kind] for kind in _KINDS[:-1]},
         "not_run": int(collected[1]) - sum(outcomes[kind] for kind in _KINDS[:-1]) if collected else 0,
-        "seconds": spent,
-        "cpu_seconds": sum(after[2:4]) - sum(cpu[2:4]),
+        "seconds": seconds,
         "error": "" if cases else said[-2000:],
         "skips": Counter((skip.get("message") or "")[:200] for one in cases for skip in one.findall("skipped")),
-        "failures": failures,
+        "failures": {
+            _name(one): {"said": (trouble.get("message") or "")[:300], "why": _why(project, one)}
+            for one in cases
+            if (trouble := _trouble(one)) is not None
+        },
+        "judged": {_key(one): _outcome(one) for one in cases if _outcome(one) in _JUDGED},
+    }
+    print(*(f"{name}: {value}" for name, value in one.items() if type(value) in (str, int, float)), flush=True)
+    return one
+
+
+def _compared(sample: Mapping[str, Any], executed: Iterable[ElementTree.Element]) -> dict[str, Any]:
+    """Compare what the GPU said of the tests that emulation judged."""
+    ended = {_key(one): _JUDGED[_trouble(one) is not None] for one in executed if one.find("skipped") is None}
+    judged = {key: outcome for key, outcome in sample["judged"].items() if key in ended}
+    return {
+        "compared": len(judged),
+        "differ": {
+            name: f"GPU: {ended[file, name]}"
+            for (file, name), outcome in judged.items()
+            if outcome != ended[file, name]
+        },
     }
 
 
@@ -166,6 +234,10 @@ def _outcome(case: ElementTree.Element) -> str:
         return "not_run"  # it was interrupted
     _, _, *kinds = ast.literal_eval(properties["emulated"])
     return "dry" if any(kind.startswith("dry") for kind in kinds) else "passed"
+
+
+def _key(case: ElementTree.Element) -> tuple[str, str]:
+    return str(case.get("classname")), _name(case)
 
 
 def _name(case: ElementTree.Element) -> str:
