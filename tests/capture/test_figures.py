@@ -11,8 +11,9 @@ pytest.importorskip("triton")
 from tma_kernels import compile_tma, copy_2d
 
 import tritonhook
-from tritonhook.capture.figures import KernelResources, resources_of
+from tritonhook.capture.figures import resources_of
 from tritonhook.capture.store.reader import CaptureFolder
+from tritonhook.cubin.summary import KernelSummary
 from tritonhook.ptxas.toolchain import Assembled, find_toolchain
 
 
@@ -26,7 +27,7 @@ def test_spills_of_a_tma_kernel_are_those_of_the_log(
         compile_tma(copy_2d, {"BLOCK_M": 64, "BLOCK_N": 64}, arch=arch)
     ((record, capture),) = CaptureFolder.open(tmp_path / "captures").captures().items()
     resources = resources_of({record: capture}, capture.ptx.text)[record]
-    assert isinstance(resources, KernelResources) and capture.assembler.path is not None
+    assert isinstance(resources, KernelSummary) and capture.assembler.path is not None
     result = find_toolchain(capture.assembler.path).assemble(capture.ptx, ("-v",))
     assert isinstance(result, Assembled)
     told = result.cubin.resources[capture.kernel]

@@ -29,7 +29,7 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 class AfterImport:
-    """Calls back once, after the program's own `import name`.
+    """Calls back once, after the program's own `import name`, or at once if that was earlier.
 
     It is a finder in sys.meta_path, and stays there until the import: programs (torch, for one) also ask for a module's
     spec without importing it.
@@ -41,8 +41,11 @@ class AfterImport:
         self.asking = False
 
     def begin(self) -> None:
-        """Wait for the import."""
-        sys.meta_path.insert(0, self)
+        """Wait for the import; call back now if the module is imported already."""
+        if self.name in sys.modules:
+            self.callback()
+        else:
+            sys.meta_path.insert(0, self)
 
     def end(self) -> None:
         """Wait no longer."""

@@ -4,37 +4,14 @@ needed; cubin/resources.py has the figures that no cubin contains."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.cubin.resources import Stackless, dynamic_shared, proven_spills, stackless_in
-from tritonhook.cubin.sass import INSTRUCTION_BYTES
-from tritonhook.cubin.summary import ImageSummary, summarise_image
+from tritonhook.cubin.summary import ImageSummary, KernelSummary, summarise_image
 from tritonhook.errors import CaptureError, CubinError
 
-
-@dataclass(frozen=True, slots=True)
-class KernelResources:
-    """One kernel's resources. None: not known.
-
-    registers: per thread. stack: bytes per thread. spill_stores, spill_loads, local_stores, local_loads: as in
-    cubin.resources.Resources. shared: static bytes per block. dynamic_shared: bytes that a launch adds; None also if
-    the program decides at the launch. instructions, code_bytes: with the padding at the end.
-    """
-
-    registers: int | None
-    stack: int | None
-    spill_stores: int | None
-    spill_loads: int | None
-    local_stores: int | None
-    local_loads: int | None
-    shared: int
-    dynamic_shared: int | None
-    instructions: int
-    code_bytes: int
-
-
-Found = KernelResources | CaptureError | CubinError | None
+Found = KernelSummary | CaptureError | CubinError | None
 
 
 def resources_of(captures: Mapping[str, Capture], ptx: str | None) -> dict[str, Found]:
@@ -51,7 +28,7 @@ def resources_of(captures: Mapping[str, Capture], ptx: str | None) -> dict[str, 
     except (CaptureError, CubinError) as error:
         return dict.fromkeys(captures, error)
     stackless = stackless_in(ptx)
-    return {record: _resources(capture, image, ptx, stackless) for record, capture in captures.items()}
+    return {record: _resources(capture.kernel, image, stackless) for record, capture in captures.items()}
 
 
 def dynamic_shared_of(capture: Capture, ptx: str | None) -> int | None:
@@ -60,23 +37,10 @@ def dynamic_shared_of(capture: Capture, ptx: str | None) -> int | None:
     return dynamic_shared(capture.metadata.get("shared"), ptx)
 
 
-def _resources(
-    capture: Capture, image: ImageSummary, ptx: str | None, stackless: Stackless
-) -> KernelResources | CubinError:
+def _resources(name: str, image: ImageSummary, stackless: Stackless) -> KernelSummary | CubinError:
     try:
-        kernel = image.kernel(capture.kernel)
+        kernel = image.kernel(name)
     except CubinError as error:
         return error
-    stores, loads = proven_spills(kernel.kernel, kernel, stackless)
-    return KernelResources(
-        registers=kernel.registers,
-        stack=kernel.stack,
-        spill_stores=stores,
-        spill_loads=loads,
-        local_stores=kernel.local_stores,
-        local_loads=kernel.local_loads,
-        shared=kernel.shared,
-        dynamic_shared=dynamic_shared_of(capture, ptx),
-        instructions=kernel.code_bytes // INSTRUCTION_BYTES,
-        code_bytes=kernel.code_bytes,
-    )
+    stores, loads = proven_spills(name, kernel, stackless)
+    return replace(kernel, spill_stores=stores, spill_loads=loads)

@@ -384,5 +384,4 @@ def _metadata(group: Mapping[str, str], hash: str, meta: Mapping[str, Any]) -> d
 
 
 inductor = Inductor()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=inductor.after_fork)
+os.register_at_fork(after_in_child=inductor.after_fork)

@@ -79,9 +79,6 @@ def _end_dry_runs() -> None:
 
 
 def _when_imported(name: str, callback: Callable[[], None]) -> None:
-    if name in sys.modules:
-        callback()
-        return
     _waiting.append(AfterImport(name, callback))
     _waiting[-1].begin()
 

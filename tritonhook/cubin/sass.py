@@ -6,12 +6,14 @@ Comparing two kernels is compare/diff.py's.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import and_
 from typing import Any, ClassVar, NamedTuple
 
 from tritonhook._display import Brief, Notebook
@@ -256,22 +258,16 @@ def _blocks(code: tuple[Instruction, ...], indirect: tuple[int, ...]) -> tuple[B
 
 def _loops(blocks: tuple[Block, ...]) -> tuple[Loop, ...]:
     """Find natural loops by dominators: an outlined slow path that jumps back is not a loop."""
-    order, parent = _dominators(blocks)
-    bodies: dict[int, set[int]] = {}
-    predecessors: dict[int, list[int]] = {}
-    for i, block in enumerate(blocks):
-        for s in block.successors:
-            predecessors.setdefault(s, []).append(i)
-    for tail, block in enumerate(blocks):
-        for header in block.successors:
-            if _dominates(header, tail, parent, order):
-                body = bodies.setdefault(header, {header})
-                stack = [tail]
-                while stack:
-                    node = stack.pop()
-                    if node not in body:
-                        body.add(node)
-                        stack.extend(predecessors.get(node, ()))
+    after, before = [block.successors for block in blocks], [list[int]() for _ in blocks]
+    for tail, successors in enumerate(after):
+        for header in successors:
+            before[header].append(tail)
+    dominators = _dominators(after, before)
+    bodies: dict[int, dict[int, None]] = {}
+    for tail, successors in enumerate(after):
+        for header in successors:
+            if dominators[tail] >> header & 1:
+                _walk(tail, before, bodies.setdefault(header, {header: None}))
     sizes = {h: sum(blocks[i].end - blocks[i].first for i in body) for h, body in bodies.items()}
     real = {h: body for h, body in bodies.items() if sizes[h] >= MIN_LOOP_INSTRUCTIONS}
     loops = []
@@ -282,76 +278,36 @@ def _loops(blocks: tuple[Block, ...]) -> tuple[Loop, ...]:
     return tuple(loops)
 
 
-def _dominators(blocks: tuple[Block, ...]) -> tuple[dict[int, int], dict[int, int]]:
-    """Reverse postorder numbers and immediate dominators (Cooper, Harvey, Kennedy 2001).
+def _dominators(after: Sequence[Sequence[int]], before: Sequence[Sequence[int]]) -> list[int]:
+    """Find the blocks that every way to a block passes, as bits of a number. after, before: the blocks that can follow
+    each block, and precede it.
 
-    A virtual root (-1) leads to the first block and to every block that nothing leads to, such as the
-    targets of an indirect branch that the image does not list.
+    Ways begin at the first block and at every block that nothing leads to, such as the targets of an indirect branch
+    that the image does not list.
     """
-    order: dict[int, int] = {-1: 0}
-    roots: list[int] = []
-    sequence: list[int] = []
-    seen: set[int] = set()
-    for start in range(len(blocks)):
-        if start not in seen and (start == 0 or not any(start in b.successors for b in blocks[:start])):
-            roots.append(start)
-            sequence = _postorder(blocks, start, seen) + sequence
-    for start in range(len(blocks)):
-        if start not in seen:
-            roots.append(start)
-            sequence = _postorder(blocks, start, seen) + sequence
-    order |= {block: i + 1 for i, block in enumerate(sequence)}
-    predecessors: dict[int, list[int]] = {r: [-1] for r in roots}
-    for i, block in enumerate(blocks):
-        for s in block.successors:
-            predecessors.setdefault(s, []).append(i)
-    parent: dict[int, int] = {-1: -1}
-    changed = True
+    begins, seen = set[int](), dict[int, None]()
+    for may_lead_back in (False, True):
+        for block in range(len(after)):
+            if block not in seen and (may_lead_back or not any(other < block for other in before[block])):
+                begins.add(block)
+                _walk(block, after, seen)
+    dominators, changed = [(1 << len(after)) - 1] * len(after), True
     while changed:
         changed = False
-        for node in sequence:
-            best: int | None = None
-            for p in predecessors[node]:
-                if p in parent:
-                    best = p if best is None else _meet(p, best, parent, order)
-            if best is not None and parent.get(node) != best:
-                parent[node] = best
-                changed = True
-    return order, parent
+        for block in seen:
+            common = 0 if block in begins else functools.reduce(and_, map(dominators.__getitem__, before[block]))
+            changed |= dominators[block] != common | 1 << block
+            dominators[block] = common | 1 << block
+    return dominators
 
 
-def _postorder(blocks: tuple[Block, ...], start: int, seen: set[int]) -> list[int]:
-    """List the unseen blocks that are reachable from `start`, in reverse postorder."""
-    result: list[int] = []
-    stack: list[tuple[int, int]] = [(start, 0)]
-    seen.add(start)
+def _walk(start: int, edges: Sequence[Sequence[int]], seen: dict[int, None]) -> None:
+    """Add to `seen` the blocks that edges lead to from a block, not past blocks in `seen`."""
+    stack = [start]
     while stack:
-        node, child = stack[-1]
-        if child < len(blocks[node].successors):
-            stack[-1] = (node, child + 1)
-            successor = blocks[node].successors[child]
-            if successor not in seen:
-                seen.add(successor)
-                stack.append((successor, 0))
-        else:
-            stack.pop()
-            result.append(node)
-    return result[::-1]
-
-
-def _meet(a: int, b: int, parent: Mapping[int, int], order: Mapping[int, int]) -> int:
-    while a != b:
-        while order[a] > order[b]:
-            a = parent[a]
-        while order[b] > order[a]:
-            b = parent[b]
-    return a
-
-
-def _dominates(a: int, b: int, parent: Mapping[int, int], order: Mapping[int, int]) -> bool:
-    while order[b] > order[a]:
-        b = parent[b]
-    return a == b
+        if (block := stack.pop()) not in seen:
+            seen[block] = None
+            stack.extend(edges[block])
 
 
 # --- classes of work ------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from tritonhook.cubin.elf import Elf, Header, read_elf, values_by_symbol
 from tritonhook.cubin.image import (
@@ -53,7 +54,7 @@ class KernelSummary:
     linked_sha256: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ImageSummary:
     """One cubin.
 
@@ -69,10 +70,10 @@ class ImageSummary:
     program_sha256: str
     file_bytes: int
     functions_sha256: str = ""
-    _by_name: Mapping[str, KernelSummary] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_by_name", {kernel.kernel: kernel for kernel in reversed(self.kernels)})
+    @cached_property
+    def _by_name(self) -> Mapping[str, KernelSummary]:
+        return {kernel.kernel: kernel for kernel in reversed(self.kernels)}
 
     def kernel(self, name: str) -> KernelSummary:
         """Look up the summary of one kernel. Raises CubinError if there is no kernel of this name."""

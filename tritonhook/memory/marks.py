@@ -180,23 +180,18 @@ class TorchOperators:
         self._marks = marks
         self._seen: set[object] = set()
         self._keys: Counter[object] = Counter()
-        self._import: AfterImport | None = None
+        self._import = AfterImport("torch", self._push)
         self._patches: list[Patch] = []
         self._mode: Any = None
         self._alive = False
 
     def attach(self) -> None:
         """Push the mode now, or after the program has imported torch."""
-        if "torch" in sys.modules:
-            self._push()
-        else:
-            self._import = AfterImport("torch", self._push)
-            self._import.begin()
+        self._import.begin()
 
     def detach(self) -> None:
         """Remove the mode; where another one lies on it, it stays and only calls."""
-        if self._import is not None:
-            self._import.end()
+        self._import.end()
         self._alive = False
         while self._patches:
             self._patches.pop().undo()
@@ -303,8 +298,5 @@ def _make_mode(call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> A
 def _skip(code: Any) -> None:
     """Let Dynamo compile no frame of a function."""
     frames = sys.modules["torch"]._C._dynamo.eval_frame
-    if hasattr(frames, "skip_code"):  # until torch 2.6
-        frames.skip_code(code)
-    else:
-        action = frames._FrameAction
-        frames.set_code_exec_strategy(code, frames._FrameExecStrategy(action.SKIP, action.DEFAULT))
+    action = frames._FrameAction
+    frames.set_code_exec_strategy(code, frames._FrameExecStrategy(action.SKIP, action.DEFAULT))

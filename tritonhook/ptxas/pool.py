@@ -14,7 +14,7 @@ import socket
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,7 +45,6 @@ __all__ = [
     "ResultCache",
     "assemble_job",
     "dask_executor",
-    "local_executor",
     "sweep",
 ]
 
@@ -164,12 +163,6 @@ def _sha256(text: str) -> str:
 
 
 # --- many jobs -----------------------------------------------------------------------------------
-
-
-def local_executor(workers: int | None = None) -> ThreadPoolExecutor:
-    """Make an executor of threads, each of which waits for a ptxas. Without an executor a sweep needs less Python
-    time."""
-    return ThreadPoolExecutor(max_workers=workers or usual_workers())
 
 
 def usual_workers() -> int:

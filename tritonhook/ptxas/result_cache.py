@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import weakref
 import zlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from tritonhook._util.files import VARIABLE, cache_folder, write_whole
-from tritonhook.cubin.summary import ImageSummary, KernelSummary
+from tritonhook.cubin.summary import ImageSummary
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.limits import Limits
 
-FORMAT = 3  # cache format; increase it when the meaning of Outcome changes
+FORMAT = 4  # cache format; increase it when the meaning of Outcome changes
 
 
 class OutcomeKind(str, Enum):
@@ -47,8 +46,8 @@ class Outcome:
 
     message: ptxas's first error line, without the paths of this run; "" if there was none.
     signal: the name of the signal that ended it. cpu_s: of the ptxas process.
-    limits: those it ran under. image: the summary of the cubin, if one was made; its key in JSON is "facts".
-    cubin: its bytes, if the job asked for them.
+    limits: those it ran under. image: the summary of the cubin, if one was made. cubin: its bytes, if the job asked for
+    them.
     """
 
     kind: OutcomeKind
@@ -66,51 +65,8 @@ class Outcome:
         """Whether another run would end the same way: False if another process killed this one."""
         return self.kind in (OutcomeKind.TIMEOUT, OutcomeKind.MEMORY) or self.signal not in _FROM_OUTSIDE
 
-    @property
-    def finding(self) -> tuple[object, ...]:
-        """The part of the outcome that is equal in every run. Equal findings mean equal results."""
-        return self.kind, self.message, self.returncode, self.signal, self.image
 
-    def to_document(self) -> dict[str, Any]:
-        """Convert to JSON values, without the cubin."""
-        document: dict[str, Any] = {name: getattr(self, name) for name in _PLAIN_FIELDS}
-        document["kind"] = self.kind.value
-        document["limits"] = [self.limits.seconds, self.limits.memory_bytes]
-        if self.image is not None:
-            kernels = [[getattr(k, name) for name in _KERNEL_FIELDS] for k in self.image.kernels]
-            document["facts"] = [kernels, *(getattr(self.image, name) for name in _IMAGE_FIELDS)]
-        return document
-
-    @classmethod
-    def from_document(cls, document: dict[str, Any], cubin: bytes | None = None) -> Outcome:
-        """Read an outcome from JSON values. Raises KeyError, TypeError or ValueError if they are none."""
-        return cls(
-            kind=OutcomeKind(document["kind"]),
-            limits=Limits(*document["limits"]),
-            image=_image_summary(*document["facts"]) if "facts" in document else None,
-            cubin=cubin,
-            **{name: document[name] for name in _PLAIN_FIELDS},
-        )
-
-
-def _image_summary(kernels: Any, *values: Any) -> ImageSummary:
-    named = dict(zip(_IMAGE_FIELDS, values, strict=True))
-    sizes = tuple((role, size) for role, size in named["sections"])
-    return ImageSummary(tuple(map(_kernel_summary, kernels)), **named | {"sections": sizes})
-
-
-def _kernel_summary(values: list[Any]) -> KernelSummary:
-    named = dict(zip(_KERNEL_FIELDS, values, strict=True))
-    return KernelSummary(**named | {"externs": tuple(named["externs"])})
-
-
-_IMAGE_FIELDS = tuple(f.name for f in fields(ImageSummary) if f.init and f.name != "kernels")
-_KERNEL_FIELDS = tuple(f.name for f in fields(KernelSummary))
-_PLAIN_FIELDS = ("message", "returncode", "signal", "cpu_s", "wall_s")
 _FROM_OUTSIDE = ("SIGINT", "SIGTERM", "SIGHUP", "SIGKILL", "SIGQUIT")
-
-
-_ENCODER = json.JSONEncoder(separators=(",", ":"))
 _SHARD_DIGITS = 63  # mask of the key's first two hex digits: 64 files
 
 
@@ -126,30 +82,30 @@ class ResultCache:
 
     def get(self, key: str, with_cubin: bool = False) -> Outcome | None:
         """Look up the outcome of a key; None if it is not cached. with_cubin: include the cubin, if it was kept."""
-        document = self.get_document(key)
-        try:
-            if not isinstance(document, dict):
-                return None
-            cubin = self._cubin(document.get("cubin")) if with_cubin else None
-            return Outcome.from_document(document, cubin)
-        except (KeyError, TypeError, ValueError, AttributeError):
+        kept: tuple[Outcome, str | None] | None = self.get_document(key, tuple[Outcome, str | None])
+        if kept is None:
             return None
+        return replace(kept[0], cubin=self._cubin(kept[1])) if with_cubin else kept[0]
 
     def put(self, key: str, outcome: Outcome) -> None:
         """Keep an outcome, and its cubin if it has one. Raises ToolError if the folder cannot be written."""
-        document = outcome.to_document()
-        if outcome.cubin is not None:
-            document["cubin"] = self._keep_cubin(outcome.cubin)
-        self.put_document(key, document)
+        cubin = None if outcome.cubin is None else self._keep_cubin(outcome.cubin)
+        self.put_document(key, (replace(outcome, cubin=None), cubin))
 
-    def get_document(self, key: str) -> Any:
-        """Look up the JSON values under a key; None if there are none."""
-        body = self._shard(key).get(key.encode())
-        return None if body is None else json.loads(body)
+    def get_document(self, key: str, shape: Any = Any) -> Any:
+        """Look up the value under a key; None if there is none, or it has another shape."""
+        import msgspec
 
-    def put_document(self, key: str, document: Any) -> None:
-        """Keep JSON values under a key, a sha256. Raises ToolError if the folder cannot be written."""
-        body = _ENCODER.encode(document).encode()
+        try:
+            return msgspec.json.decode(self._shard(key).get(key.encode(), b"null"), type=shape)
+        except msgspec.DecodeError:
+            return None
+
+    def put_document(self, key: str, value: Any) -> None:
+        """Keep a value as JSON under a key, a sha256. Raises ToolError if the folder cannot be written."""
+        import msgspec
+
+        body = msgspec.json.encode(value)
         try:
             self._append(_shard_number(key), _line(key.encode(), body))
         except OSError as error:

@@ -241,8 +241,7 @@ def device_errors() -> Iterator[None]:
     """Raise errors of the GPU as DeviceError: out of memory, a launch that failed."""
     import torch
 
-    failed: type[Exception] = getattr(torch, "AcceleratorError", torch.cuda.OutOfMemoryError)  # since torch 2.8
     try:
         yield
-    except (torch.cuda.OutOfMemoryError, failed) as error:
+    except (torch.cuda.OutOfMemoryError, torch.AcceleratorError) as error:
         raise DeviceError(f"the GPU reported: {str(error).splitlines()[0]}") from None

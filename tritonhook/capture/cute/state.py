@@ -127,9 +127,7 @@ def attach(session: Observer) -> None:
     global _waiting
     with _lock:
         state.attached = (*state.attached, Attached(session))
-        if "cutlass" in sys.modules:
-            _install()
-        elif _waiting is None:
+        if _waiting is None:
             _waiting = AfterImport("cutlass", _install)
             _waiting.begin()
 

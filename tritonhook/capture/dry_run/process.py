@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -161,10 +160,7 @@ def dry_program(arch: str) -> Iterator[DryRun]:
     check_assembled(dry)
     with ExitStack() as stack:
         for name, begin in (("torch", begin_torch), ("triton", begin_triton), ("cutlass", begin_cute)):
-            if name in sys.modules:
-                stack.enter_context(begin(dry))
-            else:
-                waiting = AfterImport(name, lambda begin=begin: stack.enter_context(begin(dry)))  # type: ignore[misc]
-                stack.callback(waiting.end)
-                waiting.begin()
+            waiting = AfterImport(name, lambda begin=begin: stack.enter_context(begin(dry)))  # type: ignore[misc]
+            stack.callback(waiting.end)
+            waiting.begin()
         yield dry

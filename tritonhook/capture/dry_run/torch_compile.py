@@ -50,12 +50,9 @@ def awaited_inductor(dry: DryRun) -> Iterator[None]:
         def changed(name: str = name, change: Callable[[Any], list[_Change]] = change) -> None:
             stack.enter_context(patched(*change(sys.modules[name])))
 
-        if name in sys.modules:
-            changed()
-        else:
-            waiting = AfterImport(name, changed)
-            waiting.begin()
-            stack.callback(waiting.end)
+        waiting = AfterImport(name, changed)
+        stack.callback(waiting.end)
+        waiting.begin()
     with stack:
         yield
 

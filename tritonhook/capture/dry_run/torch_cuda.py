@@ -124,8 +124,7 @@ def cuda_answers(dry: DryRun) -> Iterator[None]:
     for module in (torch.cuda.memory, torch.cuda.random, torch.cuda.streams, torch.cuda.graphs):
         same = {name: answer for name, answer in told[torch.cuda].items() if hasattr(module, name)}
         told[module] = {**same, **told.get(module, {})}
-    if hasattr(torch, "accelerator"):
-        told[torch.accelerator] = _accelerator(told[torch.cuda])
+    told[torch.accelerator] = _accelerator(told[torch.cuda])
     try:
         for owner, answers in told.items():
             for name, answer in answers.items():

@@ -36,9 +36,6 @@ def rounded_once() -> Iterator[None]:
     """Compute torch's sums in a wider type."""
     import torch
 
-    if not hasattr(torch.library, "get_kernel"):  # an older torch: its operators stay as they are
-        yield
-        return
     wider = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
     of_norms = dict.fromkeys((*wider, torch.float32), torch.float64)
     library = torch.library.Library("aten", "IMPL")

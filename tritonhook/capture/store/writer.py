@@ -304,8 +304,7 @@ def _after_fork_in_child() -> None:
         writer.after_fork()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _key(kernel: str, hash: str, files: Mapping[Stage, str]) -> _Key:

@@ -56,5 +56,4 @@ class MutedThreads:
 
 
 muted_threads = MutedThreads()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=muted_threads.after_fork)
+os.register_at_fork(after_in_child=muted_threads.after_fork)

@@ -14,7 +14,7 @@ from msgspec.structs import asdict, replace
 
 from tritonhook._util.demangle import function_name
 from tritonhook._util.schema import Count, Fields, like
-from tritonhook.capture.figures import KernelResources, resources_of
+from tritonhook.capture.figures import dynamic_shared_of, resources_of
 from tritonhook.capture.model import META_LEVER, META_REWRITES, Capture, Stage, dry_run_note, front_end_name
 from tritonhook.capture.selection import settings_of
 from tritonhook.capture.store import by_module
@@ -23,6 +23,7 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.line_info import Lines, read_lines
 from tritonhook.cubin.resources import WARP, Occupancy, occupancy
 from tritonhook.cubin.sass import INSTRUCTION_BYTES, Instruction, Sass
+from tritonhook.cubin.summary import KernelSummary
 from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError, TritonHookError
 from tritonhook.ptx.miscompiles import warnings_of
 from tritonhook.ptx.throughput_pragma import Trigger, triggers_of
@@ -317,9 +318,11 @@ class KernelsRead:
             own = resources[record]
             if isinstance(own, TritonHookError):
                 self.unread.setdefault(str(own), []).append(record)
-            known = like(own, ResourceFields) if isinstance(own, KernelResources) else None
-            if known is not None:
-                known = replace(known, threads=_threads(capture), arch=capture.arch)
+            known = None
+            if isinstance(own, KernelSummary):
+                of_launch = {"dynamic_shared": dynamic_shared_of(capture, ptx), "threads": _threads(capture)}
+                count = own.code_bytes // INSTRUCTION_BYTES
+                known = like(own, ResourceFields, instructions=count, arch=capture.arch, **of_launch)
             self.kernels[record] = _fields(capture, triggers[capture.kernel], known)
 
 
