@@ -39,6 +39,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from bug_examples import EXAMPLES, Example, ptx_of
+
 from benchmarks.common import RESULTS, coverage, environment
 from benchmarks.emulating.barriers import looked_at
 from benchmarks.emulating.found import newest_of, pairs, published
@@ -202,7 +204,9 @@ def emulated_ptx(bug: Any) -> bool | str:
     from tritonhook.emulate.run import run_ptx
     from tritonhook.ptx.module import Ptx
 
-    return stored(bug, lambda run, given: run_ptx(Ptx(bug.example.ptx(TARGET, "8.4")), run, given)) == "right"
+    example = EXAMPLES[bug.name]
+    ptx = Ptx(ptx_of(example.lines, TARGET, "8.4"))
+    return stored(example, lambda run, given: run_ptx(ptx, run, given)) == "right"
 
 
 def emulated_code(bug: Any, tool: Any) -> str:
@@ -212,22 +216,22 @@ def emulated_code(bug: Any, tool: Any) -> str:
     from tritonhook.ptxas.toolchain import Assembled, assemble
     from tritonhook.verify.cpu import run_cubin
 
+    example = EXAMPLES[bug.name]
     for version in (VERSION, "8.4"):
         try:
-            made = assemble(tool, Ptx(bug.example.ptx(TARGET, version)), ["-O3"])
+            made = assemble(tool, Ptx(ptx_of(example.lines, TARGET, version)), ["-O3"])
         except TritonHookError:
             continue
         if isinstance(made, Assembled):
-            return stored(bug, lambda run, given: run_cubin(made.cubin, "k", run, given))  # noqa: B023
+            return stored(example, lambda run, given: run_cubin(made.cubin, "k", run, given))  # noqa: B023
     return "refused"
 
 
-def stored(bug: Any, execute: Any) -> str:
+def stored(example: Example, execute: Any) -> str:
     from tritonhook.capture.launches.record import Buffer, Launch, Pointer
     from tritonhook.emulate.run import Run
     from tritonhook.errors import TritonHookError
 
-    example = bug.example
     given = [bytes(len(example.expected)), example.given or bytes(16)]
     buffers = tuple(Buffer(len(one), "uint8") for one in given)
     launch = Launch("k", (1, 1, 1), (example.threads, 1, 1), (Pointer("out", 0), Pointer("in", 1)), buffers)
@@ -259,8 +263,6 @@ def seeded(folder: Path) -> list[dict[str, Any]]:
 
 def forms(quick: bool = False) -> Iterator[dict[str, Any]]:
     """Each form of each bug: what its PTX gives, and what a ptxas with the bug and one without it make of it."""
-    from types import SimpleNamespace
-
     from benchmarks.verify.equivalent_forms import VERSIONS, judged
     from tritonhook.emulate.run import run_ptx
     from tritonhook.ptx.miscompiles import MISCOMPILATIONS
@@ -278,10 +280,8 @@ def forms(quick: bool = False) -> Iterator[dict[str, Any]]:
             continue
         rows = judged(bug, [bad, good])
         for row in rows:
-            example = bug.example
-            text = Ptx(example.ptx(TARGET, "8.4", row.pop("lines")))
-            same = SimpleNamespace(example=example)
-            row["ptx"] = stored(same, lambda run, given, text=text: run_ptx(text, run, given))
+            text = Ptx(ptx_of(row.pop("lines"), TARGET, "8.4"))
+            row["ptx"] = stored(EXAMPLES[bug.name], lambda run, given, text=text: run_ptx(text, run, given))
             row["code"], row["code_of_right"] = row.pop(bad.version), row.pop(good.version)
             yield row
         print(bug.name, len(rows), Counter((row["ptx"], row["code"]) for row in rows), flush=True)

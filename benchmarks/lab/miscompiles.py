@@ -1,21 +1,20 @@
 """Known miscompilations of ptxas: which versions have them, for which targets? Assembled; nothing is executed.
 
-    python -m benchmarks miscompiles [--add VERSION,...] [--programs FOLDER] [--out FILE]
+    python -m benchmarks miscompiles [--add VERSION,...] [--out FILE]
 
-The example and the near miss of each record in `tritonhook.ptx.miscompiles` are assembled by each ptxas at hand for
+The example and the near miss of each known bug (tests/support/bug_examples.ptx) are assembled by each ptxas at hand for
 each target, and their machine code is emulated (`tritonhook.emulate`): it is *right* if it stores what the PTX says,
 *wrong* if it stores something else or something that it never computed. --add downloads further ptxas first.
---programs also writes each example as PTX with its inputs and its result, to be run on a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
+
+from bug_examples import EXAMPLES, Example, ptx_of
 
 from benchmarks.common import coverage, environment
 from tritonhook.emulate.errors import Fault
@@ -34,12 +33,10 @@ OLDER = {"sm_89": "7.8"}  # where the first is newer than the ptxas
 NEWER = "8.4"  # which has fp8 numbers in `mma`
 GARBAGE = (0, 1)  # two values of registers that nothing has written
 KINDS = ("example", "near miss")
-GPU_TARGET = "sm_90a"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--add", default="", help="versions of ptxas to download, with commas")
-    parser.add_argument("--programs", type=Path, help="write the examples there")
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -64,8 +61,6 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         samples += found
         wrong = sorted({one["bug"] for one in found if one["example"] == "wrong"})
         print(f"ptxas {version}: {len(wrong)} wrong: {', '.join(wrong)}", flush=True)
-    if arguments.programs:
-        write_programs(arguments.programs, samples)
     return {
         "evidence": "assembled",
         "environment": environment("tritonhook"),
@@ -76,7 +71,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def about(bug: Any) -> dict[str, Any]:
-    example = bug.example
+    example = EXAMPLES[bug.name]
     return {
         "bug": bug.name,
         "does": bug.does,
@@ -106,15 +101,16 @@ def cells(tool: Any, target: str) -> list[dict[str, Any]]:
 
 
 def lines(bug: Any, kind: int) -> str:
-    return str(bug.example.near if kind else bug.example.lines)
+    return EXAMPLES[bug.name].near if kind else EXAMPLES[bug.name].lines
 
 
 def verdict(bug: Any, kind: int, kernel: Any) -> str:
     if kernel is None:
         return "refused"
-    expected = bug.example.near_expected if kind else bug.example.expected
+    example = EXAMPLES[bug.name]
+    expected = example.near_expected if kind else example.expected
     try:
-        stored = {stored_by(kernel, bug.example, len(expected), garbage) for garbage in GARBAGE}
+        stored = {stored_by(kernel, example, len(expected), garbage) for garbage in GARBAGE}
     except NotUnderstood as error:
         return f"not understood: {error}"
     except Fault:  # an address that a wrong instruction has made
@@ -122,7 +118,7 @@ def verdict(bug: Any, kind: int, kernel: Any) -> str:
     return "right" if stored == {expected} else "wrong"
 
 
-def stored_by(kernel: Any, example: Any, size: int, garbage: int) -> bytes:
+def stored_by(kernel: Any, example: Example, size: int, garbage: int) -> bytes:
     """What `k(out, in)` leaves in its first `size` bytes of output. garbage: in registers that nothing has written."""
     from tritonhook.emulate.machine import Geometry, Machine
     from tritonhook.emulate.memory import Memory
@@ -158,10 +154,9 @@ def assembled(tool: Any, target: str, programs: dict[str, str]) -> dict[str, Any
 
 
 def module(programs: dict[str, str], target: str, version: str) -> Any:
-    from tritonhook.ptx.miscompiles.record import Example
     from tritonhook.ptx.module import Ptx
 
-    texts = [Example(body, b"", b"", "", b"").ptx(target, version) for body in programs.values()]
+    texts = [ptx_of(body, target, version) for body in programs.values()]
     entries = [
         text[text.index(".visible") :].replace("entry k(", f"entry {name}(")
         for name, text in zip(programs, texts, strict=True)
@@ -183,36 +178,3 @@ def summary(samples: list[dict[str, Any]]) -> dict[str, Any]:
         "not_understood": sum(str(one[kind]).startswith("not") for one in samples for kind in KINDS),
         "bugs_in_newest": sorted(bug for bug, versions in wrong.items() if samples[-1]["ptxas"] in versions),
     }
-
-
-def write_programs(folder: Path, samples: list[dict[str, Any]]) -> None:
-    """Write `BUG/kernel.ptx` and `BUG/case.json`: arguments as bytes, what is expected, which ptxas are wrong."""
-    from tritonhook.ptx.miscompiles import MISCOMPILATIONS
-
-    for bug in MISCOMPILATIONS:
-        mine = {
-            one["ptxas"]: one["example"] for one in samples if (one["bug"], one["target"]) == (bug.name, GPU_TARGET)
-        }
-        example = bug.example
-        case = {
-            "id": bug.name,
-            "kernel": "k",
-            "target": GPU_TARGET,
-            "grid": [1, 1, 1],
-            "block": [example.threads, 1, 1],
-            "shared_bytes": 0,
-            "options": ["-O3"],
-            "args": [
-                {"kind": "buffer", "bytes": bytes(len(example.expected)).hex()},
-                {"kind": "buffer", "bytes": example.given.hex()},
-            ],
-            "expected": {"0": example.expected.hex()},
-            "wrong": None,
-            "wrong_ptxas": [version for version, said in mine.items() if said == "wrong"],
-            "right_ptxas": [version for version, said in mine.items() if said == "right"],
-            "tested": [version for version, said in mine.items() if said != "refused"],
-        }
-        (folder / bug.name).mkdir(parents=True, exist_ok=True)
-        version = NEWER if "e4m3.e4m3" in example.lines else PTX_VERSIONS[GPU_TARGET]
-        (folder / bug.name / "kernel.ptx").write_text(example.ptx(GPU_TARGET, version))
-        (folder / bug.name / "case.json").write_text(json.dumps(case, indent=1))

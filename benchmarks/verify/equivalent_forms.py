@@ -2,13 +2,13 @@
 
     python -m benchmarks equivalent_forms [--add] [--out FILE]
 
-Each example of `tritonhook.ptx.miscompiles` is written in other ways that mean the same: one statement is replaced by
-equivalent ones (other operations, operands exchanged, a predicate, a block of its own), or one constant by others (in
-other bases, by WARP_SZ, through registers). Every form is assembled for sm_90a by a ptxas that has the bug and by one
-that has not, if there is one, and their machine code is emulated (`tritonhook.emulate`). A form is *wrong* if the
-second stores what the example's PTX says, and the first does not. `found` counts the wrong forms in which the pattern
-of the bug is found, `right_but_found` those in which it is found although this ptxas makes right code of them. Needs no
-GPU.
+Each example of a known bug (tests/support/bug_examples.ptx) is written in other ways that mean the same: one
+statement is replaced by equivalent ones (other operations, operands exchanged, a predicate, a block of its own), or one
+constant by others (in other bases, by WARP_SZ, through registers). Every form is assembled for sm_90a by a ptxas that
+has the bug and by one that has not, if there is one, and their machine code is emulated (`tritonhook.emulate`). A form
+is *wrong* if the second stores what the example's PTX says, and the first does not. `found` counts the wrong forms in
+which the pattern of the bug is found, `right_but_found` those in which it is found although this ptxas makes right code
+of them. Needs no GPU.
 --add downloads the versions.
 """
 
@@ -19,6 +19,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
+
+from bug_examples import EXAMPLES, ptx_of
 
 from benchmarks.common import environment
 from benchmarks.lab.miscompiles import assembled, verdict
@@ -380,12 +382,12 @@ def judged(bug: Any, tools: list[Any]) -> list[dict[str, Any]]:
     from tritonhook.ptx.miscompiles import places
     from tritonhook.ptx.module import Ptx
 
-    written = {f"k{number}": form for number, form in enumerate(forms(bug.example.lines))}
+    written = {f"k{number}": form for number, form in enumerate(forms(EXAMPLES[bug.name].lines))}
     codes = [assembled(tool, TARGET, {name: lines for name, (_, lines) in written.items()}) for tool in tools]
     rows = []
     for name, (what, lines) in written.items():
         said = [verdict(bug, 0, made.get(name)) for made in codes]
-        found = {place.bug.name for place in places(Ptx(bug.example.ptx(TARGET, "8.4", lines)))}
+        found = {place.bug.name for place in places(Ptx(ptx_of(lines, TARGET, "8.4")))}
         rows.append(
             {"bug": bug.name, "form": what, **{tool.version: one for tool, one in zip(tools, said, strict=True)}}
             | {"is_wrong": said == ["wrong", "right"][: len(tools)], "found": bug.name in found, "lines": lines}

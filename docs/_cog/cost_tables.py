@@ -33,24 +33,6 @@ def overhead() -> str:
     return markdown(("added to", "tritonhook", f"tritonparse {document['environment']['tritonparse']}"), rows)
 
 
-POLICY = (
-    ("a compile (GEMM, sm_90) with the rename, in all", "miss_renamed_ms", "ms"),
-    ("the policy, beside that", "miss_policy_beside_rename_ms", "ms"),
-    ("a disk-cache hit with the policy, beside one with the rename", "hit_policy_beside_rename_ms", "ms"),
-    ("a launch, renaming", "launch_renamed_added_us", "us"),
-    ("a launch, with the policy", "launch_policy_added_us", "us"),
-    ("finding the entry of a PTX of 320 KB", "lookup_ms", "ms"),
-    ("renaming the same PTX", "rename_ms", "ms"),
-)
-
-
-def overhead_policy() -> str:
-    """What a policy adds, beside a rename that does the same."""
-    summary = result("overhead_policy")["summary"]
-    rows = [(title, f"{_short(summary[name])} {unit}") for title, name, unit in POLICY]
-    return markdown(("", "processor time"), rows)
-
-
 def _cost(summary: Document, name: str, unit: str, factor: float) -> str:
     if name not in summary:
         return ""
@@ -65,33 +47,6 @@ def _cost(summary: Document, name: str, unit: str, factor: float) -> str:
 def _short(value: float) -> str:
     """Two significant digits, and never an exponent."""
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
-
-
-LARGE = {
-    "show": "`show` of its capture",
-    "capture": "capture by `run -- ptxas`",
-    "capture_own": "the same, with a program that copies the cubin for ptxas",
-    "rename": "`rename --prefix`",
-    "diff": "`diff --entry` of two cubins",
-}
-
-
-def large_modules() -> str:
-    """Processor time of the commands for modules with many kernels, and how it grows."""
-    document = result("large_modules")
-    sizes = sorted({sample["kernels"] for sample in document["samples"]})
-    tools = {"ptxas": "ptxas alone", "nvdisasm": "nvdisasm alone, one kernel"}
-    rows = []
-    for name, title in {**LARGE, **tools}.items():
-        times = [_cpu_s(document, name, size) for size in sizes]
-        growth = document["exponents"].get(name)
-        cells = (f"{statistics.median(found):.2f} s" if found else "-" for found in times)
-        rows.append((title, *cells, "" if growth is None else f"{growth:.2f}"))
-    return markdown(("kernels", *(f"{size:,}" for size in sizes), "exponent"), rows)
-
-
-def _cpu_s(document: Document, of: str, size: int) -> list[float]:
-    return [s["cpu_s"] for s in document["samples"] if (s["of"], s["kernels"]) == (of, size)]
 
 
 def sweep() -> str:

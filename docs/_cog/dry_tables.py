@@ -2,27 +2,7 @@
 
 from __future__ import annotations
 
-from results import markdown, result
-
-
-def libraries() -> str:
-    """What the programs of each library gave."""
-    rows = result("dry_run")["samples"]["libraries"]
-    return markdown(
-        ("library", "programs", "failed", "refused by the library", "kernels", "launches", "seconds"),
-        (
-            (
-                row["library"] + (" (stopped)" if row["stopped"] else ""),
-                str(row["programs"]),
-                str(len(row["failed"])),
-                str(len(row["refused"])),
-                f"{row['kernels']:,}",
-                f"{row['launches']:,}",
-                f"{row['seconds']:,.0f}",
-            )
-            for row in rows
-        ),
-    )
+from results import result
 
 
 def libraries_sum() -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from name_tables import change_in_time, only_in_one
-from results import Document, markdown, percent, result, span
+from results import Document, markdown, result
 
 GLUON = {
     "mma_bf16": "mma.sync bf16",
@@ -56,20 +55,6 @@ def gluon_means(name: str = "gluon_h200") -> str:
     return markdown(("kernel", "against", "times as fast, in graphs", "eager"), rows)
 
 
-def gluon_fp8_accuracy(head_dim: int = 128, length: int = 4096) -> str:
-    """Errors of the Hopper kernel's fp8 by kind of data, and the worst ratios of all lengths and masks."""
-    rows = []
-    samples = [s for s in result("gluon_h200")["fp8_accuracy"] if (s["kernel"], s["head_dim"]) == ("hopper", head_dim)]
-    for kind in dict.fromkeys(sample["kind"] for sample in samples):
-        mine = [sample for sample in samples if sample["kind"] == kind]
-        one = next(s for s in mine if s["seqlen_k"] == length and not s["causal"])
-        errors = [one[name] for name in ("rms", "measure_rms", "worst_row", "measure_worst_row")]
-        worst = [max(sample[name] for sample in mine) for name in ("rms_ratio", "row_ratio")]
-        rows.append((kind, *(f"{100 * error:.2f}%" for error in errors), *(f"{ratio:.2f}" for ratio in worst)))
-    header = ("kind of data", "O", "measure", "worst row", "measure", "worst ratio", "of worst rows")
-    return markdown(header, rows)
-
-
 def gluon_fp8_peers(*kinds: str) -> str:
     """Errors of O of the fp8 attentions that were timed, by kind of data, with head_dim 128 and no mask."""
     document = result("gluon_h200")
@@ -112,30 +97,6 @@ def _own_speeds(sample: Document) -> str:
     return " / ".join(f"{default / own:.3f}" for default, own in times)
 
 
-def gluon_names() -> str:
-    """For each problem the fastest tile and scheduler of the mma.sync kernel, and what the other scheduler costs."""
-    rows = []
-    for sample in result("gluon_names")["samples"]:
-        best = sample["best"]
-        tile, name = _tile(best), ("cutlass_" if best["trigger"] else "") + best["name"]
-        times = {entry: statistics.median(values) for entry, values in sample["samples_ms"].items()}
-        names = {entry.rpartition(" ")[2]: time for entry, time in times.items() if entry.rpartition(" ")[0] == tile}
-        others = [time for entry, time in names.items() if entry != name]
-        here = times[f"{tile} {name}"]
-        shown = "other" if best["trigger"] else "usual"
-        tflops = f"{sample['flops'] / here / 1e9:.0f}"
-        change = percent(here / others[0]) if others else ""
-        rows.append((f"{sample['dtype']} {sample['shape']}", tile, shown, tflops, change))
-    return markdown(("problem", "fastest", "scheduler", "TFLOPS", "against the one not taken"), rows)
-
-
-def _tile(config: Document) -> str:
-    """The tile of a config as the result writes it."""
-    kept = " keep_q" * config["keep_q"] + " sum_by_mma" * config["sum_by_mma"]
-    stages = f"warps{config['warps']} stages{config['stages']} parts{config['parts']}"
-    return f"{config['block_m']}x{config['block_n']} {stages}{kept}"
-
-
 def gluon_name_counts() -> str:
     """How many tiles the other scheduler makes faster or slower, as a paragraph."""
     summary = result("gluon_names")["summary"]
@@ -144,68 +105,6 @@ def gluon_name_counts() -> str:
         f"{summary['cutlass_faster_by_1pct']} faster by more than 1%\nand {summary['cutlass_slower_by_1pct']} slower. "
         f"Its speed is {summary['largest_loss']:.2f} to {summary['largest_gain']:.2f} times that of the usual one.\n\n"
     )
-
-
-def gluon_ab() -> str:
-    """Each attention under `cutlass_`: its code, and the time where it ran."""
-    measured = {(row["kernel"], row["ptxas"]): row for row in result("gluon_ab")["samples"]}
-    rows = []
-    for row in result("gluon_assembled")["samples"]:
-        timed = measured.get((row["kernel"], row["ptxas"]), {})
-        low, change, high = change_in_time(timed) if timed.get("ratio") else ("", "", "")
-        if row["arch"] != "sm_90a":
-            change = "*assembled*"
-        code = ("same code", "") if row["same_code"] else only_in_one([row["code"]])
-        used = " to ".join(map(str, dict.fromkeys(row["registers"])))
-        interval = f"{low} to {high}" if low else ""
-        rows.append((f"`{row['kernel']}`", row["arch"], row["ptxas"], *code, used, change, interval))
-    header = ("target", "for", "ptxas", "only without", "only with", "registers", "time", "95% interval")
-    return markdown(header, rows)
-
-
-def gluon_blackwell(arch: str = "sm_100a") -> str:
-    """What every ptxas makes of the Blackwell attention, as ranges over the versions."""
-    document = result("gluon_blackwell")
-    rows = []
-    for title, versions in document["samples"][arch].items():
-        plain = [dict(zip(document["columns"], cell[0], strict=True)) for cell in versions.values()]
-        ratios = [cell[2][-1] / cell[0][-1] for cell in versions.values() if isinstance(cell[2], list)]
-        verdicts = dict.fromkeys(cell[-1] for cell in versions.values())
-        sizes = [span(side[name] for side in plain) for name in ("spill_store_bytes", "spills_in_loops", "text_bytes")]
-        rows.append((title, *sizes, span(ratios, ".2f"), ", ".join(verdicts)))
-    header = ("kernel, row sum", "bytes spilled", "in loops", "`.text` bytes", "capmerc ratio", "with the trigger")
-    return markdown(header, rows)
-
-
-def gemm_chain() -> str:
-    """Microseconds per call in CUDA graphs, the larger floor over the time of the fused form, and eager times."""
-    names = ("fused", "unfused", "bmm", "compiled")
-    rows = []
-    for row in result("gemm_chain")["rows"]:
-        us, eager = ({name: statistics.median(row[how][name]) for name in names} for how in ("graph_us", "eager_us"))
-        rows.append(
-            (
-                f"{row['m']} x {row['n']} x {row['k']}",
-                f"{row['batch']:,}",
-                *(f"{us[name]:.1f}" for name in names),
-                f"{us['bmm'] / us['fused']:.2f}",
-                f"{row['roof_us'] / us['fused']:.2f}",
-                f"{eager['fused']:.0f} / {eager['bmm']:.0f}",
-            )
-        )
-    header = ("M x N x K", "batch", "fused", "unfused", "torch.bmm", "torch.compile", "times as fast as torch.bmm")
-    return markdown((*header, "of the roof", "eager: fused / torch.bmm"), rows)
-
-
-def gemm_chain_errors() -> str:
-    """The largest error of any row, by kind of data."""
-    rows = result("gemm_chain")["rows"]
-    names = ("fused", "unfused", "bmm")
-    table = [
-        (kind, *(f"{max(row['errors'][kind][name] for row in rows):.2e}" for name in names))
-        for kind in rows[0]["errors"]
-    ]
-    return markdown(("data", "fused", "unfused", "torch.bmm"), table)
 
 
 def gemm_chain_means() -> str:

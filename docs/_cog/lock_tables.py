@@ -8,22 +8,6 @@ from typing import Any
 
 from results import markdown, result
 
-_FIRST_FIGURE = 5  # of a row of a story: kernel, arch, constants, status, by, then the figures
-_SHOWN = ("spill_stores", "stack", "registers", "shared", "instructions", "loop_instructions")
-_TITLES = ("spill stores", "stack", "registers", "shared", "instructions", "in loops")
-
-
-def found() -> str:
-    """Seeded changes by kind: how many, found, and blamed right."""
-    groups: dict[str, list[Sequence[Any]]] = {}
-    for row in _seeded():
-        groups.setdefault(row[0], []).append(row)
-    rows = [
-        (kind, str(len(rows)), str(sum(bool(row[3]) for row in rows)), str(sum(bool(row[4]) for row in rows)))
-        for kind, rows in groups.items()
-    ]
-    return markdown(("change", "changes", "found", "blamed right"), rows)
-
 
 def _seeded() -> list[Sequence[Any]]:
     """Changes of the code, and of what is loaded beside it."""
@@ -49,25 +33,13 @@ def counts() -> str:
         ),
         ("of these, for sm_100a, where ptxas gives several codes", "unchanged_checks_may_draw", ","),
         ("false alarms", "false_alarms", ","),
+        ("seconds of `check --ptxas 13.5.37`, 500 kernels on two busy processors", "recheck_500_s", ".1f"),
+        ("seconds of `diff` of two folders of 500 kernels, all changed", "diff_500_s", ".1f"),
     )
     rows = [
         (title, "not known" if summary[name] is None else format(summary[name], form)) for title, name, form in figures
     ]
     return markdown(("", ""), rows)
-
-
-def speed() -> str:
-    """Seconds of 500 kernels."""
-    timed = result("lock")["samples"].get("timed", {})
-    titles = {
-        "recheck_500": "`check --ptxas 13.5.37`, without a cache",
-        "diff_500": "`diff` of two folders, all changed",
-    }
-    rows = [
-        (titles[name], f"{one['wall_s']:.1f} s", f"{one['cpu_s']:.1f} s", f"{one['load']:.1f}")
-        for name, one in timed.items()
-    ]
-    return markdown(("500 kernels on two processors", "time", "processor time", "load of the machine"), rows)
 
 
 def who(story: str) -> str:
@@ -78,29 +50,6 @@ def who(story: str) -> str:
     return markdown(
         ("changed by", "kernels", "of these worse"), [(one, str(n), str(worse[one])) for one, n in by.most_common()]
     )
-
-
-_MOST = 15  # rows of a table
-
-
-def worst(story: str) -> str:
-    """The kernels that got worse, the worst first."""
-    document = result("lock")
-    columns = document["columns"]["story"]
-    places = [columns.index(name) for name in _SHOWN]
-    rows: list[tuple[str, ...]] = []
-    for row in document["samples"]["story"][story]:
-        if row[-1] and len(rows) < _MOST:
-            kernel = f"`{row[0]}` {row[2]}".strip()
-            rows.append((kernel, row[1], *[_change(row[place]) for place in places], _change(row[-2]), row[4]))
-    return markdown(("kernel", "target", *_TITLES, "blocks/SM", "changed by"), rows)
-
-
-def _change(pair: Sequence[int | None] | None) -> str:
-    """ "60 to 136", one number where both are equal, "not known" where one is missing."""
-    if pair is None or pair[0] is None or pair[1] is None:
-        return "not known"
-    return f"{pair[0]:,}" if pair[0] == pair[1] else f"{pair[0]:,} to {pair[1]:,}"
 
 
 def registers() -> str:

@@ -11,19 +11,6 @@ ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 SHAPES = ("straight", "loop", "nested", "softmax")
 
 
-def published(version: str = "12.8.93") -> str:
-    """What was published of the name effect, beside this repository's figures."""
-    rows = []
-    for row in result("published_table")["samples"][version]:
-        claim = row["published"] or {}
-        ratios = [claim.get("size"), row["size_ratio"], row["size_ratio_equal_length"], claim.get("capmerc")]
-        cells = ["-" if ratio is None else f"{ratio:.2f}" for ratio in (*ratios, row["capmerc_ratio"])]
-        code = "changed" if row["code_changed"] else "same"
-        rows.append((row["condition"], *cells, "ptxas crashes" if row["failure"] else code))
-    header = ("kernel", "size, published", "size", "size, equal length", "capmerc, published", "capmerc", "code")
-    return markdown(header, rows)
-
-
 def triggers() -> str:
     """Families of kernels by architecture: which shapes change, under how many of the ptxas versions."""
     samples = result("name_trigger")["samples"]
@@ -49,32 +36,6 @@ def _trigger(samples: Document, family: str, arch: str) -> str:
     return "; ".join(f"{'loops' if names == loops else ', '.join(names)} {share}" for share, names in found.items())
 
 
-def trigger_matrix() -> str:
-    """Kernels and architectures by ptxas version. Rows that are alike share a line."""
-    document = result("name_trigger")
-    versions = document["summary"]["ptxas_versions"]
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for key, row in document["samples"].items():
-        signs = tuple(row[version][0] if version in row else "" for version in versions)
-        if not set(signs) <= {"-", ""}:
-            kernel, arch = key.split(" ")
-            groups.setdefault((arch, *signs), []).append(kernel)
-    rows = sorted(groups.items(), key=lambda item: ARCHS.index(item[0][0]))
-    return markdown(("target", "kernels", *versions), [(arch, _families(k), *signs) for (arch, *signs), k in rows])
-
-
-def _families(kernels: Iterable[str]) -> str:
-    """`fma/loop, fma/nested, tma/loop` as `fma: loop, nested; tma: loop`."""
-    shapes: dict[str, list[str]] = {}
-    for kernel in kernels:
-        family, shape = kernel.split("/")
-        shapes.setdefault(family, []).append(shape)
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for family, found in shapes.items():
-        groups.setdefault(tuple(sorted(found, key=SHAPES.index)), []).append(family)
-    return "; ".join(f"{', '.join(families)}: {', '.join(found)}" for found, families in groups.items())
-
-
 def trigger_sum() -> str:
     """The same in one sentence."""
     document = result("name_trigger")
@@ -84,42 +45,6 @@ def trigger_sum() -> str:
         f"{summary['cells_changed']:,} of these: {summary['code_changed']:,} have other code, {summary['crashes']} "
         f"crash ptxas, and {summary['cells_unsteady']} are unsteady.\n\n"
     )
-
-
-def trigger_counts() -> str:
-    """How many cells were compared, and what was found in them."""
-    document = result("name_trigger")
-    summary = document["summary"]
-    changed, compared = document["by_name"]["cutlass_*"]
-    rows = [
-        ("cells asked for", f"{summary['cells']:,}"),
-        *[(f"without an answer: {why}", f"{cells:,}") for why, cells in _without_answer(document).items()],
-        ("compared (both names assemble)", f"{summary['cells_compared']:,}"),
-        ("changed by the name", f"{summary['cells_changed']:,}"),
-        ("of these, a crash of ptxas", f"{summary['crashes']:,}"),
-        ("of these, other code", f"{summary['code_changed']:,}"),
-        ("of these, `.nv.capmerc` changed too", f"{summary['capmerc_changed']:,}"),
-        ("of these, the other scheduler was seen", f"{summary['other_scheduler_taken']:,}"),
-        ("unsteady", f"{summary['cells_unsteady']:,}"),
-        ("changed under `cutlass_*`, of the cells compared under that name", f"{changed:,} of {compared:,}"),
-    ]
-    return markdown(("cells", "number"), rows)
-
-
-def _without_answer(document: Document) -> dict[str, int]:
-    """Cells that ptxas assembles under no name, by reason: the target is too new for it, or the instruction on it."""
-    names = {kernel: len(document["by_name"]) for kernel in document["kernels_of_all_names"]}
-    silent: dict[tuple[str, str], list[int]] = {}
-    kernels: dict[str, int] = {}
-    for place, by_version in document["samples"].items():
-        kernel, _, arch = place.rpartition(" ")
-        kernels[arch] = kernels.get(arch, 0) + 1
-        for version, values in by_version.items():
-            if values[0] == "-":
-                silent.setdefault((arch, version), []).append(names.get(kernel, len(document["names"])))
-    old = sum(sum(cells) for (arch, _), cells in silent.items() if len(cells) == kernels[arch])
-    rest = sum(map(sum, silent.values())) - old
-    return {"this ptxas is older than the architecture": old, "it is older than the instruction on it": rest}
 
 
 README_ROWS = {  # what the README shows of name_effect.json: (kernel, ptxas); shapes are those of ab_targets.py
@@ -181,22 +106,6 @@ def mma_throughput_sum() -> str:
         f"\nIn {len(cells) - other:,} of {len(cells):,} cells, of {archs} architectures, name and pragma do the same; "
         f"{changed:,} of them are changed by the name,\nand {sum('draws' in row for row in cells)} are unsteady.\n\n"
     )
-
-
-def mma_throughput() -> str:
-    """Cells by architecture: how many change, and whether name and pragma give the same code."""
-    document = result("mma_throughput")
-    different = [(row["kernel"], row["arch"], row["ptxas"]) for row in document["summary"]["exceptions"]]
-    found: dict[str, list[Document]] = {}
-    for row in document["samples"]:
-        found.setdefault(row["arch"], []).append(row)
-    rows = []
-    for arch, cells in sorted(found.items(), key=lambda item: (len(item[0].rstrip("af")), item[0])):
-        changed = sum(row["plain"] != row["name"] for row in cells)
-        unsteady = sum("draws" in row for row in cells)
-        other = sum((row["kernel"], row["arch"], row["ptxas"]) in different for row in cells)
-        rows.append([arch, f"{len(cells):,}", f"{changed:,}", str(len(cells) - other), str(unsteady)])
-    return markdown(["architecture", "cells", "changed by the name", "same by name and by pragma", "unsteady"], rows)
 
 
 def mma_throughput_in_time() -> str:

@@ -37,10 +37,3 @@ def percent(ratio: float, digits: int = 1) -> str:
     """1.079 as "+7.9%", and what rounds to nothing without a sign."""
     text = f"{(ratio - 1) * 100:+.{digits}f}%"
     return text[1:] if not text.strip("+-0.%") else text
-
-
-def span(values: Iterable[float], form: str = ",") -> str:
-    """The range of the values: "24 to 32", or "24" if all are equal as written."""
-    found = list(values)
-    least, most = (f"{value:{form}}" for value in (min(found), max(found)))
-    return least if least == most else f"{least} to {most}"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import re
 import statistics
 from collections.abc import Mapping
 
-from results import RESULTS, Document, markdown, result
+from results import Document, markdown, result
 
 
 def sm120(**where: int | tuple[int, ...]) -> str:
@@ -62,28 +60,6 @@ def _flashinfer_us(us: Document, suffix: str = "") -> float:
 def _where(rows: list[Document], fields: Mapping[str, int | tuple[int, ...]]) -> list[Document]:
     wanted = {name: value if isinstance(value, tuple) else (value,) for name, value in fields.items()}
     return [row for row in rows if all(row[name] in values for name, values in wanted.items())]
-
-
-def sm120_fp8_cache() -> str:
-    """Decode over FP8 caches with pages of 16 on an H200, beside BF16 caches."""
-    rows = []
-    for one in result("sm120_serving_h200")["fp8"]:
-        if one["page"] != 16:
-            continue
-        us, planned = one["us"], one["planned"]
-        plain, fp8 = (us[f"{kind}, {planned[kind]} splits"] for kind in ("bf16", "fp8"))
-        rows.append(
-            (
-                str(one["batch"]), f"{one['keys']:,}", str(one["group"]), f"{plain:.1f}", f"{fp8:.1f}",
-                f"{plain / fp8:.2f}", f"{_flashinfer_us(us):.1f}", f"{one['error']:.1e}",
-                f"{one['error_with_rounding']:.1e}",
-            )
-        )  # fmt: skip
-    header = (
-        "B", "keys", "GQA", "us, BF16", "us, FP8", "times the tokens", "us, FlashInfer, FP8", "error",
-        "error with the rounding of K and V",
-    )  # fmt: skip
-    return markdown(header, rows)
 
 
 def sm120_kv_formats(*kinds: str) -> str:
@@ -141,47 +117,6 @@ def sm120_kv_means() -> str:
     )
 
 
-def sm120_nvfp4_causes() -> str:
-    """What variants of decode over NVFP4 take, beside BF16 and FP8 of the same run: 64 sequences of 32,768 keys."""
-    document = result("sm120_nvfp4_causes_h200")
-    rows = []
-    for part in ("before_rows", "l2_rows", "hints_rows"):
-        for one in _where(document[part], {"batch": 64, "keys": 32768}):
-            us = one["us"]
-            rows += [
-                (name, *(_us(us[n]) for n in (name, "e4m3", "bf16")), f"{us['e4m3'] / us[name]:.2f}", _error(one, name))
-                for name in us
-                if name.startswith("nvfp4")
-            ]
-    return markdown(("variant", "us", "FP8", "BF16", "FP8 / it", "error"), rows)
-
-
-def _error(row: Document, name: str) -> str:
-    return f"{row['errors'][name]:.1e}" if name in row["errors"] else ""
-
-
-SERVING_GOALS = {
-    "decode_bandwidth_ratio_geomean": "decode: bytes of K and V per second, over those of a copy",
-    "fp8_kv_tokens_ratio_geomean": "FP8 caches: times the tokens per second of BF16, mean",
-    "fp8_kv_tokens_ratio_min": "FP8 caches: the same, worst row",
-    "paged_prefill_vs_contiguous_geomean": "prefill: time without pages over that with pages of 64 to 256",
-    "paged_prefill_vs_contiguous_small_pages_geomean": "prefill: the same, pages of 16 and 32",
-}
-
-
-def sm120_serving_goals() -> str:
-    """What attention over a KV cache was to reach on an H200, and what it reaches."""
-    section = (RESULTS.parent / "goals.toml").read_text().split("[sm120_serving_h200]")[1].split("\n[")[0]
-    goals = dict(re.findall(r'(\w+) = "([^"]+)"', section))
-    summary = result("sm120_serving_h200")["summary"]
-    rows = []
-    for name, text in SERVING_GOALS.items():
-        rule, bound = goals[name].rsplit(" ", 1)
-        met = summary[name] >= float(bound) if rule == "at least" else summary[name] <= float(bound)
-        rows.append((text, f"{summary[name]:.3g}", goals[name], "met" if met else "**not met**"))
-    return markdown(("figure", "measured", "goal", ""), rows)
-
-
 def sm120_serving_sum() -> str:
     """The figures by which attention over a KV cache is chosen or not."""
     s = result("sm120_serving_h200")["summary"]
@@ -191,103 +126,6 @@ def sm120_serving_sum() -> str:
         f"{s['fp8_kv_tokens_ratio_geomean']:.2f} times\nthe tokens per second of BF16 "
         f"({s['fp8_kv_tokens_ratio_min']:.2f} in the worst row).\n\n"
     )
-
-
-def sm120_loops() -> str:
-    """Pinned counts of the steady loop of each kernel without a cache, for sm_120a."""
-    golden = RESULTS.parents[1] / "tests" / "golden" / "sm120"
-    loops = [
-        loop for name in ("loops", "fp8_loops") for loop in json.loads((golden / f"{name}.json").read_text())["loops"]
-    ]
-    names = ("instructions", "mma", "other", "MUFU", "LDSM", "SHFL", "PRMT", "MOV", "NOP", "spills")
-    rows = [
-        (f"`{loop['kernel'].removeprefix('sm120_attn_')}`", *(str(loop[name]) for name in names))
-        for loop in loops
-        if loop["loop"] == 1
-    ]
-    return markdown(("kernel", "instructions", "MMA", *names[2:]), rows)
-
-
-def sm120_cache_code(*kernels: str) -> str:
-    """Pinned counts of kernels over a cache for sm_120a: the main one of a shape, its steady loop, the second one."""
-    pinned = json.loads((RESULTS.parents[1] / "tests" / "golden" / "sm120" / "cache_loops.json").read_text())
-    rows = []
-    for name in kernels or pinned:
-        found = pinned[name]
-        main, *others = sorted(found["kernels"], key=lambda kernel: -kernel["instructions"])
-        loop = [str(count) for count in main["loops"][1]] if main["loops"] else ["-"] * 4
-        combine = ", ".join(str(kernel["instructions"]) for kernel in others) or "-"
-        spills = sum(kernel["local"] + kernel["stack"] + kernel["syscalls"] for kernel in found["kernels"])
-        rows.append((name, str(main["instructions"]), *loop, str(main["registers"]), combine, str(spills)))
-    header = (
-        "kernel", "instructions", "steady loop", "MMA", "LDSM", "MUFU", "registers at launch", "second kernel",
-        "spills, stack, driver calls",
-    )  # fmt: skip
-    return markdown(header, rows)
-
-
-def sm120_append() -> str:
-    """A decode step that appends a key on an H200, beside decode alone and after a write by torch."""
-    rows = []
-    for one in result("sm120_serving_h200")["append"]:
-        names = ("decode", "append", "append, rotary", "torch writes")
-        times = [f"{one['us'][name]:.1f}" for name in names]
-        eager = [f"{one['eager_us'][name]:.1f}" for name in ("append", "torch writes")]
-        rows.append((str(one["batch"]), f"{one['keys']:,}", str(one["page"] or "contiguous"), *times, *eager))
-    header = (
-        "B", "keys", "pages of", "us, decode alone", "us, with a new key", "us, with a new key and rotary embedding",
-        "us, torch writes the key first", "us, with a new key, eager", "us, torch writes first, eager",
-    )  # fmt: skip
-    return markdown(header, rows)
-
-
-def sm120_cache_prefill() -> str:
-    """Prefill over a paged cache on an H200, beside `attention` on contiguous K and V, and the peers."""
-    rows = []
-    for one in result("sm120_serving_h200")["prefill"]:
-        us, whole = one["us"], one["us"]["attention"]
-        ratios = [f"{whole / us[f'ours, page {page}']:.2f}" for page in (16, 32, 64, 128, 256)]
-        peers = [us.get("sdpa"), us.get("flashinfer, page 16"), us.get("fa4, page 64")]
-        rows.append(
-            (
-                str(one["batch"]), f"{one['queries']:,}", f"{one['keys']:,}", f"{whole:.0f}", *ratios,
-                f"{us['fp8, page 64']:.0f}", *("-" if time is None else f"{time:.0f}" for time in peers),
-                f"{max(error for name, error in one['errors'].items() if not name.startswith('fp8')):.1e}",
-                f"{one['errors']['fp8, page 64']:.1e}",
-            )
-        )  # fmt: skip
-    header = (
-        "B", "queries", "keys", "us, contiguous", "pages of 16", "32", "64", "128", "256", "us, FP8, pages of 64",
-        "us, SDPA", "us, FlashInfer, pages of 16", "us, FA4, pages of 64", "error", "error, FP8",
-    )  # fmt: skip
-    return markdown(header, rows)
-
-
-def sm120_graph() -> str:
-    """Milliseconds of sm120_attn and its peers on an H100, in CUDA graphs and called from Python."""
-    document, peers = result("sm120_graph_h100"), {"torch": "torch flash", "fa4": "FA4, SM120 path"}
-    peers["frost"] = "cudnn-frontend SM120"
-    rows = []
-    for one in document["problems"]:
-        ms = {name: statistics.median(samples) for name, samples in one["samples_ms"].items()}
-        shape = [str(one[name]) for name in ("batch", "length", "head_dim")]
-        times = [f"{ms[name + form]:.3f}" for form in (", graph", "") for name in ("ours", *peers)]
-        rows.append((*shape, "yes" if one["causal"] else "no", *times))
-    summary = document["summary"]
-    for which, title in (("", f"all {summary['rows']} rows"), ("_long", f"the {summary['rows_long']} from 0.1 ms on")):
-        ratios = [
-            ["", *(f"{summary[f'vs_{peer}_{form}{which}_geomean']:.2f} x" for peer in peers)]
-            for form in ("graph", "eager")
-        ]
-        rows.append((f"mean, {title}", "", "", "", *ratios[0], *ratios[1]))
-    header = (
-        "B",
-        "S",
-        "D",
-        "causal",
-        *(f"{name}, {form}" for form in ("graph", "eager") for name in ("ours", *peers.values())),
-    )
-    return markdown(header, rows)
 
 
 def sm120_graph_means() -> str:

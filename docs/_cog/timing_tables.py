@@ -35,23 +35,6 @@ def calibration() -> str:
     return markdown(("calibration on an H100", "as judged then", "today's interval", "so, with 95% confidence"), rows)
 
 
-def placement() -> str:
-    """What 16 places of one code differ by, for each kernel."""
-    rows = [
-        (
-            f"`{row['kernel']}`",
-            f"{row['us']:.0f}",
-            f"{row['spread_percent']:.2f}%",
-            f"{row['fastest_to_slowest_percent']:.2f}%",
-            f"{row['correlation_same_order']:.2f}",
-            f"{row['correlation_other_order']:.2f}",
-        )
-        for row in result("placement")["samples"]
-    ]
-    header = ("kernel", "us", "places differ by", "slowest over fastest", "same places again", "other places")
-    return markdown(header, rows)
-
-
 def placement_sum() -> str:
     """The same in one table, of both GPUs."""
     rows = []

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-from typing import Any
-
 from results import markdown, result
 
 
@@ -26,44 +22,6 @@ def tune_simulation(*chosen: str) -> str:
     return markdown(("kernels", "tuned", "certified wins"), rows)
 
 
-def _kernels() -> list[dict[str, Any]]:
-    return list(result("tune_h200")["kernels"])
-
-
-def _wins() -> list[dict[str, Any]]:
-    return [row for row in _kernels() if row["verdict"] == "WIN"]
-
-
-def tuned_kernels() -> str:
-    """Each kernel that was tuned: how good its autotuner's choice was, and what a lever gains."""
-    rows = []
-    for row in _kernels():
-        low, high = row.get("interval_percent") or (None, None)
-        gain = f"{row['gain_percent']:.1f}% ({low:.1f}% to {high:.1f}%)" if row["verdict"] == "WIN" else ""
-        lever = f"`{_lever(row)}`" if row["verdict"] == "WIN" else "none"
-        left = (row["race"] or {"left": {}})["left"]
-        means = [statistics.mean(left[name]) for name in row["configurations"] if left.get(name)]
-        longer = math.exp(-min([0.0, *means])) - 1
-        best = f"{100 * longer:.1f}%" if longer > 0.005 else ""
-        tried = str(1 + len(row["configurations"])) if row["configurations"] else ""
-        rows.append((f"`{row['kernel']}`", row["source"], tried, f"{row['us']:.0f}", best, lever, gain))
-    header = (
-        "kernel",
-        "of",
-        "configurations",
-        "us",
-        "the tuner's choice takes longer by",
-        "lever",
-        "gain over the best",
-    )
-    return markdown(header, rows)
-
-
-def _lever(row: dict[str, Any]) -> str:
-    """The lever that won, without the configuration that won with it."""
-    return str(row["winner"].rpartition(": ")[2])
-
-
 def tuned_sum() -> str:
     """What was tuned and what it gave, as a paragraph."""
     summary = result("tune_h200")["summary"]
@@ -74,37 +32,6 @@ def tuned_sum() -> str:
         f"beside those that their tuners chose.\n{summary['kernels_planned']} kernels were planned; the time on the "
         "GPU ended before the others.\n\n"
     )
-
-
-def tuned_maxnreg() -> str:
-    """How many limits that won are no limits, as a paragraph."""
-    rows = [row for row in _wins() if _lever(row).startswith("maxnreg=")]
-    above = sum(int(_lever(row).partition("=")[2].partition("+")[0]) >= row["registers"] for row in rows)
-    return (
-        f"\nIn {above} of {len(rows)} wins with `maxnreg` alone, N is not below the registers that the kernel has "
-        "anyway.\n\n"
-    )
-
-
-def tuned() -> str:
-    """How many kernels `tune` made faster, and by how much."""
-    summary = result("tune_h200")["summary"]
-    names = {"fla": "flash-linear-attention", "liger": "Liger", "tutorials": "Triton's tutorials"}
-    names |= {"transformer block": "torch.compile, a transformer block"}
-    sources = [(names.get(name, name), found) for name, found in summary["by_source"].items()]
-    units = {"wgmma": "with `wgmma`", "mma.sync": "with `mma.sync`", "neither": "without tensor cores"}
-    groups = [(units[name], summary["by_unit"][name]) for name in units]
-    whole = {
-        name: summary[key] for name, key in (("kernels", "kernels"), ("wins", "wins"), ("gain", "gain_geomean_of_wins"))
-    }
-    groups += [
-        (f"{name} registers", summary["by_registers"][name]) for name in ("up to 64", "65 to 128", "129 to 254", "255")
-    ]
-    rows = [
-        (name, str(found["kernels"]), str(found["wins"]), "" if found["gain"] is None else f"{found['gain']:.1f}%")
-        for name, found in (*sources, *groups, ("all", whole))
-    ]
-    return markdown(("kernels", "tuned", "wins", "gain of a win, geometric mean"), rows)
 
 
 def tuned_truth() -> str:
@@ -132,24 +59,3 @@ def tuned_truth() -> str:
         ),
     ]
     return markdown(("on an H200", "found"), rows)
-
-
-def tuned_levers() -> str:
-    """Which levers won."""
-    kinds: dict[str, list[float]] = {}
-    for row in _wins():
-        kinds.setdefault(_kind(_lever(row)), []).append(row["gain_percent"])
-    rows = [
-        (kind, str(len(gains)), f"{statistics.median(gains):.1f}%", f"{max(gains):.1f}%")
-        for kind, gains in sorted(kinds.items(), key=lambda item: -len(item[1]))
-    ]
-    return markdown(("lever", "wins", "median gain", "largest"), rows)
-
-
-def _kind(lever: str) -> str:
-    """The kind of a lever that won, without its numbers."""
-    if "pragma" in lever or "name" in lever:
-        return "`name`, `pragma`, also with another ptxas"
-    if lever.startswith("ptxas"):
-        return "`ptxas=VERSION` alone"
-    return {"m": "`maxnreg=N`", "O": "`O1`, `O2`"}.get(lever[0], "`regusage=N`, `regalloc=N`")

@@ -9,7 +9,6 @@ from typing import Any
 
 from results import markdown, percent, result
 
-_SHOWN = ("registers", "spill_stores", "stack", "blocks")
 Row = Mapping[str, Any]
 
 
@@ -62,99 +61,6 @@ def _mean(rows: Iterable[Row], version: str, place: int) -> float:
 def _share(rows: Sequence[Row], version: str) -> float:
     """Processor time of ptxas over the reference's, summed."""
     return float(sum(row["by"][version][2] for row in rows) / sum(row["by"][row["own"]][2] for row in rows))
-
-
-def worse() -> str:
-    """A line for each kernel that the newest ptxas makes worse, the most new spills first."""
-    newest = result("upgrades")["ptxas"][-1]
-    found = [row for row in _kernels() if row["by"].get(newest, [""])[0] == "worse"]
-
-    def grown(row: Row) -> tuple[int, ...]:
-        names = ("spill_stores", "stack", "registers")
-        return tuple(row["figures"][name] - _value(row, newest, name) for name in names)
-
-    rows = [
-        (
-            f"`{row['kernel']}` {row['constants']}".strip(),
-            row["arch"],
-            *(_change(row["figures"][name], _value(row, newest, name)) for name in _SHOWN),
-            _since(row, newest),
-            _remedy(row),
-        )
-        for row in sorted(found, key=grown)
-    ]
-    return markdown(
-        ("kernel", "target", "registers", "spill stores", "stack", "blocks/SM", "since", "what helps"), rows
-    )
-
-
-def _change(old: int, new: int) -> str:
-    return f"{old:,}" if old == new else f"{old:,} to {new:,}"
-
-
-def _since(row: Row, newest: str) -> str:
-    """The first version after the reference from which on every one is worse."""
-    newer = [it for it in row["by"] if _key(row["own"]) < _key(it) <= _key(newest)]
-    since = newest
-    for version in reversed(newer):
-        if row["by"][version][0] != "worse":
-            break
-        since = version
-    return since
-
-
-def _remedy(row: Row) -> str:
-    """Under the newest ptxas: the lever that leaves nothing worse, else the one with the fewest spills, if fewer."""
-    newest = result("upgrades")["ptxas"][-1]
-    tried = {name: cell for name, cell in row.get("remedies", {}).items() if cell[1]}
-    good = [f"`{name}`" for name, cell in tried.items() if cell[0] not in ("worse", "failed")]
-    if good:
-        return " or ".join(good)
-    spills, name = min(((cell[1]["spill_stores"], name) for name, cell in tried.items()), default=(0, ""))
-    return f"`{name}`: {spills:,} bytes" if name and spills < _value(row, newest, "spill_stores") else ""
-
-
-def triton() -> str:
-    """What newer versions of Triton do, each with its own ptxas."""
-    counts = result("upgrades")["samples"]["triton_counts"]
-    names = ("worse", "better", "changed", "same", "new", "gone")
-    rows = [
-        (one["library"], one["arch"], f"{one['from']} to {one['to']}", *(str(one.get(name, 0)) for name in names))
-        for one in counts
-    ]
-    return markdown(("library", "target", "Triton", *names), rows)
-
-
-def worse_by_triton() -> str:
-    """A line for each kernel that a newer Triton makes worse."""
-    rows = [
-        (
-            f"`{one['kernel']}` {one['constants']}",
-            one["arch"],
-            f"{one['from']} to {one['to']}",
-            ", ".join(f"{name.replace('_', ' ')} {_change(*pair)}" for name, pair in one["figures"].items()),
-            one["by"],
-        )
-        for one in result("upgrades")["samples"]["triton"]
-        if one["verdict"] == "worse"
-    ]
-    return markdown(("kernel", "target", "Triton", "figures", "changed by"), rows)
-
-
-def bugs() -> str:
-    """Kernels that meet a known miscompilation, and under which versions."""
-    rows = [
-        (f"`{row['kernel']}`", row["library"], row["arch"], name, ", ".join(versions))
-        for row in _kernels()
-        for name, versions in row.get("bugs", {}).items()
-    ]
-    return markdown(("kernel", "library", "target", "known bug", "ptxas"), sorted(set(rows)))
-
-
-def corpus() -> str:
-    """How many kernels there are of each library, target and Triton."""
-    rows = [(one["library"], one["arch"], one["triton"], str(one["kernels"])) for one in result("upgrades")["corpus"]]
-    return markdown(("library", "target", "Triton", "kernels"), rows)
 
 
 def counted() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from bug_examples import EXAMPLES, ptx_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,11 +20,11 @@ _NOISE = ("// x;\n", "/* ; */", "\n\n\t", "\n.loc 1 7 3\n", "add.u32 %x8, %x8, 7
 
 @cache
 def forms_of(bug: str) -> tuple[str, ...]:
-    return tuple(lines for _, lines in forms(BUGS[bug].example.lines))
+    return tuple(lines for _, lines in forms(EXAMPLES[bug].lines))
 
 
 def is_found(bug: str, lines: str) -> bool:
-    return bug in {place.bug.name for place in places(Ptx(BUGS[bug].example.ptx("sm_90a", "8.4", lines)))}
+    return bug in {place.bug.name for place in places(Ptx(ptx_of(lines, "sm_90a", "8.4")))}
 
 
 @settings(ABUSE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from bug_examples import EXAMPLES, ptx_of
 from repository import ROOT
 
 from tritonhook.ptx.miscompiles import MISCOMPILATIONS, places
@@ -20,7 +21,7 @@ def test_the_forms_that_are_found_are_those_of_the_result(bug: Miscompilation) -
 
     said = {row["form"]: row["found"] for row in RESULT["samples"] if row["bug"] == bug.name}
     found = {
-        what: bug.name in {place.bug.name for place in places(Ptx(bug.example.ptx("sm_90a", "8.4", lines)))}
-        for what, lines in forms(bug.example.lines)
+        what: bug.name in {place.bug.name for place in places(Ptx(ptx_of(lines, "sm_90a", "8.4")))}
+        for what, lines in forms(EXAMPLES[bug.name].lines)
     }
     assert found == said

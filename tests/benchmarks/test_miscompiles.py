@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from bug_examples import EXAMPLES
 from repository import ROOT
 
 from benchmarks.lab.miscompiles import about, assembled, verdict
@@ -42,7 +43,7 @@ def test_ptxas_here_is_as_its_range_says(bug: Miscompilation) -> None:
     if not tools:
         pytest.skip("requires a ptxas that was tried")
     for tool in tools[:1] + tools[-1:]:
-        codes = assembled(tool, "sm_90a", {"example": bug.example.lines, "near": bug.example.near})
+        codes = assembled(tool, "sm_90a", {"example": EXAMPLES[bug.name].lines, "near": EXAMPLES[bug.name].near})
         if codes:
             assert verdict(bug, 0, codes["example"]) == bug.verdict(tool.version, "sm_90a").value
             assert verdict(bug, 1, codes["near"]) == "right"

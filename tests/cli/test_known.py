@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bug_examples import EXAMPLES, ptx_of
 from command_line import failing
 
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store import CaptureWriter
 from tritonhook.cli import main
-from tritonhook.ptx.miscompiles import MISCOMPILATIONS
 
-EXAMPLE = {bug.name: bug for bug in MISCOMPILATIONS}["greatest-of-three"].example
+EXAMPLE = EXAMPLES["greatest-of-three"]
 WRONG, RIGHT, BETWEEN = "12.9.86", "13.5.37", "13.4.10"
 
 
@@ -25,7 +25,7 @@ def known(capsys: pytest.CaptureFixture, *words: str) -> tuple[int, dict[str, An
 
 @pytest.fixture
 def ptx(tmp_path: Path) -> str:
-    (tmp_path / "kernel.ptx").write_text(EXAMPLE.ptx("sm_90a", "8.0"))
+    (tmp_path / "kernel.ptx").write_text(ptx_of(EXAMPLE.lines, "sm_90a", "8.0"))
     return str(tmp_path / "kernel.ptx")
 
 
@@ -43,7 +43,7 @@ def test_a_file_is_judged_by_the_ptxas_that_is_named(
 
 
 def test_a_file_without_any_is_said_to_have_none(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    (tmp_path / "near.ptx").write_text(EXAMPLE.ptx("sm_90a", "8.0", EXAMPLE.near))
+    (tmp_path / "near.ptx").write_text(ptx_of(EXAMPLE.near, "sm_90a", "8.0"))
     assert main(["verify", "--known", str(tmp_path / "near.ptx"), "--ptxas", WRONG]) == 0
     assert "No pattern of a known bug of ptxas in 1 module" in capsys.readouterr().out
 
@@ -66,8 +66,8 @@ def store(out: Path, *captures: Capture) -> str:
     return str(out)
 
 
-def captured(kernel: str, ptxas: str | None, lines: str | None = None) -> Capture:
-    text = EXAMPLE.ptx("sm_90a", "8.0", lines).replace("entry k(", f"entry {kernel}(")
+def captured(kernel: str, ptxas: str | None, lines: str = EXAMPLE.lines) -> Capture:
+    text = ptx_of(lines, "sm_90a", "8.0").replace("entry k(", f"entry {kernel}(")
     return Capture(kernel, kernel * 8, "sm_90a", {Stage.PTX: text}, Assembler(version=ptxas))
 
 

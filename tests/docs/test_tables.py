@@ -16,7 +16,7 @@ sys.path.append(str(ROOT / "docs" / "_cog"))
 import gluon_tables
 import name_tables
 import pages
-from results import percent, result, span
+from results import percent, result
 
 
 def cells(table: str) -> list[list[str]]:
@@ -28,11 +28,6 @@ def cells(table: str) -> list[list[str]]:
 @pytest.mark.parametrize(("ratio", "text"), [(1.079, "+7.9%"), (0.968, "-3.2%"), (0.9999, "0.0%"), (1.0001, "0.0%")])
 def test_a_ratio_as_a_change(ratio: float, text: str) -> None:
     assert percent(ratio) == text
-
-
-def test_a_span_of_equal_values_is_one_value() -> None:
-    assert span([1234, 1234]) == "1,234"
-    assert span([24, 32, 28]) == "24 to 32"
 
 
 def test_a_changed_result_changes_the_table(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -489,6 +489,8 @@ def bugs():
 )
 def test_ptx_and_machine_code_differ_where_ptxas_is_wrong(bug, tools):
     """`k(out, in)` under the ptxas at hand: PTX has what it says, and the machine code has it if its range says so."""
+    from bug_examples import EXAMPLES, ptx_of
+
     from benchmarks.lab.miscompiles import NEWER, PTX_VERSIONS
     from tritonhook.capture.launches.record import Buffer, Launch, Pointer
     from tritonhook.emulate.run import Run, run_ptx
@@ -496,10 +498,10 @@ def test_ptx_and_machine_code_differ_where_ptxas_is_wrong(bug, tools):
     from tritonhook.ptxas.toolchain import Assembled, assemble
     from tritonhook.verify.cpu import run_cubin
 
-    size, example = len(bug.example.expected), bug.example
+    size, example = len(EXAMPLES[bug.name].expected), EXAMPLES[bug.name]
     for lines, expected in ((example.lines, example.expected), (example.near, example.near_expected)):
         version = NEWER if "e4m3" in lines else PTX_VERSIONS["sm_90a"]
-        ptx = Ptx(example.ptx("sm_90a", version, lines))
+        ptx = Ptx(ptx_of(lines, "sm_90a", version))
         buffers = (Buffer(size, "uint8"), Buffer(len(example.given), "uint8"))
         launch = Launch("k", (1, 1, 1), (example.threads, 1, 1), (Pointer("out", 0), Pointer("in", 1)), buffers)
         contents, again = [bytes(size), example.given], Run(launch, (0,))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bug_examples import EXAMPLES, ptx_of
 from documents import in_terminal
 from ptx_checks import Case, cases
 
@@ -25,19 +26,19 @@ ROTATION = BUGS["shift-sub-rotate-64"]
 
 
 def module(lines: str, target: str = "sm_90a") -> Ptx:
-    return Ptx(ROTATION.example.ptx(target, "8.7", lines))
+    return Ptx(ptx_of(lines, target, "8.7"))
 
 
 @pytest.mark.parametrize("bug", MISCOMPILATIONS, ids=BUGS)
 def test_the_example_is_found_once_and_the_near_miss_is_not(bug: Miscompilation) -> None:
-    (place,) = places(Ptx(bug.example.ptx("sm_90a", "8.7")))
+    (place,) = places(Ptx(ptx_of(EXAMPLES[bug.name].lines, "sm_90a", "8.7")))
     assert place.bug is bug and place.function == "k"
-    assert places(Ptx(bug.example.ptx("sm_90a", "8.7", bug.example.near))) == ()
+    assert places(Ptx(ptx_of(EXAMPLES[bug.name].near, "sm_90a", "8.7"))) == ()
 
 
 @pytest.mark.parametrize("bug", MISCOMPILATIONS, ids=BUGS)
 def test_the_example_is_not_found_in_a_comment_and_found_under_a_guard(bug: Miscompilation) -> None:
-    text = bug.example.ptx("sm_90a", "8.7")
+    text = ptx_of(EXAMPLES[bug.name].lines, "sm_90a", "8.7")
     lines = text.splitlines()
     (place,) = places(Ptx(text))
     for number, changed in enumerate((f"// {lines[place.line - 1]}", f"@%p1 {lines[place.line - 1]}")):
@@ -93,7 +94,7 @@ def test_a_target_that_was_not_tried_is_like_its_generation() -> None:
 
 
 def test_only_versions_that_go_wrong_are_warned_of() -> None:
-    ptx = BUGS["fp8-pair-twice"].example.ptx("sm_90a", "8.7")
+    ptx = ptx_of(EXAMPLES["fp8-pair-twice"].lines, "sm_90a", "8.7")
     warned = ("12.5.82", "12.6.85", "12.8.93", "12.9.86", "13.0.88", "13.5.37", None)
     assert [bool(warnings_of(ptx, version)) for version in warned] == [False, True, True, True, False, False, False]
     (sentence,) = warnings_of(ptx, "12.9.86")
@@ -104,26 +105,28 @@ def test_only_versions_that_go_wrong_are_warned_of() -> None:
 
 
 def test_code_without_optimisation_is_not_warned_of() -> None:
-    ptx = BUGS["fp8-pair-twice"].example.ptx("sm_90a", "8.7")
+    ptx = ptx_of(EXAMPLES["fp8-pair-twice"].lines, "sm_90a", "8.7")
     assert warnings_of(ptx, "12.9.86", "-O1") and not warnings_of(ptx, "12.9.86", "-O0")
     assert [one.verdict for one in findings(ptx, "12.9.86", "-O0")] == [PtxasVerdict.RIGHT]
     assert [one.verdict for one in findings(ptx, None, "-O0")] == [PtxasVerdict.NOT_KNOWN]
     assert note_of([(ptx, "12.9.86", "-O0")]) == []
-    assert warnings_of(BUGS["fp8-mma-in-place"].example.ptx("sm_90a", "8.4"), "12.4.131", "-O0"), "wrong at -O0, too"
+    assert warnings_of(ptx_of(EXAMPLES["fp8-mma-in-place"].lines, "sm_90a", "8.4"), "12.4.131", "-O0"), (
+        "wrong at -O0, too"
+    )
     (note,) = note_of([(ptx, "12.9.86", "-O0"), (ptx, "12.9.86", "-O3")])
     assert "fp8-pair-twice (1)" in note
 
 
 def test_diff_says_it_of_the_side_that_has_it(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    example = BUGS["fp8-pair-twice"].example
+    example = EXAMPLES["fp8-pair-twice"]
     wrong = next(
         (tool.version for tool in available_ptxas() if tool.version.startswith(("12.6", "12.8", "12.9"))), None
     )
     if wrong is None:
         pytest.skip("requires ptxas 12.6 to 12.9")
     sides = [tmp_path / name for name in ("right.ptx", "wrong.ptx")]
-    sides[0].write_text(example.ptx("sm_90a", "8.4", example.near))
-    sides[1].write_text(example.ptx("sm_90a", "8.4"))
+    sides[0].write_text(ptx_of(example.near, "sm_90a", "8.4"))
+    sides[1].write_text(ptx_of(example.lines, "sm_90a", "8.4"))
     assert main(["diff", *map(str, sides), "--ptxas", wrong, "--json"]) == 1
     notes = json.loads(capsys.readouterr().out)["notes"]
     (note,) = [note for note in notes if "garbage" in note]
@@ -131,7 +134,7 @@ def test_diff_says_it_of_the_side_that_has_it(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_show_says_it() -> None:
-    text = BUGS["fp8-pair-twice"].example.ptx("sm_90a", "8.4")
+    text = ptx_of(EXAMPLES["fp8-pair-twice"].lines, "sm_90a", "8.4")
     old, new = (
         Capture("k", "0" * 64, "sm_90a", {Stage.PTX: text}, Assembler(version=version))
         for version in ("12.8.93", "13.0.88")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from struct import pack
 
 from tritonhook.ptx.dataflow import Operation, Part, elements, only_maker
-from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range, all_targets
+from tritonhook.ptx.miscompiles.record import Miscompilation, Range, all_targets
 
 _LEAST = 1 << 31  # the bits of the least number of .s32
 _TYPE = re.compile(r"(?:[bsuf]|bf|tf|e\dm)\d+(?:x2)?")
@@ -86,8 +85,6 @@ _AT_ONCE = {
     ("cvt.sat.s16", "u32"): ("f32",),
 }
 
-_TWO = "ld.global.b32 %r0, [%in]; ld.global.b32 %r1, [%in+4];\n"
-
 FLOATS = (
     Miscompilation(
         name="float-as-count",
@@ -97,15 +94,6 @@ FLOATS = (
         ranges=all_targets("11.7.99", "13.5.37"),
         words=(("shl.b64", "shr."), ("f32",)),
         matches=_counts_by_a_float,
-        example=Example(
-            f"{_TWO}ld.global.b64 %d0, [%in+8];\nadd.f32 %r2, %r0, %r1;\nshl.b64 %d1, %d0, %r2;\n"
-            "st.global.b64 [%out], %d1;",
-            pack("<IIQ", 3, 1, 5),
-            pack("<Q", 5 << 4),
-            f"{_TWO}ld.global.b64 %d0, [%in+8];\nadd.f32 %r2, %r0, %r1;\nmov.u32 %r3, %r2;\n"
-            "shl.b64 %d1, %d0, %r3;\nst.global.b64 [%out], %d1;",
-            pack("<Q", 5 << 4),
-        ),
         executed=True,
         unoptimised=True,
     ),
@@ -117,13 +105,6 @@ FLOATS = (
         ranges=(Range(("sm_90a", "sm_100a", "sm_120a"), "12.3.107", "13.5.37"),),
         words=((".tf32",), ("x2",)),
         matches=_converts_a_pair,
-        example=Example(
-            f"{_TWO}add.f16x2 %r2, %r0, %r1;\ncvt.rn.tf32.f32 %r3, %r2;\nst.global.b32 [%out], %r3;",
-            pack("<II", 0x3C00_4000, 0),
-            pack("<I", 0x3C00_4000),
-            f"{_TWO}add.f16x2 %r2, %r0, %r1;\ncvt.rna.tf32.f32 %r3, %r2;\nst.global.b32 [%out], %r3;",
-            pack("<I", 0x3C00_4000),
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -134,13 +115,6 @@ FLOATS = (
         ranges=all_targets("11.7.99", "12.9.86"),
         words=(("add.sat.s32", "sub.sat.s32"),),
         matches=_subtracts_the_least,
-        example=Example(
-            f"{_TWO}neg.s32 %r2, %r1;\nsub.sat.s32 %r3, %r0, %r2;\nst.global.b32 [%out], %r3;",
-            pack("<Ii", 5, -(1 << 31)),
-            pack("<I", 0x7FFF_FFFF),
-            f"{_TWO}not.b32 %r2, %r1;\nadd.s32 %r2, %r2, 1;\nsub.sat.s32 %r3, %r0, %r2;\nst.global.b32 [%out], %r3;",
-            pack("<I", 0x7FFF_FFFF),
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -151,14 +125,6 @@ FLOATS = (
         ranges=all_targets("11.7.99", "13.5.37"),
         words=(("cvt.sat.",), ("neg.s32", "sub.", "mul.lo")),
         matches=_converts_a_negated,
-        example=Example(
-            "ld.global.b32 %r0, [%in];\nneg.s32 %r1, %r0;\ncvt.sat.u16.s32 %r2, %r1;\nst.global.b32 [%out], %r2;",
-            pack("<i", -(1 << 31)),
-            pack("<I", 0),
-            "ld.global.b32 %r0, [%in];\nnot.b32 %r1, %r0;\nadd.s32 %r1, %r1, 1;\ncvt.sat.u16.s32 %r2, %r1;\n"
-            "st.global.b32 [%out], %r2;",
-            pack("<I", 0),
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -170,15 +136,6 @@ FLOATS = (
         ranges=all_targets("11.7.99", "13.5.37"),
         words=(("cvt.sat.",), (".f32", ".f16")),
         matches=_saturates_a_converted,
-        example=Example(
-            "ld.global.f32 %f0, [%in];\ncvt.rni.s64.f32 %d1, %f0;\ncvt.sat.s32.s64 %r3, %d1;\n"
-            "st.global.b32 [%out], %r3;",
-            pack("<I", 0x7FC0_0000),
-            pack("<i", -(1 << 31)),
-            "ld.global.f32 %f0, [%in];\ncvt.rni.s64.f32 %d1, %f0;\nshr.u64 %d2, %d1, 32;\ncvt.u32.u64 %r3, %d2;\n"
-            "st.global.b32 [%out], %r3;",
-            pack("<i", -(1 << 31)),
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -189,15 +146,5 @@ FLOATS = (
         ranges=all_targets("11.7.99", "13.3.73"),
         words=(("mad.hi.",), ("bra",)),
         matches=_adds_products_in_a_loop,
-        example=Example(
-            f"{_TWO}mov.b32 %r2, 0;\nL:\nmad.hi.u32 %r2, %r0, 6, %r2;\nsub.s32 %r1, %r1, 1;\nsetp.gt.s32 %p0, %r1, 0;\n"
-            "@%p0 bra L;\nst.global.b32 [%out], %r2;",
-            pack("<II", 0x8000_0000, 4),
-            pack("<I", 12),
-            f"{_TWO}mov.b32 %r2, 0;\nL:\nmul.wide.u32 %d0, %r0, 6;\nshr.u64 %d0, %d0, 32;\ncvt.u32.u64 %r3, %d0;\n"
-            "add.s32 %r2, %r2, %r3;\nsub.s32 %r1, %r1, 1;\nsetp.gt.s32 %p0, %r1, 0;\n@%p0 bra L;\n"
-            "st.global.b32 [%out], %r2;",
-            pack("<I", 12),
-        ),
     ),
 )

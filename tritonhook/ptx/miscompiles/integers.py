@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from struct import pack
-
 from tritonhook.ptx.dataflow import Operation, Part, Source, number, only_maker
 from tritonhook.ptx.miscompiles.normal import is_pure, zeros
-from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range, all_targets
+from tritonhook.ptx.miscompiles.record import Miscompilation, Range, all_targets
 
 _FUZZX = "https://github.com/SemiAnalysisAI/FuzzX/tree/master/ptx/known-miscompiles/"
 _OPENPTXAS = "https://github.com/garrick99/openptxas"
@@ -275,14 +273,6 @@ def _narrow(value: Source) -> Source:
     return made.sources[0] if made is not None and (is_wide or is_pair) else value
 
 
-def _words(*u32: int) -> bytes:
-    return pack(f"<{len(u32)}I", *(number & 0xFFFF_FFFF for number in u32))
-
-
-_LOAD = "ld.global.b32 %r0, [%in];\n"
-_LOAD_TWO = "ld.global.b32 %r0, [%in]; ld.global.b32 %r1, [%in+4];\n"
-_STORE = "st.global.b32 [%out], %r7;"
-
 INTEGERS = (
     Miscompilation(
         name="shift-sub-rotate-64",
@@ -292,15 +282,6 @@ INTEGERS = (
         ranges=all_targets("11.7.99", "13.2.86"),
         words=(("shr.", "div.u64"), ("shl.b64",)),
         matches=_rotates,
-        example=Example(
-            "ld.global.b64 %d0, [%in];\nshl.b64 %d1, %d0, 8;\nshr.u64 %d2, %d0, 56;\nsub.s64 %d3, %d1, %d2;\n"
-            "st.global.b64 [%out], %d3;",
-            pack("<Q", 0xFF00_0000_0000_0001),
-            pack("<Q", 1),
-            "ld.global.b64 %d0, [%in];\nshl.b64 %d1, %d0, 8;\nshr.u64 %d2, %d0, 55;\nsub.s64 %d3, %d1, %d2;\n"
-            "st.global.b64 [%out], %d3;",
-            pack("<Q", 0x100 - 0x1FE & 0xFFFF_FFFF_FFFF_FFFF),
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -314,13 +295,6 @@ INTEGERS = (
         ranges=(Range(("sm_90a", "sm_100a"), "12.6.85", "13.3.73"),),
         words=(("max.s32", "min.s32"), ("neg.", "sub.", "mul.lo", "mad.lo")),
         matches=_greatest_of_three,
-        example=Example(
-            f"{_LOAD_TWO}neg.s32 %r2, %r0;\nmax.s32 %r3, %r0, %r2;\nmax.s32 %r7, %r3, %r1;\n{_STORE}",
-            _words(-13, 6),
-            _words(13),
-            f"{_LOAD_TWO}neg.s32 %r2, %r0;\nmax.s32 %r3, %r0, %r2;\nmin.s32 %r7, %r3, %r1;\n{_STORE}",
-            _words(6),
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -331,15 +305,6 @@ INTEGERS = (
         ranges=all_targets("13.4.59", "13.5.37"),
         words=(("mul.lo", "mad.lo"),),
         matches=_multiplies_known_bits,
-        example=Example(
-            f"{_LOAD}shl.b32 %r1, %r0, 2;\nor.b32 %r2, %r1, 2;\nmul.lo.s32 %r3, %r2, %r2;\n"
-            f"and.b32 %r7, %r3, 7;\n{_STORE}",
-            _words(32),
-            _words(4),
-            f"{_LOAD}shl.b32 %r1, %r0, 2;\nor.b32 %r2, %r1, 1;\nmul.lo.s32 %r3, %r2, %r2;\n"
-            f"and.b32 %r7, %r3, 7;\n{_STORE}",
-            _words(1),
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -350,15 +315,6 @@ INTEGERS = (
         ranges=all_targets("11.7.99", "13.3.73"),
         words=(("shr.s32",), ("setp.", "set.")),
         matches=_compares_shifted_sign,
-        example=Example(
-            f"{_LOAD}or.b32 %r1, %r0, 0x80000000;\nshr.s32 %r2, %r1, 1;\nsetp.lt.u32 %p0, %r2, 0xc0000000;\n"
-            f"selp.b32 %r7, 1, 0, %p0;\n{_STORE}",
-            _words(0),
-            _words(0),
-            f"{_LOAD}or.b32 %r1, %r0, 0x40000000;\nshr.s32 %r2, %r1, 1;\nsetp.lt.u32 %p0, %r2, 0xc0000000;\n"
-            f"selp.b32 %r7, 1, 0, %p0;\n{_STORE}",
-            _words(1),
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -369,13 +325,6 @@ INTEGERS = (
         ranges=all_targets("11.7.99", "13.4.92"),
         words=(("bfe.s32",),),
         matches=_takes_bits_beyond,
-        example=Example(
-            f"{_LOAD}bfe.s32 %r7, %r0, 40, 9;\n{_STORE}",
-            _words(0x12345678),
-            _words(0),
-            f"{_LOAD}bfe.s32 %r7, %r0, 30, 9;\n{_STORE}",
-            _words(0),
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -386,13 +335,6 @@ INTEGERS = (
         ranges=all_targets("11.7.99", "13.3.73"),
         words=(("bfi.b32",),),
         matches=_inserts_too_many_bits,
-        example=Example(
-            f"{_LOAD_TWO}bfi.b32 %r7, %r0, %r1, 6, 49;\n{_STORE}",
-            _words(0x20, 0x03020100),
-            _words(0x800),
-            f"{_LOAD_TWO}bfi.b32 %r7, %r0, %r1, 6, 26;\n{_STORE}",
-            _words(0x800),
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -403,13 +345,6 @@ INTEGERS = (
         ranges=all_targets("11.7.99", "13.3.73"),
         words=(("slct.s32.s32",),),
         matches=_selects_by_nan,
-        example=Example(
-            f"{_LOAD_TWO}slct.s32.s32 %r7, %r0, %r1, 0x7fc00000;\n{_STORE}",
-            _words(7, 9),
-            _words(7),
-            f"{_LOAD_TWO}slct.s32.s32 %r7, %r0, %r1, 0x7f800000;\n{_STORE}",
-            _words(7),
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -420,13 +355,6 @@ INTEGERS = (
         ranges=all_targets("11.7.99", "13.3.73"),
         words=(("prmt.b32",),),
         matches=_masks_signs,
-        example=Example(
-            f"{_LOAD_TWO}prmt.b32 %r2, %r0, %r1, 0xba98;\nand.b32 %r7, %r2, 65535;\n{_STORE}",
-            _words(0x80808080, 0),
-            _words(0xFFFF),
-            f"{_LOAD_TWO}prmt.b32 %r2, %r0, %r1, 0x9910;\nand.b32 %r7, %r2, 65535;\n{_STORE}",
-            _words(0x8080),
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -437,13 +365,6 @@ INTEGERS = (
         ranges=all_targets("12.0.140", "13.3.73"),
         words=(("max.u32", "setp."), ("min.s32", "setp.")),
         matches=_clamps_to_zero,
-        example=Example(
-            f"{_LOAD}max.u32 %r1, %r0, 0;\nmin.s32 %r7, %r1, 0;\n{_STORE}",
-            _words(-5),
-            _words(-5),
-            f"{_LOAD}max.u32 %r1, %r0, 0;\nmin.s32 %r7, %r1, 100;\n{_STORE}",
-            _words(-5),
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -454,15 +375,6 @@ INTEGERS = (
         ranges=all_targets("11.7.99", "13.3.73"),
         words=(("cnot.b32", "set.eq", "selp."), ("setp.", "set.")),
         matches=_below_zero,
-        example=Example(
-            f"{_LOAD}cnot.b32 %r1, %r0;\nneg.s32 %r2, %r1;\nsetp.gt.u32 %p0, 0, %r2;\n"
-            f"selp.b32 %r7, 1, 2, %p0;\n{_STORE}",
-            _words(0),
-            _words(2),
-            f"{_LOAD}cnot.b32 %r1, %r0;\nneg.s32 %r2, %r1;\nsetp.gt.u32 %p0, 5, %r2;\n"
-            f"selp.b32 %r7, 1, 2, %p0;\n{_STORE}",
-            _words(2),
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -473,13 +385,6 @@ INTEGERS = (
         ranges=all_targets("11.7.99", "13.3.73"),
         words=(("lop3.b32",),),
         matches=_folds_repeated_operand,
-        example=Example(
-            f"{_LOAD_TWO}lop3.b32 %r2, %r1, %r0, %r1, 0xd0;\nand.b32 %r7, %r1, %r2;\n{_STORE}",
-            _words(0x0F0F, 0x3355),
-            _words(0x0305),
-            f"{_LOAD_TWO}lop3.b32 %r2, %r0, %r1, %r1, 0xd0;\nand.b32 %r7, %r1, %r2;\n{_STORE}",
-            _words(0x0305),
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -490,15 +395,6 @@ INTEGERS = (
         ranges=all_targets("11.7.99", "13.3.73"),
         words=(("add.cc.", "sub.cc."),),
         matches=_carries_nothing,
-        example=Example(
-            f"{_LOAD_TWO}shl.b32 %r2, %r0, 1;\nshl.b32 %r3, %r2, 31;\nadd.cc.u32 %r4, %r3, 536;\n"
-            f"addc.u32 %r7, %r1, 0;\n{_STORE}",
-            _words(32, 64),
-            _words(64),
-            f"{_LOAD_TWO}shl.b32 %r2, %r0, 1;\nshl.b32 %r3, %r2, 15;\nadd.cc.u32 %r4, %r3, 536;\n"
-            f"addc.u32 %r7, %r1, 0;\n{_STORE}",
-            _words(64),
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -509,15 +405,6 @@ INTEGERS = (
         ranges=all_targets("11.7.99", "13.3.73"),
         words=(("sub.cc.",), ("cnot.b32",)),
         matches=_borrows_after_cnot,
-        example=Example(
-            f"{_LOAD_TWO}cnot.b32 %r2, %r0;\nshl.b32 %r3, %r2, 12;\nsub.cc.u32 %r4, 3285, %r3;\n"
-            f"subc.u32 %r7, %r1, 433;\n{_STORE}",
-            _words(32, 939),
-            _words(939 - 433),
-            f"{_LOAD_TWO}and.b32 %r2, %r0, 1;\nshl.b32 %r3, %r2, 12;\nsub.cc.u32 %r4, 3285, %r3;\n"
-            f"subc.u32 %r7, %r1, 433;\n{_STORE}",
-            _words(939 - 433),
-        ),
         executed=True,
     ),
 )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from struct import pack
-
 from tritonhook.ptx.dataflow import Operation, Part, Source, elements
-from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range
+from tritonhook.ptx.miscompiles.record import Miscompilation, Range
 
 
 def _shares_a_descriptor(operation: Operation) -> bool:
@@ -40,22 +38,6 @@ def _adds_to_itself(operation: Operation) -> bool:
     return list(result) == list(added)
 
 
-_TILES = """.shared .align 128 .b8 tiles[256];
-ld.global.b32 %r0, [%in]; ld.global.b32 %r1, [%in+4]; ld.global.b32 %r2, [%in+8];
-mov.u32 %r3, tiles; mov.u32 %r4, %tid.x; and.b32 %r4, %r4, 7; mad.lo.u32 %r5, %r4, 16, %r3;
-st.shared.v4.b32 [%r5], {%r1, %r1, %r1, %r1}; st.shared.v4.b32 [%r5+128], {%r2, %r2, %r2, %r2};
-fence.proxy.async.shared::cta; bar.sync 0;
-bfe.u32 %r6, %r3, 4, 14; cvt.u64.u32 %d0, %r6; add.s64 %d1, %d0, 8;
-wgmma.fence.sync.aligned;
-"""
-_WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16"
-_OF_REGISTERS = f"""{_WGMMA} {{%f0, %f1, %f2, %f3}}, {{%r0, %r0, %r0, %r0}}, %d0, 0, 1, 1, 0;
-wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
-st.global.f32 [%out], %f0; st.global.f32 [%out+4], %f4;"""
-
-_FP8_MMA = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
-_SUM = "ld.global.b32 %r0, [%in]; ld.global.f32 %f0, [%in+4];\nmov.f32 %f1, %f0; mov.f32 %f2, %f0; mov.f32 %f3, %f0;\n"
-
 MATRICES = (
     Miscompilation(
         name="wgmma-shared-descriptor",
@@ -66,14 +48,6 @@ MATRICES = (
         ranges=(Range(("sm_90a",), "12.0.140", "12.6.85"),),
         words=(("wgmma.mma_async",),),
         matches=_shares_a_descriptor,
-        example=Example(
-            f"{_TILES}{_WGMMA} {{%f4, %f5, %f6, %f7}}, %d0, %d1, 0, 1, 1, 0, 0;\n{_OF_REGISTERS}",
-            pack("<6H", *[0x3F80] * 2, *[0x4000] * 2, *[0x4040] * 2),  # A: 1; the tiles: 2 and 3
-            pack("<ff", 16 * 1 * 2, 16 * 2 * 3),
-            f"{_TILES}{_WGMMA} {{%f4, %f5, %f6, %f7}}, %d1, %d0, 0, 1, 1, 0, 0;\n{_OF_REGISTERS}",
-            pack("<ff", 16 * 1 * 2, 16 * 2 * 3),
-            threads=128,
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -84,16 +58,6 @@ MATRICES = (
         ranges=(Range(("sm_90a",), "12.4.131", "12.4.131"),),
         words=(("mma.sync",), ("e4m3", "e5m2")),
         matches=_adds_to_itself,
-        example=Example(
-            f"{_SUM}{_FP8_MMA} {{%f0, %f1, %f2, %f3}}, {{%r0, %r0, %r0, %r0}}, {{%r0, %r0}}, {{%f0, %f1, %f2, %f3}};\n"
-            "st.global.f32 [%out], %f0;",
-            pack("<If", 0x38383838, 5),  # A and B: 1
-            pack("<f", 32 * 1 * 1 + 5),
-            f"{_SUM}{_FP8_MMA} {{%f4, %f5, %f6, %f7}}, {{%r0, %r0, %r0, %r0}}, {{%r0, %r0}}, {{%f0, %f1, %f2, %f3}};\n"
-            "st.global.f32 [%out], %f4;",
-            pack("<f", 32 * 1 * 1 + 5),
-            threads=32,
-        ),
         executed=True,
         unoptimised=True,
     ),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from struct import pack
-
 from tritonhook.ptx.dataflow import Operation, number, only_maker
-from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range, all_targets
+from tritonhook.ptx.miscompiles.record import Miscompilation, Range, all_targets
 
 
 def _twice_the_pair(operation: Operation) -> bool:
@@ -67,16 +65,6 @@ PACKED = (
         ranges=(Range(("sm_89", "sm_90a", "sm_100a", "sm_120a"), "12.6.85", "12.9.86"),),
         words=(("e4m3x2.f32", "e5m2x2.f32"),),
         matches=_twice_the_pair,
-        example=Example(
-            "ld.global.f32 %f0, [%in]; ld.global.f32 %f1, [%in+4];\n"
-            "cvt.rn.satfinite.e4m3x2.f32 %h0, %f0, %f1;\nmov.b32 %r0, {%h0, %h0};\nst.global.b32 [%out], %r0;",
-            pack("<ff", 1.0, 2.0),
-            pack("<I", 0x38403840),
-            "ld.global.f32 %f0, [%in]; ld.global.f32 %f1, [%in+4];\n"
-            "cvt.rn.satfinite.e4m3x2.f32 %h0, %f0, %f1;\ncvt.rn.satfinite.e4m3x2.f32 %h1, %f1, %f0;\n"
-            "mov.b32 %r0, {%h0, %h1};\nst.global.b32 [%out], %r0;",
-            pack("<I", 0x40383840),
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -87,15 +75,6 @@ PACKED = (
         ranges=(Range(("sm_90a", "sm_100a", "sm_120a"), "12.0.140", "13.1.80"),),
         words=(("add.s16x2", "add.u16x2"),),
         matches=_adds_to_half,
-        example=Example(
-            "ld.global.b32 %r0, [%in];\nmov.b32 %r1, 65537;\nadd.s16x2 %r2, %r0, %r1;\nmov.b32 {%h0, %h1}, %r2;\n"
-            "cvt.u32.u16 %r3, %h0;\nst.global.b32 [%out], %r3;",
-            pack("<I", 5),
-            pack("<I", 6),
-            "ld.global.b32 %r0, [%in];\nmov.b32 %r1, 65537;\nadd.s16x2 %r2, %r0, %r1;\nmov.b32 {%h0, %h1}, %r2;\n"
-            "cvt.u32.u16 %r3, %h0; cvt.u32.u16 %r4, %h1;\nadd.s32 %r3, %r3, %r4;\nst.global.b32 [%out], %r3;",
-            pack("<I", 7),
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -109,13 +88,6 @@ PACKED = (
         ranges=all_targets("11.7.99", "13.2.86"),
         words=((".s16",), ("neg.s16", "sub.", "abs.s16")),
         matches=_widens_a_negated,
-        example=Example(
-            "ld.global.b16 %h0, [%in];\nneg.s16 %h1, %h0;\ncvt.s32.s16 %r0, %h1;\nst.global.b32 [%out], %r0;",
-            pack("<H", 0x8000),
-            pack("<i", -32768),
-            "ld.global.b16 %h0, [%in];\nneg.s16 %h1, %h0;\ncvt.u32.u16 %r0, %h1;\nst.global.b32 [%out], %r0;",
-            pack("<i", 32768),
-        ),
         executed=True,
     ),
     Miscompilation(
@@ -126,15 +98,6 @@ PACKED = (
         ranges=all_targets("11.7.99", "13.2.86"),
         words=((".h1",), _VIDEO),
         matches=_writes_an_upper_half,
-        example=Example(
-            "ld.global.b32 %r0, [%in]; ld.global.b32 %r1, [%in+4];\nvadd.s32.s32.u32 %r2.h1, %r0, %r1, %r0;\n"
-            "st.global.b32 [%out], %r2;",
-            pack("<II", 5, 7),
-            pack("<I", 12 << 16 | 5),
-            "ld.global.b32 %r0, [%in]; ld.global.b32 %r1, [%in+4];\nvadd.s32.s32.u32 %r2.h0, %r0, %r1, %r0;\n"
-            "st.global.b32 [%out], %r2;",
-            pack("<I", 12),
-        ),
         unoptimised=True,
     ),
 )

@@ -10,7 +10,7 @@ from enum import Enum
 from tritonhook._util.versions import version_key
 from tritonhook.ptx.dataflow import Operation
 
-# Every version that the programs in `Example` were assembled with: benchmarks/lab/miscompiles.py.
+# Every version that the examples (tests/support/bug_examples.ptx) were assembled with: benchmarks/lab/miscompiles.py.
 TRIED = (
     *("11.7.99", "11.8.89", "12.0.140", "12.1.105", "12.2.140", "12.3.107", "12.4.131", "12.5.82", "12.6.85"),
     *("12.8.93", "12.9.86", "13.0.88", "13.1.80", "13.1.115", "13.2.86", "13.3.33", "13.3.73", "13.4.59"),
@@ -18,14 +18,6 @@ TRIED = (
 )
 UNOPTIMISED = "-O0"
 TARGETS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
-_HEAD = """.version {version}
-.target {target}
-.address_size 64
-.visible .entry k(.param .u64 k_param_0, .param .u64 k_param_1)
-{{
-.reg .b64 %out, %in, %d<9>; .reg .b32 %r<9>; .reg .b16 %h<9>; .reg .f32 %f<9>; .reg .pred %p<9>;
-ld.param.b64 %out, [k_param_0]; ld.param.b64 %in, [k_param_1];
-"""
 
 
 class PtxasVerdict(Enum):
@@ -56,33 +48,13 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
-    """A small program that ptxas assembles wrongly. lines: they read from %in and write to %out.
-
-    given, expected: the bytes at %in, and those at %out after the launch of one block. near: nearly the same lines,
-    which every ptxas assembles rightly, and their result for the same bytes. threads: of the block; all store the same.
-    """
-
-    lines: str
-    given: bytes
-    expected: bytes
-    near: str
-    near_expected: bytes
-    threads: int = 1
-
-    def ptx(self, target: str, version: str, lines: str | None = None) -> str:
-        """Write a module that has the kernel `k(out, in)`."""
-        return f"{_HEAD.format(version=version, target=target)}{lines or self.lines}\nret;\n}}\n"
-
-
-@dataclass(frozen=True, slots=True)
 class Miscompilation:
     """One bug of ptxas.
 
     name: how the command line and the tables call it. does: what ptxas does: a verb and what follows it.
     sources: where it is published; empty: found by this project. ranges: versions that have it. words: groups; such a
     module has one string of each. matches: whether an operation triggers it. instead: what to write. executed:
-    whether the example also ran on a GPU; else its machine code was evaluated. unoptimised: whether -O0 has it too.
+    whether its example also ran on a GPU; else its machine code was evaluated. unoptimised: whether -O0 has it too.
     """
 
     name: str
@@ -92,7 +64,6 @@ class Miscompilation:
     ranges: tuple[Range, ...]
     words: tuple[tuple[str, ...], ...]
     matches: Callable[[Operation], bool]
-    example: Example
     executed: bool = False
     unoptimised: bool = False
 
