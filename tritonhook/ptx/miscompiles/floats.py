@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from struct import pack
 
-from tritonhook.ptx.dataflow import Operation, Part, elements, only_maker
+from tritonhook.ptx.dataflow import Operation, Part, Source, elements, only_maker
 from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range, all_targets
 
 _LEAST = 1 << 31  # the bits of the least number of .s32
@@ -25,7 +25,7 @@ def _counts_by_a_float(operation: Operation) -> bool:
 
 def _gives_a_float(opcode: str) -> bool:
     name, *parts = opcode.split(".")
-    if name in ("set", "copysign") or (name not in ("sin", "cos", "tanh") and _is_expanded(parts)):
+    if name == "copysign" or (name not in ("sin", "cos", "tanh") and _is_expanded(parts)):
         return False
     result = next((part for part in parts if _TYPE.fullmatch(part)), "")
     return result == "f32" or (result == "tf32" and "rna" not in parts)
@@ -61,7 +61,45 @@ def _converts_a_negated(operation: Operation) -> bool:
 
 def _has_a_negation(operation: Operation) -> bool:
     made = (made.statement.opcode.partition(".")[0] for made, _ in operation.operands("neg", "b32"))
-    return any(name in ("neg", "sub", "mul", "mad") for name in made)
+    if any(name in ("neg", "sub", "mul", "mad") for name in made):
+        return True
+    products = (made for made, _ in operation.operands("mul24.lo", "s32"))
+    return any((made.number(1) or 0) & 0xFF_FFFF == 0xFF_FFFF for made in products)
+
+
+def _saturates_a_cancelled_sum(operation: Operation) -> bool:
+    """Match `sub.sat` of two sums with the same term, or of a sum and its term; `add.sat`, if a term is negated."""
+    if operation.name not in ("add.sat", "sub.sat") or operation.source(0) == operation.source(1):
+        return False
+    first, second = (_terms(operation, index) for index in (0, 1))
+    if operation.name == "add.sat":
+        second = {_negated(*term) for term in second}
+    return bool(first & second)
+
+
+def _terms(operation: Operation, index: int) -> set[tuple[Source | None, int]]:
+    """List an operand, and what it is a sum of, each with its sign."""
+    found, made = {(operation.source(index), 1)}, operation.made_by(index)
+    if made is None or made.statement.opcode.partition(".")[0] not in ("add", "sub"):
+        return found  # of `mad`, ptxas leaves the sum
+    if made.is_a("add", "b32"):
+        found |= {(source, 1) for source in made.sources}
+    elif made.is_a("sub", "b32"):
+        found |= {(made.sources[0], 1), _negated(made.sources[1], 1)}
+    return found
+
+
+def _negated(source: Source | None, sign: int) -> tuple[Source | None, int]:
+    return (-source & 0xFFFF_FFFF, 1) if isinstance(source, int) else (source, -sign)
+
+
+def _shifts_a_product_away(operation: Operation) -> bool:
+    """Match `shl.b64` by 64 or more of the product of 64 bits with a number."""
+    count, made = operation.number(1), operation.made_by(0)
+    if not operation.is_a("shl", "b64") or made is None or (count or 0) & 0xFFFF_FFFF < 64:
+        return False
+    is_product = made.statement.opcode.startswith(("mul.lo", "mul.wide"))
+    return is_product and any(isinstance(source, int) for source in made.sources)
 
 
 def _saturates_a_converted(operation: Operation) -> bool:
@@ -142,6 +180,40 @@ FLOATS = (
             pack("<I", 0x7FFF_FFFF),
         ),
         executed=True,
+    ),
+    Miscompilation(
+        name="saturated-cancellation",
+        does="takes `y` for `sub.sat.s32` of `x + y` and `x`, also where `x + y` has wrapped",
+        instead="write the sum with `add.sat.s32`, or in 64 bits",
+        sources=(),
+        ranges=all_targets("11.7.99", "13.3.73"),
+        words=(("add.sat.s32", "sub.sat.s32"),),
+        matches=_saturates_a_cancelled_sum,
+        example=Example(
+            f"{_TWO}sub.s32 %r2, %r0, 64;\nsub.sat.s32 %r3, %r2, %r0;\nst.global.b32 [%out], %r3;",
+            pack("<iI", -(1 << 31), 0),
+            pack("<I", 0x7FFF_FFFF),
+            f"{_TWO}sub.s32 %r2, %r0, 64;\nsub.sat.s32 %r3, %r2, %r1;\nst.global.b32 [%out], %r3;",
+            pack("<I", 0x7FFF_FFC0),
+        ),
+        executed=False,
+    ),
+    Miscompilation(
+        name="product-shifted-away",
+        does="drops a `shl.b64` by 64 or more of a product with a number; the result is 0",
+        instead="write 0",
+        sources=(),
+        ranges=all_targets("11.7.99", "13.5.37"),
+        words=(("shl.b64",), ("mul.",)),
+        matches=_shifts_a_product_away,
+        example=Example(
+            f"{_TWO}mul.wide.u32 %d1, %r0, 5;\nshl.b64 %d2, %d1, 64;\nst.global.b64 [%out], %d2;",
+            pack("<II", 3, 0),
+            pack("<Q", 0),
+            f"{_TWO}mul.wide.u32 %d1, %r0, 5;\nshl.b64 %d2, %d1, 63;\nst.global.b64 [%out], %d2;",
+            pack("<Q", 15 << 63 & (1 << 64) - 1),
+        ),
+        executed=False,
     ),
     Miscompilation(
         name="saturated-negation",
