@@ -77,7 +77,7 @@ def judged(tool: Any, target: str, seed: int, group: str, stored: dict[str, byte
     "bug of ptxas": it differs, and the PTX has the pattern of a known bug of this ptxas; of machine code, if it reads
     a register that nothing has written. "open": it comes from the bits of NaNs, which PTX leaves open.
     """
-    from tritonhook.emulate.numbers import open_by_nans
+    from tritonhook.emulate.numbers import OTHER_NANS, open_by_nans
     from tritonhook.errors import TritonHookError
     from tritonhook.ptxas.toolchain import reading_toolchain
 
@@ -109,8 +109,9 @@ def judged(tool: Any, target: str, seed: int, group: str, stored: dict[str, byte
             verdict, known = "wrong", known_bugs(head(target) + entries[name], tool.version)
             if known and (form == FORMS[0] or found != emulated(form, name, registers=0x5A)):
                 verdict = "bug of ptxas"
-            if form == FORMS[0] and open_by_nans(found, stored[name], emulated(form, name, other_nan=True)):
-                verdict = "open"
+            if form == FORMS[0]:
+                others = [emulated(form, name, other_nan=which) for which in OTHER_NANS]
+                verdict = "open" if open_by_nans(found, stored[name], others) else verdict
             rows.append(row | {"verdict": verdict, "why": ", ".join(known)})
     return rows
 

@@ -65,7 +65,7 @@ def judged(seed: int, tool: Any, target: str, group: str) -> Iterator[tuple[Any,
 def both(module: Any, cubin: Any, code: Any, trial: Any) -> tuple[str, str]:
     """Compare what a trial stores from its PTX and from its machine code: same, open, different or not
     understood; why."""
-    from tritonhook.emulate.numbers import open_by_nans
+    from tritonhook.emulate.numbers import OTHER_NANS, open_by_nans
     from tritonhook.errors import TritonHookError
 
     try:
@@ -73,10 +73,10 @@ def both(module: Any, cubin: Any, code: Any, trial: Any) -> tuple[str, str]:
         found = stored_by_code(cubin, code, trial.launch, trial.contents)
         if found == wanted:
             return "same", ""
-        other = stored_by_ptx(module, trial.launch, trial.contents, other_nan=True)
+        others = [stored_by_ptx(module, trial.launch, trial.contents, other_nan=which) for which in OTHER_NANS]
     except TritonHookError as error:
         return "not understood", str(error)
-    is_open = all(open_by_nans(*three) for three in zip(wanted, found, other, strict=True))
+    is_open = all(open_by_nans(a, b, c) for a, b, *c in zip(wanted, found, *others, strict=True))
     return ("open", "it comes from the bits of NaNs") if is_open else ("different", "")
 
 

@@ -224,11 +224,17 @@ def test_what_is_not_known_is_refused():
             refused()
 
 
-def test_what_the_sign_of_a_nan_decides_is_open():
-    """copysign by a NaN, and clz of it, come from a bit that PTX leaves open; a number in a NaN's place does not."""
+def test_what_the_bits_of_a_nan_decide_is_open():
+    """Its sign, and whether a number that is added makes it another one; a number in a NaN's place is not."""
     nan, other, number = (np.array([code], np.uint64) for code in (0xFFFF << 48, 0x7FFF << 48, 0x4000 << 48))
-    marked = numbers.other_nan(nan, "f64")
-    signs = [(codes >> np.uint64(63)).tobytes() for codes in (nan, other, marked)]
-    assert numbers.open_by_nans(*signs)
-    assert numbers.open_by_nans(nan.tobytes(), other.tobytes(), marked.tobytes())
-    assert not numbers.open_by_nans(nan.tobytes(), number.tobytes(), marked.tobytes())
+
+    def is_open(function, found):
+        return numbers.open_by_nans(
+            *(function(one).tobytes() for one in (nan, found)),
+            [function(numbers.other_nan(nan, "f64", n)).tobytes() for n in numbers.OTHER_NANS],
+        )
+
+    assert is_open(lambda codes: codes >> np.uint64(63), other)
+    assert is_open(lambda codes: codes, other)
+    assert not is_open(lambda codes: codes, number)
+    assert is_open(lambda codes: (codes << np.uint64(1)) - np.uint64(1 << 53), number)

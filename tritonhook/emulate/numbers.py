@@ -8,7 +8,7 @@ callers run under `np.errstate(all="ignore")`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -222,27 +222,45 @@ def is_nan(codes: Array, name: str) -> Array:
     return (codes & kind((1 << one.bits - 1) - 1)) > kind((1 << one.bits - 1) - (1 << one.mantissa))
 
 
-def other_nan(codes: Array, name: str) -> Array:
-    """Return the same numbers, but one NaN with bits that no operation chooses, and with the other sign."""
-    kind = codes.dtype.type
-    mark, sign = kind(_mark(name)), kind(1 << FORMATS[name].bits - 1)
-    return np.where(is_nan(codes, name), mark ^ (codes & sign), codes)
+# NaNs that `other_nan` gives: of two patterns of bits, with the other sign and with the same; the first and the last NaN
+# of the operands.
+OTHER_NANS = range(1, 7)
+_PATTERNS = (0x5A5A_5A5A_5A5A, 0)
 
 
-def _mark(name: str) -> int:
+def other_nan(found: Array, name: str, which: int, *operands: Array) -> Array:
+    """Return the results of an operation, but with another NaN. which: of OTHER_NANS."""
+    one, kind = FORMATS[name], found.dtype.type
+    if which > 2 * len(_PATTERNS):
+        for code in operands if which % 2 else operands[::-1]:
+            found = np.where(is_nan(found, name) & is_nan(code, name), code | kind(1 << one.mantissa - 1), found)
+        return found
+    mark, sign = kind(_mark(name, which)), kind(1 << one.bits - 1)
+    return np.where(is_nan(found, name), mark ^ (found & sign if which % 2 else ~found & sign), found)
+
+
+def _mark(name: str, which: int) -> int:
     upper = 1 << FORMATS[name].mantissa - 1
-    return (1 << FORMATS[name].bits) - upper | 0x5A5A_5A5A_5A5A & upper - 1
+    return (1 << FORMATS[name].bits) - upper | _PATTERNS[(which - 1) // 2] & upper - 1
 
 
-def open_by_nans(wanted: bytes, found: bytes, other: bytes) -> bool:
+def open_by_nans(wanted: bytes, found: bytes, others: Sequence[bytes]) -> bool:
     """Check whether two results differ only by the bits of NaNs, which PTX leaves open: where the first one becomes
-    another one with `other_nan`, and no number stands for a NaN. They are compared by 8 bytes."""
-    for name, kind in (("f16", np.uint16), ("f32", np.uint32), ("f64", np.uint64)):
-        a, b, c = (np.frombuffer(one + bytes(-len(one) % 8), kind) for one in (wanted, found, other))
-        is_marked = (c | kind(1 << FORMATS[name].bits - 1)) == _mark(name)
-        if (is_marked & (a != c) & is_nan(a, name) & ~is_nan(b, name)).any():
-            return False
-    return bool(((a == b) | (a != c)).all())
+    another one with some `other_nan`, and no number stands for its NaN. others: by OTHER_NANS. They are compared by 8
+    bytes."""
+    a, b, *all_ = (np.frombuffer(one + bytes(-len(one) % 8), np.uint64) for one in (wanted, found, *others))
+    is_open = a == b
+    for which, c in enumerate(all_, 1):
+        is_number = np.zeros(a.shape, bool)
+        for name, kind in (("f16", np.uint16), ("f32", np.uint32), ("f64", np.uint64)):
+            x, y, z = (one.view(kind) for one in (a, b, c))
+            if which <= 2 * len(_PATTERNS):
+                is_nan_here = (z | kind(1 << FORMATS[name].bits - 1)) == kind(_mark(name, which))
+            else:
+                is_nan_here = is_nan(z, name)
+            is_number |= (is_nan_here & is_nan(x, name) & ~is_nan(y, name)).reshape(len(a), -1).any(1)
+        is_open |= (a != c) & ~is_number
+    return bool(is_open.all())
 
 
 def flush(codes: Array, name: str) -> Array:

@@ -49,8 +49,8 @@ class Run:
     """How to execute a launch. ctas: those that are executed, by their linear numbers; whole clusters are. seed:
     chooses the order of CTAs, warps and atomics; 0 is program order. most_steps: of a wave; more count as hung, and so
     does what takes longer than limit_s from `began` on (time.monotonic). shared, local, registers: the bytes of these
-    until something is written, of the first two in PTX alone. other_nan: operations of PTX give NaNs of other bits:
-    PTX leaves open which. late, absent: see Memory. room: CTAs that the GPU holds at
+    until something is written, of the first two in PTX alone. other_nan: operations of PTX give NaNs of other bits
+    (of numbers.OTHER_NANS): PTX leaves open which. late, absent: see Memory. room: CTAs that the GPU holds at
     once; 0: as many as fit into memory."""
 
     launch: Launch
@@ -60,7 +60,7 @@ class Run:
     limit_s: float = float("inf")
     shared: int = 0
     registers: int = 0
-    other_nan: bool = False
+    other_nan: int = 0
     local: int = 0
     absent: int = 0
     late: bool = False

@@ -235,14 +235,14 @@ def _by_nans(
     stored: Sequence[bytes],
 ) -> frozenset[int]:  # fmt: skip
     """Find the buffers that differ from what the PTX stores only where it stores something else with other NaNs."""
-    from tritonhook.emulate.numbers import open_by_nans
+    from tritonhook.emulate.numbers import OTHER_NANS, open_by_nans
 
     try:
-        other = _stored(ptx, launch, given, ctas, limit_s, other_nan=True)
+        others = [_stored(ptx, launch, given, ctas, limit_s, which) for which in OTHER_NANS]
     except TritonHookError:
         return frozenset()
-    both = enumerate(zip(wanted, stored, other, strict=True))
-    return frozenset(number for number, (a, b, c) in both if a != b and open_by_nans(a, b, c))
+    each = enumerate(zip(wanted, stored, *others, strict=True))
+    return frozenset(number for number, (a, b, *c) in each if a != b and open_by_nans(a, b, c))
 
 
 def _unsteady(
@@ -267,7 +267,7 @@ def _limited(launch: Launch, ctas: int, limit_s: float) -> Run:
 
 
 def _stored(
-    build: Build, launch: Launch, given: Sequence[bytes], ctas: int, limit_s: float, other_nan: bool = False
+    build: Build, launch: Launch, given: Sequence[bytes], ctas: int, limit_s: float, other_nan: int = 0
 ) -> tuple[bytes, ...]:
     from tritonhook.emulate.run import run_code, run_ptx
 

@@ -44,7 +44,7 @@ _IGNORED = (".pragma", ".loc", ".noreturn", *VARIABLES)
 
 def decode(
     kernel: Kernel, machine: Machine, parameters: Allocation, variables: Mapping[str, Allocation],
-    dynamic_shared: int = 0, garbage: int = 0, other_nan: bool = False,
+    dynamic_shared: int = 0, garbage: int = 0, other_nan: int = 0,
 ) -> tuple[Code, tuple[NotUnderstood, ...]]:  # fmt: skip
     """Decode a kernel. What is not understood raises when it is reached, and is listed.
 
@@ -66,7 +66,7 @@ class Decoder:
     variables: Mapping[str, Allocation]
     dynamic_shared: int
     garbage: int
-    other_nan: bool = False
+    other_nan: int = 0
     unknown: list[NotUnderstood] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)

@@ -19,9 +19,9 @@ _HALVES = "f16 bf16 f16x2 bf16x2"
 
 def _each(site: Site, kind: str, function: Callable[..., Array]) -> Callable[..., Array]:
     """Make a function of the codes of numbers, for those of a register. PTX leaves open which NaN it gives."""
-    if site.decoder.other_nan:
+    if which := site.decoder.other_nan:
         given, name = function, kind.removesuffix("x2")
-        function = lambda *codes: numbers.other_nan(given(*codes), name)  # noqa: E731
+        function = lambda *codes: numbers.other_nan(given(*codes), name, which, *codes)  # noqa: E731
     if kind == "f32x2":
         return partial(numbers.twice, function)
     if kind.endswith("x2"):

@@ -74,7 +74,8 @@ def least(site: Site) -> Step:
     kind, put = ("bf16" if "BF16_V2" in how else "f16") if of_halves else "f32", site.target()
     count = 3 if site.base in ("FMNMX3", "VHMNMX") else 2
     if signs := "XORSIGN" in how:  # of the absolute values, but with the signs of these sources
-        if count > 2 or not all(re.match(r"\||\d", text) for text in site.given[:2]):
+        is_nan = r"[-+]?[QS]NAN" if "NAN" in how else r"\|"  # it decides whatever its sign is
+        if count > 2 or not all(re.match(rf"\||\d|{is_nan}", text) for text in site.given[:2]):
             raise site.refuse()
         site.given[:2] = [text.replace("|", "") for text in site.given[:2]]
     options: dict[str, Any] = {"nan": "NAN" in how, "ftz": "FTZ" in how, "signs": signs}

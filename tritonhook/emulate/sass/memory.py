@@ -140,6 +140,8 @@ def atomic(site: Site) -> Step:
     """Add each register by itself where there are several."""
     if "CAST" in site.modifiers:
         return _cast(site)
+    if "POPC" in site.modifiers:
+        return _count(site)
     how = site.known(*map(str.upper, OPERATIONS), *_KINDS, "FTZ", "RN", *_NO_MATTER)
     space, gives = _SPACES[_ATOMIC[site.base]], not site.base.startswith("RED")
     named = [one.lower() for one in how if one.lower() in OPERATIONS]
@@ -188,6 +190,20 @@ def atomic(site: Site) -> Step:
 
 def _of_row(row: Array) -> Reader:
     return lambda g: row[g.s]
+
+
+def _count(site: Site) -> Step:
+    """ATOMS.POPC.INC.32: add 1 for each lane. (Read from ptxas's code; executed as counters.)"""
+    if site.base != "ATOMS" or site.known("POPC", "INC", "32") != {"POPC", "INC", "32"} or site.text() != "RZ":
+        raise site.refuse()
+    address, one, function = site.address(32), site.decoder.constant(1), combination("add", "u32", False)
+    site.done()
+
+    def step(g: Group) -> None:
+        site.machine.memory.atomic(g, spaces.SHARED, address(g), 4, function, one[g.s])
+        g.give_way()
+
+    return step
 
 
 def _cast(site: Site) -> Step:

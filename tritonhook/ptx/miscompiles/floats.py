@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tritonhook.ptx.dataflow import Operation, Part, elements, only_maker
+from tritonhook.ptx.dataflow import Operation, Part, Source, elements, only_maker
 from tritonhook.ptx.miscompiles.record import Miscompilation, Range, all_targets
 
 _LEAST = 1 << 31  # the bits of the least number of .s32
@@ -24,7 +24,7 @@ def _counts_by_a_float(operation: Operation) -> bool:
 
 def _gives_a_float(opcode: str) -> bool:
     name, *parts = opcode.split(".")
-    if name in ("set", "copysign") or (name not in ("sin", "cos", "tanh") and _is_expanded(parts)):
+    if name == "copysign" or (name not in ("sin", "cos", "tanh") and _is_expanded(parts)):
         return False
     result = next((part for part in parts if _TYPE.fullmatch(part)), "")
     return result == "f32" or (result == "tf32" and "rna" not in parts)
@@ -60,7 +60,45 @@ def _converts_a_negated(operation: Operation) -> bool:
 
 def _has_a_negation(operation: Operation) -> bool:
     made = (made.statement.opcode.partition(".")[0] for made, _ in operation.operands("neg", "b32"))
-    return any(name in ("neg", "sub", "mul", "mad") for name in made)
+    if any(name in ("neg", "sub", "mul", "mad") for name in made):
+        return True
+    products = (made for made, _ in operation.operands("mul24.lo", "s32"))
+    return any((made.number(1) or 0) & 0xFF_FFFF == 0xFF_FFFF for made in products)
+
+
+def _saturates_a_cancelled_sum(operation: Operation) -> bool:
+    """Match `sub.sat` of two sums with the same term, or of a sum and its term; `add.sat`, if a term is negated."""
+    if operation.name not in ("add.sat", "sub.sat") or operation.source(0) == operation.source(1):
+        return False
+    first, second = (_terms(operation, index) for index in (0, 1))
+    if operation.name == "add.sat":
+        second = {_negated(*term) for term in second}
+    return bool(first & second)
+
+
+def _terms(operation: Operation, index: int) -> set[tuple[Source | None, int]]:
+    """List an operand, and what it is a sum of, each with its sign."""
+    found, made = {(operation.source(index), 1)}, operation.made_by(index)
+    if made is None or made.statement.opcode.partition(".")[0] not in ("add", "sub"):
+        return found  # of `mad`, ptxas leaves the sum
+    if made.is_a("add", "b32"):
+        found |= {(source, 1) for source in made.sources}
+    elif made.is_a("sub", "b32"):
+        found |= {(made.sources[0], 1), _negated(made.sources[1], 1)}
+    return found
+
+
+def _negated(source: Source | None, sign: int) -> tuple[Source | None, int]:
+    return (-source & 0xFFFF_FFFF, 1) if isinstance(source, int) else (source, -sign)
+
+
+def _shifts_a_product_away(operation: Operation) -> bool:
+    """Match `shl.b64` by 64 or more of the product of 64 bits with a number."""
+    count, made = operation.number(1), operation.made_by(0)
+    if not operation.is_a("shl", "b64") or made is None or (count or 0) & 0xFFFF_FFFF < 64:
+        return False
+    is_product = made.statement.opcode.startswith(("mul.lo", "mul.wide"))
+    return is_product and any(isinstance(source, int) for source in made.sources)
 
 
 def _saturates_a_converted(operation: Operation) -> bool:
@@ -116,6 +154,24 @@ FLOATS = (
         words=(("add.sat.s32", "sub.sat.s32"),),
         matches=_subtracts_the_least,
         executed=True,
+    ),
+    Miscompilation(
+        name="saturated-cancellation",
+        does="takes `y` for `sub.sat.s32` of `x + y` and `x`, also where `x + y` has wrapped",
+        instead="write the sum with `add.sat.s32`, or in 64 bits",
+        sources=(),
+        ranges=all_targets("11.7.99", "13.3.73"),
+        words=(("add.sat.s32", "sub.sat.s32"),),
+        matches=_saturates_a_cancelled_sum,
+    ),
+    Miscompilation(
+        name="product-shifted-away",
+        does="drops a `shl.b64` by 64 or more of a product with a number; the result is 0",
+        instead="write 0",
+        sources=(),
+        ranges=all_targets("11.7.99", "13.5.37"),
+        words=(("shl.b64",), ("mul.",)),
+        matches=_shifts_a_product_away,
     ),
     Miscompilation(
         name="saturated-negation",
