@@ -11,6 +11,7 @@ import argparse
 import importlib.util
 import json
 import os
+import signal
 import sys
 import time
 import types
@@ -393,6 +394,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("group", choices=list(GROUPS))
     parser.add_argument("--real", action="store_true", help="shapes of a training step")
     parser.add_argument("--few", type=int, metavar="N", help="the first N programs only")
+    parser.add_argument("--shard", metavar="I/N", help="every N-th program, from number I on")
+    parser.add_argument("--limit", type=float, metavar="SECONDS", help="of each program")
+    parser.add_argument("--until", type=float, metavar="SECONDS", help="after these no program is begun")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -404,16 +408,32 @@ def run(arguments: argparse.Namespace) -> None:
     group = GROUPS[arguments.group]()
     if arguments.real:
         group.pop("multi_token_attention", None)  # Triton and ptxas take many minutes for it at this shape
-    for line in ended(group, arguments.few):
+    first, step = map(int, arguments.shard.split("/")) if arguments.shard else (0, 1)
+    for line in ended(dict(list(group.items())[: arguments.few][first::step]), arguments.limit, arguments.until):
         print(json.dumps(line), flush=True)
 
 
-def ended(group: Programs, few: int | None = None) -> Iterator[dict[str, Any]]:
+def ended(group: Programs, limit_s: float | None = None, until_s: float | None = None) -> Iterator[dict[str, Any]]:
     """Run the programs, and say how each ended."""
-    for name, launch in list(group.items())[:few]:
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"over {limit_s:g} s")
+
+    signal.signal(signal.SIGALRM, stop)
+    began = time.perf_counter()
+    for name, launch in group.items():
         started, why = time.perf_counter(), None
+        if until_s is not None and started - began > until_s - 20:
+            yield {"program": name, "seconds": 0.0, "why": "not begun", "launches": 0}
+            continue
+        emulated = sys.modules.get("tritonhook.children.dry_launches")
+        before = emulated.launches.executed if emulated is not None else 0
         try:
+            signal.setitimer(signal.ITIMER_REAL, limit_s or 0)
             launch()
         except Exception as error:
             why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-        yield {"program": name, "seconds": time.perf_counter() - started, "why": why}
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        executed = emulated.launches.executed - before if emulated is not None else 0
+        yield {"program": name, "seconds": time.perf_counter() - started, "why": why, "launches": executed}

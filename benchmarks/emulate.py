@@ -16,6 +16,7 @@ verified  `tritonhook verify --cpu` of each kernel that was SAME on the H200 and
           launch, or else the same name; by the H200's versions of ptxas, also -O0.
 sanitized What `tritonhook emulate` finds in each kernel of the captures, and in the same without one of its barriers
           (barriers.py).
+captured, launched  What the sanitizer finds in the programs of dry runs, with their libraries (launched.py).
 found     What each ptxas makes of PTX that no pattern describes, published programs of --fuzzx among them (found.py).
 
 --kept: rows of the captures are written there as they are made, and those that are there are not made again.
@@ -45,12 +46,14 @@ from benchmarks.common import RESULTS, coverage, environment
 from benchmarks.emulating.barriers import looked_at
 from benchmarks.emulating.found import newest_of, pairs, published
 from benchmarks.emulating.kept import Kept, Row
+from benchmarks.emulating.launched import looked_at as looked_at_programs
+from benchmarks.emulating.launched import shards
 
 NEEDS = ("numpy",)
 GIVEN_CTAS = 2
 LIMIT_S = 120.0
 BAD = ("DIFFERENT", "CRASH", "HANG")
-PARTS = ("kernels", "known", "altered", "forms", "verified", "sanitized", "found")
+PARTS = ("kernels", "known", "altered", "forms", "verified", "sanitized", "found", "captured", "launched")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,6 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kept", type=Path, help="rows that were made before, and where new ones are written")
     parser.add_argument("--seconds", type=float, default=1e6)
     parser.add_argument("--add", action="store_true", help="keep the kernels of the result for other targets")
+    parser.add_argument("--arches", nargs="*", default=["sm_90a", "sm_100a", "sm_120a", "sm_80"])
+    parser.add_argument("--groups", nargs="*", default=[], help="of dry_programs (default: all)")
+    parser.add_argument("--work", type=Path, help="folder for captures of programs")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once of programs")
 
 
 QUICK = ("{folder}", "--parts", "kernels", "known", "forms")
@@ -94,6 +101,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         samples["found"] = list(pairs())
         if arguments.fuzzx:
             samples["found"] += published(arguments.fuzzx)
+    for part in ("captured", "launched"):
+        if part in parts and arguments.work:
+            arguments.work.mkdir(parents=True, exist_ok=True)
+            rest = arguments.work, arguments.jobs, end - time.monotonic(), arguments.ctas
+            samples[part] = list(shards(part, arguments.arches, arguments.groups, *rest))
     return {
         "evidence": "emulated",
         "environment": environment("tritonhook", "numpy"),
@@ -355,7 +367,7 @@ JUDGED = ("same", "rounding", "different")
 
 
 def summary(samples: dict[str, Any]) -> dict[str, Any]:
-    kernels, bugs, altered, written, again, looked, found = (samples[name] for name in PARTS)
+    kernels, bugs, altered, written, again, looked, found, captures, launches = (samples[name] for name in PARTS)
     h200 = json.loads((RESULTS / "verify_h200.json").read_bytes())["samples"]["kernels"]
     programs = {one["name"]: one for one in reversed(found) if one["name"] != "rounded-pair"}  # the first of a name
     judged = [one for one in programs.values() if one["builds"] and not one["why"]]
@@ -396,6 +408,8 @@ def summary(samples: dict[str, Any]) -> dict[str, Any]:
         "sanitized_with_findings": sum(bool(one["found"]) for one in looked),
         "without_a_barrier": sum(one["without_a_barrier"] is not None for one in looked),
         "without_a_barrier_found": sum(bool(one["without_a_barrier"]) for one in looked),
+        "captured": looked_at_programs(captures),
+        "launched": looked_at_programs(launches),
         "published": len(programs),
         "published_judged": len(judged),
         "published_wrong_in_newest": sorted(one["name"] for one in judged if newest_of(one) == "wrong"),

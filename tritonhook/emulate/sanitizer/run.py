@@ -16,16 +16,18 @@ from tritonhook.emulate.run import Ran, Run, execute, load_ptx
 from tritonhook.emulate.sanitizer import findings
 from tritonhook.emulate.sanitizer.accesses import Access, Conflict
 from tritonhook.emulate.sanitizer.findings import Finding, Place, source_lines
+from tritonhook.emulate.sanitizer.idle import Garbled
 from tritonhook.emulate.sanitizer.order import MOST, Order, watched_bytes
 from tritonhook.emulate.sanitizer.unset import Unset, differ
 from tritonhook.emulate.sanitizer.world import World
-from tritonhook.emulate.waves import Loaded
+from tritonhook.emulate.waves import Loaded, Watcher
 from tritonhook.errors import listed
 from tritonhook.ptx.dataflow import flow_of, may_end, read_unwritten
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.program import Item
 
 GARBAGE = 0x7F  # of each byte that nothing has written: a huge number, or a NaN
+_MOST_TRIED = 16  # executions that look for reads whose values change nothing
 _ELSEWHERE = {"local", "const", "param", "param::entry"}
 
 
@@ -111,6 +113,7 @@ def _sanitized(told: _Telling, loaded: Loaded, run: Run, contents: Sequence[byte
     except Unfinished as unfinished:
         return Sanitized(None, tuple(told.conflicts()), unfinished)
     try:
+        told.drop_idle(kernel, run, contents, ran)
         open_values = (*told.unwritten(kernel, run, contents, ran), *told.early(kernel, run, contents, ran))
         if unset is not None and unset.reads:
             other = unset.otherwise(contents)
@@ -247,6 +250,19 @@ class _Telling:
             return Finding(findings.RACE, f"nothing orders the two accesses of column {one.at} of tensor memory", both)
         return Finding(findings.RACE, f"nothing orders the two accesses of the shared address {one.at:#x}", both)
 
+    def drop_idle(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> None:
+        """Forget races in global memory of reads whose values change nothing. Raises Late, Unfinished."""
+        readers, grain = self.world.readers, self.world.wave_of(0).grain
+        tried = [readers, *({pc: found} for pc, found in readers.items())] if len(readers) > 1 else [readers]
+        for some in tried[: bool(readers) * _MOST_TRIED]:
+            if not _changes(kernel, run, contents, ran, watcher=Garbled(some, grain, GARBAGE)):
+                for key in [key for key in self.found if key[0] in ("global", "constant") and {*key[1:]} & {*some}]:
+                    one = self.found[key]
+                    if any(place.what.startswith("read") for place in one.places):
+                        del self.found[key]
+            if not any(key[0] in ("global", "constant") for key in self.found):
+                return
+
     def fault(self, fault: Fault) -> Iterator[Finding]:
         if fault.pc is None:
             return
@@ -315,12 +331,17 @@ class _Telling:
 
 
 def _changes(
-    kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran, before: Sequence[bytes] | None = None
+    kernel: Kernel,
+    run: Run,
+    contents: Sequence[bytes],
+    ran: Ran,
+    before: Sequence[bytes] | None = None,
+    watcher: Watcher | None = None,
 ) -> bool:
     """Return whether another run stores something else. before: contents of buffers before the first run, if others.
     Raises Late, Unfinished."""
     try:
-        after = execute(load_ptx(kernel, run, contents), run).contents
+        after = execute(load_ptx(kernel, run, contents), run, watcher).contents
         return after != ran.contents if before is None else differ((before, contents), (ran.contents, after))
     except Late:
         raise

@@ -66,6 +66,7 @@ class World:
         self._events = {name: np.zeros(1 << 12, np.int32) for name in _COLUMNS}
         self._used = 1  # event 0 is none
         self._waves: list[Wave] = []
+        self.readers: dict[int, set[tuple[int, int]]] = {}  # reads that race, by instruction; see idle.py
         self._doubt: tuple[Callable[[], None], Array, Array] | None = None
 
     def join(self, machine: Machine, grain: int) -> Wave:
@@ -141,6 +142,10 @@ class World:
             if not one.is_constant or what[0] == "read":
                 return
             first, kind = np.flatnonzero(events), "constant"
+        if what[0] == "read":
+            self._note_readers(self._events["pc"][events[first]], self._events["actor"][events[first]])
+        elif what[1] == "r":
+            self._note_readers(np.full(len(first), order.machine.pc), actors[first] + order.wave.first)
         add = self._pair(order, actors[first[0]], events[first[0]], what, units[first[0]], kind)
         if what == ("write", "w") and not one.scope:  # it may leave all as it is
             self._doubt = add, units[first], self._bytes(units[first])
@@ -211,6 +216,12 @@ class World:
         earlier = first, int(columns["pc"][event]), int(columns["actor"][event])
         mine = {"r": "read", "w": "write", "a": "atomic access"}[how], order.machine.pc, int(actor) + order.wave.first
         return lambda: order.add_conflict(kind, earlier, mine, int(unit) * self.unit)
+
+    def _note_readers(self, pcs: Array, actors: Array) -> None:
+        for pc, actor in set(zip(pcs.tolist(), actors.tolist(), strict=True)):
+            wave = self.wave_of(actor)
+            cta, number = divmod(actor - wave.first, wave.of_cta)
+            self.readers.setdefault(pc, set()).add((wave.ctas[cta], number))
 
     def _bytes(self, units: Array) -> Array:
         return self.memory.global_.data.reshape(-1, self.unit)[units].copy()
