@@ -1,20 +1,28 @@
 """Which kernels of libraries store the same bits: in another order, in each configuration, alone and in a batch?
 
     pip install torch liger-kernel fla-core einops; git clone https://github.com/BobMcDear/attorch
-    TRITON_TUTORIALS=FOLDER PYTHONPATH=attorch python -m benchmarks same_bits [--only NAME ...] [--limit S] [--out FILE]
+    TRITON_TUTORIALS=FOLDER PYTHONPATH=attorch python -m benchmarks same_bits [--only NAME ...] [--limit S] [--jobs N]
 
 Needs no GPU. Each program is a function of a batch `x`, in a small shape, with its gradient; `verify` runs it dry for
 sm_90a, with --orders and --configs, then with --rows. A program that fails, or takes longer than --limit, is left out
-of that question, with the reason. `deterministic` and `configs` count kernels, `batch` counts programs.
+of that question, with the reason. --jobs N asks N questions at a time; --within S ends all of them after S seconds, and
+what was not asked until then is left out too. `deterministic` and `configs` count kernels, `batch` counts programs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +106,8 @@ def programs() -> dict[str, dict[str, Program]]:
                 "t.matmul(x, w)", ROWS, "float16", "",
             ),
             "04-low-memory-dropout": (
-                _tutorial("04-low-memory-dropout"), "t.seeded_dropout(x.flatten(), 0.5, 7)", ROWS, "float32", ""
+                _tutorial("04-low-memory-dropout"),
+                "t.dropout(x.flatten(), (x.flatten() > 0).int(), 0.5).view_as(x)", ROWS, "float32", "",
             ),
             "05-layer-norm": (
                 _tutorial("05-layer-norm") + "w, b = (torch.randn(256).cuda().requires_grad_() for _ in 'wb')\n",
@@ -161,28 +170,39 @@ if out.requires_grad:
 """
 
 
-def verified(script: Path, words: list[str], limit_s: float) -> tuple[list[dict[str, Any]], str]:
-    """The kernels of a run of verify, and why there are none."""
+def verified(script: Path, words: list[str], limit_s: float, ends: float) -> tuple[list[dict[str, Any]], str]:
+    """The kernels of a run of verify, and why there are none. ends: when no question may run any longer."""
+    limit_s = min(limit_s, ends - time.monotonic())
+    if limit_s < 1:
+        return [], "not tried: the run was ended before it"
     line = [sys.executable, "-W", "ignore", "-m", "tritonhook", "verify", str(script), *words, "--json"]
+    process = subprocess.Popen(line, stdout=-1, stderr=-1, text=True, start_new_session=True)
     try:
-        done = subprocess.run(line, capture_output=True, text=True, timeout=limit_s)
+        stdout, stderr = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
-        return [], f"over the limit of {limit_s:g} s"
-    if done.stdout.startswith("{"):
-        return json.loads(done.stdout)["kernels"], ""
-    said = [one for one in done.stderr.splitlines() if not one.startswith("running ")]
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with the script's own process
+        process.communicate()
+        return [], f"over the limit of {limit_s:.0f} s"
+    if stdout.startswith("{"):
+        return json.loads(stdout)["kernels"], ""
+    said = [one for one in stderr.splitlines() if not one.startswith("running ")]
     named = [one for one in said if "Error" in one and "ended with" not in one]
     return [], (named or said or ["no output"])[-1][:200]
 
 
-def judge(row: dict[str, Any], question: str, name: str, program: Program, limit_s: float, folder: Path) -> None:
-    script = folder / f"{name.replace(' ', '_').replace('-', '_')}.py"
+Asked = tuple[str, str, str]  # library, program, question
+
+
+def ask(folder: Path, limit_s: float, ends: float, asked: Asked) -> tuple[list[dict[str, Any]], str]:
+    library, name, question = asked
+    program = programs()[library][name]
+    script = folder / library / question / f"{name.replace(' ', '_').replace('-', '_')}.py"
+    script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text(script_of(program))
     rows = ",".join(filter(None, ("run.x", program[4])))
     words = ["--orders", str(ORDERS), "--configs"] if question == KERNELS else ["--rows", rows]
-    row[question], row[f"no_{question}"] = verified(script, words, limit_s)
-    verdicts = ", ".join(f"{one['kernel']} {one['verdict']}" for one in row[question])
-    print(f"{name}: {question}: {verdicts or row[f'no_{question}']}", flush=True)
+    return verified(script, words, limit_s, ends)
 
 
 def counted(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -229,28 +249,38 @@ def brief(row: dict[str, Any]) -> dict[str, Any]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="*", metavar="NAME", help="libraries or programs")
     parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="S", help="seconds for a question of a program")
+    parser.add_argument("--within", type=float, default=math.inf, metavar="S", help="seconds for all questions")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="questions at a time")
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    chosen = [
-        (library, name, program)
+    chosen: list[Asked] = [
+        (library, name, question)
+        for question in (KERNELS, BATCH)
         for library, several in programs().items()
-        for name, program in several.items()
+        for name in several
         if not arguments.only or library in arguments.only or name in arguments.only
     ]
     found: dict[str, dict[str, Any]] = {}
+    for library, name, _ in chosen:
+        found.setdefault(library, {}).setdefault(name, {})
     document: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for question in (KERNELS, BATCH):
-            for library, name, program in chosen:
-                row = found.setdefault(library, {}).setdefault(name, {})
-                judge(row, question, name, program, arguments.limit, Path(folder))
-                document = {
-                    "environment": environment("torch", "triton"),
-                    "orders": ORDERS,
-                    "summary": {library: counted(rows) for library, rows in found.items()},
-                    "programs": {library: {n: brief(r) for n, r in rows.items()} for library, rows in found.items()},
-                }
-                if not arguments.quick:
-                    write_json(arguments.out, document)  # as it goes: it takes an hour
+    ends = time.monotonic() + arguments.within
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.jobs) as pool:
+        asking = partial(ask, Path(folder), arguments.limit, ends)
+        running = {pool.submit(asking, asked): asked for asked in chosen}
+        for done in as_completed(running):
+            library, name, question = running[done]
+            row = found[library][name]
+            row[question], row[f"no_{question}"] = done.result()
+            verdicts = ", ".join(f"{one['kernel']} {one['verdict']}" for one in row[question])
+            print(f"{name}: {question}: {verdicts or row[f'no_{question}']}", flush=True)
+            document = {
+                "environment": environment("torch", "triton"),
+                "orders": ORDERS,
+                "summary": {library: counted(rows) for library, rows in found.items()},
+                "programs": {library: {n: brief(r) for n, r in rows.items()} for library, rows in found.items()},
+            }
+            if not arguments.quick:
+                write_json(arguments.out, document)  # as it goes: one at a time takes an hour
     return document
