@@ -110,6 +110,16 @@ def _saturates_a_converted(operation: Operation) -> bool:
     )  # fmt: skip
 
 
+def _takes_a_set_for_an_integer(operation: Operation) -> bool:
+    """Match `abs.f32` or `neg.f32` of the ones of a `set`."""
+    made = operation.made_by(0) if operation.name in ("abs", "neg") and operation.type == "f32" else None
+    return made is not None and made.is_a("selp", "b32") and _is_set(made.statement.opcode)
+
+
+def _is_set(opcode: str) -> bool:
+    return opcode.startswith("set.") and not opcode.endswith(".f64")
+
+
 def _adds_products_in_a_loop(operation: Operation) -> bool:
     """Match `mad.hi` that adds to its own result behind a label. Whether the label begins a loop is not looked at."""
     operands, added = operation.statement.operands, operation.source(2)
@@ -117,6 +127,7 @@ def _adds_products_in_a_loop(operation: Operation) -> bool:
     return is_sum and isinstance(added, str) and " behind label " in added
 
 
+_DIRECTED = ("rz", "rm", "rp")
 _AT_ONCE = {
     ("cvt.sat.s32", "s64"): ("f32", "f16"),
     ("cvt.sat.u32", "u64"): ("f32", "f16"),
@@ -172,6 +183,19 @@ FLOATS = (
         ranges=all_targets("11.7.99", "13.5.37"),
         words=(("shl.b64",), ("mul.",)),
         matches=_shifts_a_product_away,
+    ),
+    Miscompilation(
+        name="set-as-integer",
+        does="takes `abs.f32` and `neg.f32` of the ones of `set` for 1, in a module with a directed `div` or `rcp`",
+        instead="write `setp` and `selp`",
+        sources=(),
+        ranges=all_targets("11.7.99", "13.5.37"),
+        words=(
+            ("set.",),
+            ("abs.f32", "neg.f32"),
+            tuple(f"{one}.{how}." for one in ("div", "rcp") for how in _DIRECTED),
+        ),
+        matches=_takes_a_set_for_an_integer,
     ),
     Miscompilation(
         name="saturated-negation",
