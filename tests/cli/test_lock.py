@@ -290,23 +290,29 @@ def test_a_script_is_checked_by_its_dry_run(here: Path, triton_cache: Path, caps
     assert "sm_1: not known to dry runs" in failing_after(capsys, "check", "kernels.py", "--arch", "sm_1")
 
 
-def test_a_check_may_verify_too(locked: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The code is as in the lock; that ptxas computes something else fails all the same."""
+@pytest.mark.parametrize(
+    ("option", "judge", "verb"),
+    [("--verify", "verify_captures", "verify --cpu"), ("--sanitize", "sanitize_captures", "emulate")],
+)
+def test_a_check_may_verify_and_sanitize_too(
+    option: str, judge: str, verb: str, locked: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The code is as in the lock; that ptxas computes something else, or a fault, fails all the same."""
     from tritonhook.cli import check
 
     answers = iter(
         [(False, "2 kernels: 2 SAME\n\nVerification: old\n"), (True, "1 DIFFERENT\n\ngemm_kernel DIFFERENT\n")]
     )
-    monkeypatch.setattr(check, "verify_captures", lambda place: next(answers))
-    assert main(["check", "tritonhook.lock", "old", "--verify"]) == 0
-    assert "verify --cpu: 2 kernels: 2 SAME" in capsys.readouterr().out
-    assert main(["check", "tritonhook.lock", "old", "--verify"]) == 1
-    assert "verify --cpu: 1 DIFFERENT; gemm_kernel DIFFERENT" in capsys.readouterr().out
+    monkeypatch.setattr(check, judge, lambda place: next(answers))
+    assert main(["check", "tritonhook.lock", "old", option]) == 0
+    assert f"{verb}: 2 kernels: 2 SAME" in capsys.readouterr().out
+    assert main(["check", "tritonhook.lock", "old", option]) == 1
+    assert f"{verb}: 1 DIFFERENT; gemm_kernel DIFFERENT" in capsys.readouterr().out
     monkeypatch.undo()  # no launch of these kernels was recorded: nothing was verified
     monkeypatch.chdir(locked.parent)
-    assert main(["check", "tritonhook.lock", "old", "--verify"]) == 2
-    assert "2 kernels, all with the same code" in (said := capsys.readouterr().out) and "verify --cpu: " in said
-    assert "--verify: give captures" in failing(capsys, "check", "tritonhook.lock", "--verify")
+    assert main(["check", "tritonhook.lock", "old", option]) == 2
+    assert "2 kernels, all with the same code" in (said := capsys.readouterr().out) and f"{verb}: " in said
+    assert f"{option}: give captures" in failing(capsys, "check", "tritonhook.lock", option)
 
 
 def test_bits_are_judged_only_of_a_lock_that_has_them(locked: Path, compiled: Compile, capsys) -> None:  # noqa: F811

@@ -9,6 +9,7 @@ tritonhook check mm.py ops.py --arch sm_90a,sm_120a           # the scripts run 
 tritonhook check build/libfoo.so --fail-on spills,stack,registers --strict
 tritonhook check other.lock tritonhook-captures --update      # accept what is there now
 tritonhook check tritonhook-captures --verify                 # also: does ptxas compute what the PTX says?
+tritonhook check mm.py --arch sm_90a --sanitize               # also: races and other faults of the kernels
 tritonhook check tritonhook-captures --github                 # in a step of GitHub Actions
 """
 
@@ -59,7 +60,7 @@ from tritonhook.snapshot.rules import (
     COMPILE_TIME,
     Rule,
 )
-from tritonhook.verify.model import verify_captures
+from tritonhook.verify.model import sanitize_captures, verify_captures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,7 @@ class Options(Group):
     verify: bool = flag(
         help="also exit with 1 if a ptxas here does not compute what the PTX of a capture says: `verify --cpu`"
     )
+    sanitize: bool = flag(help="also exit with 1 if two CTAs of a captured launch have a fault: `emulate`")
     shown: ShownChanges = part(ShownChanges)
     github: bool = flag(
         help="in GitHub Actions: write the job's summary, annotate lines whose kernels spill, keep one comment on the "
@@ -99,8 +101,9 @@ def run(options: Options) -> int:
     workflow = run_of_workflow(options.github, options.results)
     lock = read_whole_lock(path)
     options = replace(options, fail_on=_with_budgets(options, lock.budgets))
-    if options.verify and (not options.places or options.update):
-        raise UsageError("--verify: give captures with launches, or a script and --arch; not with --update")
+    name = "--verify" if options.verify else "--sanitize" if options.sanitize else ""
+    if name and (not options.places or options.update):
+        raise UsageError(f"{name}: give captures with launches, or a script and --arch; not with --update")
     if not options.places:
         if any(rule.what == BITS for rule in options.fail_on):
             raise UsageError("bits: the lock has no launches; give captures with launches, or a script and --arch")
@@ -184,7 +187,10 @@ def _check_places(
     if not options.update:
         lines = [] if workflow is None else lines_of(kernels.captured, changes, workflow.is_own)
         told = None if workflow is None else partial(workflow.tell, lines=lines)
-        verified = [_verified(place, own, notes) for place, own in named.items()] if options.verify else []
+        asked = ("verify --cpu", options.verify), ("emulate", options.sanitize)
+        judged = [
+            _judged(verb, place, own, notes) for verb, is_asked in asked if is_asked for place, own in named.items()
+        ]
         shown, rules_ = options.shown, options.fail_on
         code = give_changes(
             options.results,
@@ -198,7 +204,7 @@ def _check_places(
             pages=pages,
             failed=kernels.failed,
         )
-        codes = {code, *verified}
+        codes = {code, *judged}
         return 1 if 1 in codes else max(codes)
     write_lock(path, settled(path, lock.kernels, now), lock.tests, lock.budgets)
     notes.append(f"{path} now holds what is in {given}")
@@ -228,17 +234,17 @@ def _pages(locked: Sequence[KernelFacts], now: Found) -> list[KernelPage]:
     ]
 
 
-def _verified(place: str, own: str, notes: list[str]) -> int:
-    """Verify the kernels of a place. Returns 1 if a build is wrong, 2 if a kernel could not be verified. notes: gets
-    what was found. own: how the user names the place."""
+def _judged(verb: str, place: str, own: str, notes: list[str]) -> int:
+    """Judge the kernels of a place. Returns 1 if one is wrong, 2 if one could not be judged. notes: gets what was
+    found. own: how the user names the place."""
     try:
-        with working(f"verifying {own}"):
-            is_wrong, said = verify_captures(place)
+        with working(f"{verb} {own}"):
+            is_wrong, said = sanitize_captures(place) if verb == "emulate" else verify_captures(place)
     except UsageError as error:
-        notes.append(f"verify --cpu: {_one_line(str(error).replace(place, own))}")
+        notes.append(f"{verb}: {_one_line(str(error).replace(place, own))}")
         return 2
     said = said.replace(place, own)
-    notes.append(f"verify --cpu: {_one_line(said if is_wrong else said.partition(chr(10))[0])}")
+    notes.append(f"{verb}: {_one_line(said if is_wrong else said.partition(chr(10))[0])}")
     return int(is_wrong)
 
 

@@ -165,8 +165,18 @@ def verify_captures(folder: Path | str, *options: str) -> tuple[bool, str]:
     """Verify each kernel in a process of its own, on one input: whether one is wrong, and the summary as text.
 
     Raises UsageError if one could not be verified, and none is wrong."""
-    command = (sys.executable, "-m", "tritonhook", "verify", "--cpu", str(folder), "--inputs", NORMAL, *options)
-    done = subprocess.run(command, capture_output=True, text=True)
+    return _judged("verify", "--cpu", str(folder), "--inputs", NORMAL, *options)
+
+
+def sanitize_captures(folder: Path | str) -> tuple[bool, str]:
+    """Look for faults in two CTAs of each kernel, on one input: whether there is one, and the summary as text.
+
+    Raises UsageError if a kernel did not finish, and none has a fault."""
+    return _judged("emulate", str(folder), "--input", NORMAL, "--ctas", "2")
+
+
+def _judged(*words: str) -> tuple[bool, str]:
+    done = subprocess.run((sys.executable, "-m", "tritonhook", *words), capture_output=True, text=True)
     if done.returncode not in (0, 1):
         raise UsageError(f"{(done.stdout or done.stderr).strip() or f'code {done.returncode}'}")
     return done.returncode == 1, done.stdout
