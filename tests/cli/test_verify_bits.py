@@ -73,12 +73,27 @@ sums(x, 0.0), steady(x, 0.0)
 """
 )
 
+SUMMED = (
+    START
+    + """
+CONFIGS = [triton.Config({"PLUS": plus}, num_warps=warps) for warps, plus in ((1, 0), (4, 0), (4, 1), (8, 0))]
+
+@triton.autotune(CONFIGS, key=["N"])
+@triton.jit
+def summed(x, y, N: tl.constexpr, PLUS: tl.constexpr):
+    total = tl.sum(tl.load(x + tl.program_id(0) * N + tl.arange(0, N)), 0)
+    tl.store(y + tl.program_id(0), total + 0.0 if PLUS else total)
+
+summed[(32,)](x, torch.zeros(32, device="cuda"), 256)
+"""
+)
+
 
 @pytest.fixture
 def verified(tmp_path, triton_cache):
-    def run(script: str, *words: str, status: int) -> dict:
+    def run(script: str, *words: str, status: int, verb: str = "verify") -> dict:
         (tmp_path / "script.py").write_text(script)
-        line = [sys.executable, "-m", "tritonhook", "verify", "script.py", *words, "--json"]
+        line = [sys.executable, "-m", "tritonhook", verb, "script.py", *words, "--json"]
         done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == status, done.stderr
         return json.loads(done.stdout) if done.stdout else {"error": done.stderr}
@@ -145,3 +160,11 @@ def test_the_same_rows_among_fewer_and_more(verified, rows, status, text):
 )
 def test_bad_input(verified, words, text):
     assert text in verified(TOTALS, *words, status=2)["error"]
+
+
+def test_tune_keeps_configurations_of_the_same_bits(verified):
+    words = ("--arch", "sm_90a", "--assemble-only", "--levers", "O1", "--same-bits-as", "num_warps=4,PLUS=1")
+    (kernel,) = verified(SUMMED, *words, verb="tune", status=0)["kernels"]
+    (other,) = (one["config"] for one in kernel["candidates"] if one["lever"] == "plain")
+    assert other.startswith("PLUS: 0, num_warps: 4")
+    assert len(kernel["notes"]) == 2 and all("argument y: " in note and "ulp" in note for note in kernel["notes"])

@@ -23,7 +23,7 @@ from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.selection import Kernel
 from tritonhook.device.child import At, ContextLost, Lost
 from tritonhook.device.sm_clock import Conditions
-from tritonhook.errors import DeviceError
+from tritonhook.errors import DeviceError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.timing.plan import Take
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, SampleBlock
@@ -32,6 +32,7 @@ from tritonhook.tuning.candidates import Candidate, Choice, Dropped
 from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
 from tritonhook.tuning.gpu import GpuProcess, LeverCode, LoadCodes, RaceReady
 from tritonhook.tuning.race import TuneRun, TuneVerdict, entries, pins
+from tritonhook.tuning.same_bits import held
 
 COMMAND = (sys.executable, str(SUPPORT / "fake_worker.py"))
 
@@ -260,13 +261,25 @@ def test_a_configuration_that_crashes_takes_its_levers_along() -> None:
     assert any("BLOCK: 128" in note and "ILLEGAL_ADDRESS" in note for note in row.tried.notes)
 
 
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [("BM=1", "no kernel has this configuration; BLOCK: 64"), ("W=4", "fits several"), ("W", "write NAME=VALUE")],
+)
+def test_the_configuration_whose_bits_are_asked_for_is_one_of_those(config, text) -> None:
+    kernel, _ = kernel_with(siblings={"BLOCK: 128": configuration()})
+    kernel = replace(kernel, settings=(("W", "4"),), siblings=(replace(kernel, settings=(("W", "4"), ("B", "2"))),))
+    with pytest.raises(UsageError, match=text):
+        list(held(None, [kernel], config))
+
+
 def test_a_forced_confirmation_runs_to_its_end() -> None:
     """Given copies of the own code; then all processes confirm the one that led, and it is no win."""
     (row,) = tuned(kernel_with(code("name"), code("O1")), forced=True).rows
     assert row.verdict is TuneVerdict.LEAVE and row.tried.comparison.processes == 7 and row.certificate is not None
 
 
-def test_each_code_is_launched_as_its_configuration_and_stores_what_that_does() -> None:
+@pytest.mark.parametrize("same_bits", [False, True])
+def test_each_code_is_launched_as_its_configuration_and_stores_what_that_does(same_bits) -> None:
     """Given another configuration; then its codes have its launch, and each code with a lever its own plain code."""
     asked: list[dict[str, tuple[str | None, str | None]]] = []
 
@@ -276,11 +289,11 @@ def test_each_code_is_launched_as_its_configuration_and_stores_what_that_does() 
             return super().prepare(codes, *how)
 
     wanted = kernel_with(code("name", us=48.0), siblings={"B": configuration(code("O1", us=60.0), us=49.0)})
-    (row,) = tuned(wanted, start=Asked).rows
+    (row,) = tuned(wanted, start=Asked, same_bits=same_bits).rows
     assert row.verdict is TuneVerdict.WIN and row.tried.base == "B"
-    own, other = (REFERENCE, None), ("B", "0.json")
-    assert asked[0] == {REFERENCE: (None, None), "name": own, "B": (None, "0.json"), "B: O1": other}
-    beside = {"plain": (None, None), CANDIDATE: ("plain", None)}
+    own, other, held = (REFERENCE, None), ("B", "0.json"), REFERENCE if same_bits else None
+    assert asked[0] == {REFERENCE: (None, None), "name": own, "B": (held, "0.json"), "B: O1": other}
+    beside = {"plain": (held, None), CANDIDATE: ("plain", None)}
     assert asked[1] == {REFERENCE: (None, "0.json"), CONTROL: (REFERENCE, "0.json"), **beside}
 
 

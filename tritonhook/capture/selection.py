@@ -154,7 +154,7 @@ class Kernel:
 
     For an autotuned kernel: function: the tuned function. config: this configuration, in Triton's form. keys: those for
     which the autotuner chose it. siblings: the other configurations that it tried, with the launches of the same
-    problems; the fastest first, if times are known.
+    problems; the fastest first, if times are known. notes: on configurations that are no candidates.
     """
 
     record: str
@@ -169,6 +169,7 @@ class Kernel:
     keys: tuple[tuple[str, ...], ...] = ()
     siblings: tuple[Kernel, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def identity(self) -> tuple[str, str, str, str]:

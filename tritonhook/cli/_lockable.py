@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -17,10 +16,10 @@ from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.model import Capture
 from tritonhook.cli._inputs import captures_at, is_folder, kernels_at
 from tritonhook.cli._parser import option
-from tritonhook.cli._programs import is_script, run_well
+from tritonhook.cli._programs import check_numpy, is_script, run_well
 from tritonhook.cli._progress import working
 from tritonhook.cubin.shipped import is_shipped
-from tritonhook.errors import DeviceError, UsageError, listed
+from tritonhook.errors import UsageError, listed
 from tritonhook.report.result import count
 from tritonhook.snapshot.bits import Launches, launches_in, with_bits
 from tritonhook.snapshot.facts import KernelFacts, built_kernels
@@ -134,8 +133,7 @@ def with_counts(
 ) -> tuple[list[KernelFacts], list[str]]:
     """Add counters to the facts of captured kernels, by executing their launches on the CPU. facts: of these, in
     their order, and of others behind them. known: as for counted.with_counters. Also return notes."""
-    if find_spec("numpy") is None:
-        raise DeviceError("numpy is not installed: `pip install 'tritonhook[emulate]'`")
+    check_numpy()
     from tritonhook.snapshot.counted import with_counters
 
     with working(f"counting {count(len(captured), 'kernel')}"):

@@ -30,7 +30,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +40,10 @@ from tritonhook.capture.store import read_launch
 from tritonhook.cli._files import check_new, write_new
 from tritonhook.cli._inputs import Input, OnlyKernel, RecordedLaunch, captures_at, limit_option, load_input, place
 from tritonhook.cli._parser import Group, flag, option, part
+from tritonhook.cli._programs import check_numpy
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import Results, give
-from tritonhook.errors import DeviceError, NotUnderstood, TritonHookError, UsageError
+from tritonhook.errors import NotUnderstood, TritonHookError, UsageError
 from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.ptxas.toolchain import toolchain_of
 from tritonhook.verify.cpu import LIMIT_S, counted, sanitized
@@ -96,8 +96,7 @@ def run(options: Options) -> int:
         raise UsageError(
             "--orders: not with --count or --seed: the first order is program order, the others have seeds"
         )
-    if find_spec("numpy") is None:
-        raise DeviceError("numpy is not installed: `pip install 'tritonhook[emulate]'`")
+    check_numpy()
     with working("emulating kernels") as advance:
         done: list[Any] = []
         for target in _targets(options):

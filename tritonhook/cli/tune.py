@@ -51,13 +51,14 @@ from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._files import check_new
 from tritonhook.cli._inputs import HUNG, OnlyKernel, Tolerance, captures_at, limit_option, outdated_note, trust_option
 from tritonhook.cli._parser import Group, argument, flag, option, part, positive, rest, share
-from tritonhook.cli._programs import is_function, is_script, record_launches, why_not_timed
+from tritonhook.cli._programs import check_numpy, is_function, is_script, record_launches, why_not_timed
 from tritonhook.cli._progress import is_quiet, working
 from tritonhook.cli._results import Results, give
 from tritonhook.cli._streams import unescaped
 from tritonhook.cli._sweeps import Sweep, running
 from tritonhook.errors import INTERRUPTED, DeviceError, PolicyError, UsageError
 from tritonhook.ptxas.tool import available_ptxas
+from tritonhook.report.result import count
 from tritonhook.timing.rough import rough_times
 from tritonhook.tuning.candidates import (
     Choice,
@@ -73,6 +74,7 @@ from tritonhook.tuning.engine import Progress, TuneProgress, TuneSettings, tune
 from tritonhook.tuning.gpu import LIMIT_S, GpuProcess
 from tritonhook.tuning.policy_check import against_captures, entries_here, pins_against, pins_here
 from tritonhook.tuning.race import TriedKernel, TuneRun, assembled, entries, pins
+from tritonhook.tuning.same_bits import held
 
 _MIN_SHARE = 0.01
 _CONFIGS = 3
@@ -115,6 +117,11 @@ class Options(Group):
         metavar="N",
         help=f"for an autotuned kernel, try levers with the N fastest configurations (default: {_CONFIGS}); without "
         "levers all configurations race",
+    )
+    same_bits_as: str | None = option(
+        metavar="CONFIG",
+        help="of autotuned kernels, keep only configurations that store the same bits as this one, as num_warps=4: "
+        "executed on the CPU, and compared on the GPU again",
     )
     tolerance: Tolerance = part(Tolerance)
     limit: float = limit_option(HUNG, f"{LIMIT_S:g}", LIMIT_S)
@@ -159,7 +166,9 @@ def run(options: Options) -> int:
         kernels, others = that_matter(shares, options.top, options.min_share)
         chosen, failed = _assembled(options, captures, kernels, before)
         with tune_progress(len(chosen)) as progress:
-            ran = tune(chosen, TuneSettings(rtol=options.tolerance.rtol, limit_s=options.limit, start=_start), progress)
+            rtol, same = options.tolerance.rtol, options.same_bits_as is not None
+            settings = TuneSettings(rtol=rtol, limit_s=options.limit, start=_start, same_bits=same)
+            ran = tune(chosen, settings, progress)
     try:
         _keep(policy, before, ran)
     finally:  # show the result even if the policy cannot be written
@@ -238,7 +247,12 @@ def _kernels(options: Options, captures: CaptureFolder) -> tuple[list[Kernel], l
         what = f"no kernel {entry!r}" if entry and not skipped else "no kernel that can be tuned"
         reasons = dict.fromkeys(kernel.reason for kernel in skipped)
         raise UsageError(f"{options.target[0]}: {what}{''.join(f'; {reason}' for reason in reasons)}")
-    return kernels, skipped
+    if options.same_bits_as is None:
+        return kernels, skipped
+    check_numpy()
+    with working(f"executing the configurations of {count(len(kernels), 'kernel')}"):
+        kept = list(held(captures, kernels, options.same_bits_as))
+    return [own for own in kept if isinstance(own, Kernel)], [*(o for o in kept if isinstance(o, Skipped)), *skipped]
 
 
 def _give(options: Options, ran: TuneRun, skipped: Sequence[Skipped]) -> int:

@@ -18,10 +18,9 @@ from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.ptxas.toolchain import toolchain_of
 from tritonhook.snapshot.changes import Change
 from tritonhook.snapshot.facts import Identity, KernelFacts
-from tritonhook.verify.contents import difference
-from tritonhook.verify.cpu import stored_by
+from tritonhook.verify.cpu import how_far, stored_by
 from tritonhook.verify.differential import Case, case_of
-from tritonhook.verify.judgement import Latitude, apart, buffer_name
+from tritonhook.verify.judgement import Latitude
 
 _HASH_DIGITS = 16
 Launches = Mapping[str, Path]  # the record of a kernel's most frequent launch, by the capture's hash
@@ -90,7 +89,4 @@ def _how_far(old: KernelFacts, capture: Capture, launches: Launches, text: Calla
     before = stored_by(cubin, replace(case, kernel=old.entry, launch=replace(case.launch, kernel=old.entry)))
     if _hash(before) != old.bits:
         raise UsageError("the launch is another one than was locked")
-    after, buffers = _stored(capture, launches), case.launch.buffers
-    pairs = enumerate(zip(before, after, strict=True))
-    found = [d for n, (a, b) in pairs if (d := difference(n, buffers[n].dtype, a, b)) is not None]
-    return "; ".join(f"{buffer_name(case.launch, one.buffer)}: {apart([one])}" for one in found)
+    return how_far(case.launch, before, _stored(capture, launches))

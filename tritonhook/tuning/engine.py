@@ -56,7 +56,8 @@ class TuneSettings:
 
     band: the gain that is worth having. rtol: how far outputs may differ, as a share of the largest value; None: not at
     all. limit_s: a launch that takes longer hangs. start: starts a process with the GPU. forced: confirm the leader of
-    a race whatever its gain, to the end, as a test of the confirmation does.
+    a race whatever its gain, to the end, as a test of the confirmation does. same_bits: configurations must store the
+    same, too.
     """
 
     band: float = DEFAULT_BAND
@@ -65,6 +66,7 @@ class TuneSettings:
     seed: int = 0
     start: Callable[[float], GpuProcess] = GpuProcess
     forced: bool = False
+    same_bits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,7 @@ class _OneKernel:
     ) -> None:
         self.kernel, self.choice, self.settings, self.gpu, self.folder = kernel, choice, settings, gpu, folder
         self.say = say
-        self.found = TriedKernel(kernel, choice, "")
+        self.found = TriedKernel(kernel, choice, "", notes=kernel.notes)
         self.special = settings.rtol is None
         self.codes = [code for config in choice.configurations for code in (config.plain, *config.others)]
 
@@ -367,6 +369,8 @@ class _OneKernel:
         plain = self._plain_of(code)
         if code is not plain and like is None:
             like = REFERENCE if plain is self.choice.plain else plain.name
+        elif self.settings.same_bits and name is None:
+            like = REFERENCE
         return LeverCode(name or code.name, path, code.kernel, None if launch is launched else launch.path, like)
 
     def _launch_of(self, candidate: Candidate, launched: Launched) -> Launched | None:

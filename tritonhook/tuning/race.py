@@ -323,7 +323,7 @@ def _judged(kernel: TriedKernel, certificate: Certificate | None) -> Tuned:
 def assembled(chosen: Sequence[tuple[Kernel, Choice]]) -> TuneRun:
     """Make the result of a run before anything was raced."""
     rows = (
-        Tuned(TriedKernel(kernel, choice, "", is_judged=False), TuneVerdict.ASSEMBLED, "", None)
+        Tuned(TriedKernel(kernel, choice, "", is_judged=False, notes=kernel.notes), TuneVerdict.ASSEMBLED, "", None)
         for kernel, choice in chosen
     )
     return TuneRun(tuple(rows), "")

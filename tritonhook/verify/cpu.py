@@ -184,11 +184,17 @@ def counted(
     return count(cubin, sass, _run(case, ctas, limit_s, seed, began), _Before(case, name))
 
 
-def stored_by(cubin: Cubin, case: Case) -> tuple[bytes, ...]:
-    """Execute a few CTAs of a launch from its machine code, on seeded inputs. Returns what its buffers then hold.
+def stored_by(cubin: Cubin, case: Case, ctas: int | None = CTAS, name: str = NORMAL) -> tuple[bytes, ...]:
+    """Execute a launch from its machine code on one input. Returns what its buffers then hold. ctas: None: all of them.
 
     Raises NotUnderstood, UsageError, Fault, Hang, Unfinished."""
-    return run_cubin(cubin, case.kernel, _run(case, CTAS, LIMIT_S, 0, None), _Before(case, NORMAL)).contents
+    return run_cubin(cubin, case.kernel, _run(case, ctas, LIMIT_S, 0, None), _Before(case, name)).contents
+
+
+def how_far(launch: Launch, reference: Sequence[bytes], other: Sequence[bytes]) -> str:
+    """Describe each buffer with other bits, and by how much; "" if there is none."""
+    found = _differences(launch, reference, other)
+    return "; ".join(f"{buffer_name(launch, one.buffer)}: {apart([one])}" for one in found)
 
 
 def _run(case: Case, ctas: int | None, limit_s: float, seed: int, began: float | None) -> Run:

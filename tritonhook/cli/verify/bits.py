@@ -10,7 +10,6 @@ import re
 import sys
 import tempfile
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ from tritonhook.capture.dry_run.gpu import ALL, FIRST, Compared, DryRun, Emulati
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.settings import make_settings
 from tritonhook.children.environment import capture_environment
-from tritonhook.cli._programs import is_function, is_script, run_well, script_command
+from tritonhook.cli._programs import check_numpy, is_function, is_script, run_well, script_command
 from tritonhook.cli._results import give
 from tritonhook.cli.verify.targets import ARCH, Options
-from tritonhook.errors import DeviceError, UsageError
+from tritonhook.errors import UsageError
 
 _ROWS = re.compile(r"(?:\w+\.)?\w+(?::\d+)?")
 
@@ -46,8 +45,7 @@ def compare_bits(options: Options) -> int:
     from tritonhook.verify.same_bits import judge_all
     from tritonhook.verify.schema import read_executions
 
-    if find_spec("numpy") is None:
-        raise DeviceError("numpy is not installed: `pip install 'tritonhook[emulate]'`")
+    check_numpy()
     settings = _settings(options.set)
     if options.rows is not None and not all(_ROWS.fullmatch(word) for word in options.rows.split(",")):
         raise UsageError(f"--rows {options.rows}: write ARG, ARG:DIM or FUNCTION.ARG:DIM, several with commas")

@@ -280,7 +280,8 @@ class Tuning(Result, tag="tuning"):
         dropped = (
             (k.called, f"{gone.lever}: {gone.reason}") for k in self.kernels for gone in k.dropped if not gone.equal_to
         )
-        for text, names in grouped(dropped).items():
+        noted = ((k.called, note) for k in self.kernels for note in k.notes)
+        for text, names in grouped((*dropped, *noted)).items():
             yield f"{names}: {text}"
         for reason, names in grouped((skipped.kernel, skipped.reason) for skipped in self.skipped).items():
             yield f"not tuned: {names}: {reason}"
