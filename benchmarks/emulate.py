@@ -367,7 +367,9 @@ JUDGED = ("same", "rounding", "different")
 
 
 def summary(samples: dict[str, Any]) -> dict[str, Any]:
-    kernels, bugs, altered, written, again, looked, found, captures, launches = (samples[name] for name in PARTS)
+    kernels, bugs, altered, written, again, looked, found, captures, launches = (
+        samples.get(name, []) for name in PARTS
+    )
     h200 = json.loads((RESULTS / "verify_h200.json").read_bytes())["samples"]["kernels"]
     programs = {one["name"]: one for one in reversed(found) if one["name"] != "rounded-pair"}  # the first of a name
     judged = [one for one in programs.values() if one["builds"] and not one["why"]]
@@ -408,8 +410,8 @@ def summary(samples: dict[str, Any]) -> dict[str, Any]:
         "sanitized_with_findings": sum(bool(one["found"]) for one in looked),
         "without_a_barrier": sum(one["without_a_barrier"] is not None for one in looked),
         "without_a_barrier_found": sum(bool(one["without_a_barrier"]) for one in looked),
-        "captured": looked_at_programs(captures),
-        "launched": looked_at_programs(launches),
+        **({"captured": looked_at_programs(captures)} if captures else {}),
+        **({"launched": looked_at_programs(launches)} if launches else {}),
         "published": len(programs),
         "published_judged": len(judged),
         "published_wrong_in_newest": sorted(one["name"] for one in judged if newest_of(one) == "wrong"),

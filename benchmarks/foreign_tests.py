@@ -140,9 +140,9 @@ def summary(samples: list[dict[str, Any]]) -> dict[str, Any]:
     if any("gpu" in one for one in samples):
         figures["judged_by_a_gpu_too"] = sum(one["gpu"]["compared"] for one in samples)
         figures["judged_otherwise_by_a_gpu"] = sum(len(one["gpu"]["differ"]) for one in samples)
-    for project in PROJECTS:
-        own = [one for one in samples if one["project"] == project.folder]
-        figures[project.folder] = {kind: sum(one[kind] for one in own) for kind in _KINDS}
+    for folder in dict.fromkeys(one["project"] for one in samples):
+        own = [one for one in samples if one["project"] == folder]
+        figures[folder] = {kind: sum(one[kind] for one in own) for kind in _KINDS}
     return coverage(total.total(), left_out) | figures
 
 

@@ -20,8 +20,8 @@ from tritonhook.ptxas.tool import available_ptxas
 from tritonhook.report.results.capture import CapturedOne
 
 BUGS = {bug.name: bug for bug in MISCOMPILATIONS}
-# Without its guard, what reads the statement makes the bug; the results of matrices are no values of their own. Guarded,
-# `abs.f32` of a `set` is assembled rightly.
+# Without its guard, what reads the statement makes the bug; the results of matrices are no values of their own.
+# Guarded, `abs.f32` of a `set` is assembled rightly.
 NOT_UNDER_A_GUARD = {
     *("wgmma-shared-descriptor", "fp8-mma-in-place", "packed-add-one-half", "product-low-bits", "set-as-integer")
 }

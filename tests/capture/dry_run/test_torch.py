@@ -99,8 +99,12 @@ def two(x: torch.Tensor) -> torch.Tensor:
 library = torch.library.Library("dry", "IMPL", "CUDA")
 torch.library.define("dry::three", "(Tensor x) -> Tensor")
 library.impl("three", lambda x: print("three", x.is_cuda) or x + 3)
+torch.library.define("dry::four", "(Tensor x) -> Tensor")
+both = torch.library.Library("dry", "IMPL")
+for key in ("CPU", "CUDA"):  # torch 2.11 refuses by default to replace a kernel
+    both.impl("four", lambda x: x + 4, key, allow_override=False)
 x = torch.zeros(2, device="cuda")
-assert torch.ops.dry.three(two(torch.ops.dry.one(x))).is_cuda
+assert torch.ops.dry.four(torch.ops.dry.three(two(torch.ops.dry.one(x)))).is_cuda
 """
 THREE = "one True\ntwo True\nthree True\n"
 

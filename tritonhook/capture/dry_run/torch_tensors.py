@@ -534,8 +534,9 @@ def operators_of_the_gpu(memory: str, within: Around) -> Iterator[None]:
                 return  # registered for the GPU already
             is_fake = fn is kept or asked == _FAKE or not callable(fn)
             with warnings.catch_warnings():
-                if key != asked:  # torch warns where the operator has one for the CPU too
+                if key != asked:  # the operator may have one for the CPU, too: torch warns; 2.11 raises by default
                     warnings.simplefilter("ignore", UserWarning)
+                    options["allow_override"] = True
                 original(library_for(library, key), op_name, fn if is_fake else within(fn), key, **options)
 
         return impl
