@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
 
-from tritonhook.capture.dry_run.torch_precision import rounded_once  # noqa: E402
+from tritonhook.capture.dry_run.torch_precision import autocast_of_the_gpu, rounded_once  # noqa: E402
 
 ROUNDED = 1.8e-3  # error of bfloat16 numbers that were rounded once, in the L2 norm, relative
 Function = Callable[[Any, Callable[..., Any]], Any]
@@ -111,3 +111,22 @@ thread.join()
     done = run_dry(tmp_path, script, "--emulate")
     assert done.stdout.split() == ["near", "cuda:0"] * 2 and "ignored" not in done.stderr, done.stderr
     assert run_dry(tmp_path, script).stdout.split() == ["far", "cuda:0"] * 2
+
+
+def test_autocast_widens_what_cudas_does_and_no_longer_than_asked() -> None:
+    x = torch.ones(4, 8, dtype=torch.float16)
+    made: dict[str, Callable[[], Any]] = {
+        "layer_norm": lambda: F.layer_norm(x, (8,)),
+        "exp": x.exp,
+        "pow": lambda: x.pow(2),
+        "softmax": lambda: x.softmax(-1),
+        "sum": x.sum,
+    }
+    kept: dict[str, Callable[[], Any]] = {"add": lambda: x + x, "matmul": lambda: x @ x.mT}
+    with autocast_of_the_gpu():
+        with torch.autocast("cpu", dtype=torch.float16):
+            assert {name: one().dtype for name, one in made.items()} == dict.fromkeys(made, torch.float32)
+            assert {name: one().dtype for name, one in kept.items()} == dict.fromkeys(kept, torch.float16)
+        assert F.layer_norm(x, (8,)).dtype is torch.float16
+    with torch.autocast("cpu", dtype=torch.float16):
+        assert F.layer_norm(x, (8,)).dtype is torch.float16

@@ -126,11 +126,11 @@ def begin_torch(dry: DryRun) -> ExitStack:
     from tritonhook.capture.dry_run.torch_compile import awaited_inductor
     from tritonhook.capture.dry_run.torch_cuda import cuda_answers
     from tritonhook.capture.dry_run.torch_distributed import without_nccl
-    from tritonhook.capture.dry_run.torch_precision import rounded_once
+    from tritonhook.capture.dry_run.torch_precision import autocast_of_the_gpu, rounded_once
     from tritonhook.capture.dry_run.torch_tensors import tensors_on_the_gpu
 
     emulation = Emulation.from_environment(os.environ)
-    real = [rounded_once()] if emulation is not None else []
+    real = [rounded_once(), autocast_of_the_gpu()] if emulation is not None else []
     if emulation is not None and emulation.compared is not None:
         import torch
 

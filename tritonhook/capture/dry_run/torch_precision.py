@@ -1,4 +1,4 @@
-"""torch's own sums in a dry run with real values: as exact as a GPU's.
+"""torch's own sums, and its autocast, in a dry run with real values: as a GPU's.
 
 CUDA's operators add 16-bit numbers in float32 and round once; some of the CPU's round each step, and add float32 one
 by one. Here the CPU's operators get arguments of a wider type, forward and backward, and their results are rounded: a
@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 # Operators that add. Those that torch makes of others are left out.
@@ -29,6 +30,49 @@ _NORMS = tuple(
 )  # of float32 too, in float64: the CPU adds thousands of elements one by one
 _MADE_OF_OTHERS = ("convolution", "convolution_backward")  # by code that is no operator
 _UNANNOTATED = {"native_batch_norm": ("running_mean", "running_var")}  # which it writes, and its schema does not say it
+
+# Operators for which CUDA's autocast widens 16-bit arguments to float32 (torch, aten/src/ATen/autocast_mode.h,
+# AT_FORALL_FP32, and the ones with a type of the result); the CPU's does it for fewer.
+_FLOAT32_IN_AUTOCAST = (
+    *("acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt", "sinh"),
+    *("tan", "pow", "softplus", "layer_norm", "native_layer_norm", "group_norm", "cosine_similarity", "logsumexp"),
+    *("poisson_nll_loss", "cosine_embedding_loss", "nll_loss", "nll_loss2d", "hinge_embedding_loss", "kl_div"),
+    *("l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss", "margin_ranking_loss", "multilabel_margin_loss"),
+    *("soft_margin_loss", "triplet_margin_loss", "multi_margin_loss", "binary_cross_entropy_with_logits", "dist"),
+    *("pdist", "cdist", "renorm", "prod", "softmax", "log_softmax", "cumprod", "cumsum", "sum", "norm"),
+    *("linalg_vector_norm", "linalg_matrix_norm", "frobenius_norm", "nuclear_norm"),
+)
+
+
+@contextmanager
+def autocast_of_the_gpu() -> Iterator[None]:
+    """Widen arguments as CUDA's autocast does, wherever the CPU's is on."""
+    import torch
+
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():  # torch warns of operators that the CPU's autocast has, too
+        warnings.simplefilter("ignore", UserWarning)
+        for name in _FLOAT32_IN_AUTOCAST:
+            packet = getattr(torch.ops.aten, name)
+            for overload in (getattr(packet, one) for one in packet.overloads()):
+                if not any(one.alias_info for one in overload._schema.arguments):
+                    library.impl(overload, partial(_in_float32, overload), "AutocastCPU")
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def _in_float32(operator: Any, *args: Any, **named: Any) -> Any:
+    import torch
+    from torch.utils._pytree import tree_map_only
+
+    def widened(tensor: Any) -> Any:
+        return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)):
+        args, named = tree_map_only(torch.Tensor, widened, (args, named))
+        return operator(*args, **named)
 
 
 @contextmanager
