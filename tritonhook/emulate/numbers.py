@@ -222,8 +222,8 @@ def is_nan(codes: Array, name: str) -> Array:
     return (codes & kind((1 << one.bits - 1) - 1)) > kind((1 << one.bits - 1) - (1 << one.mantissa))
 
 
-# NaNs that `other_nan` gives: of two patterns of bits, with the other sign and with the same; the first and the last NaN
-# of the operands.
+# NaNs that `other_nan` gives: of two patterns of bits, with the other sign and with the same; the first and the last
+# NaN of the operands.
 OTHER_NANS = range(1, 7)
 _PATTERNS = (0x5A5A_5A5A_5A5A, 0)
 

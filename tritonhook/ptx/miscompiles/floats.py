@@ -84,7 +84,7 @@ def _terms(operation: Operation, index: int) -> set[tuple[Source | None, int]]:
         return found  # of `mad`, ptxas leaves the sum
     if made.is_a("add", "b32"):
         found |= {(source, 1) for source in made.sources}
-    elif made.is_a("sub", "b32"):
+    elif made.is_a("sub", "b32") or made.is_a("sub.cc", "u32", "s32"):
         found |= {(made.sources[0], 1), _negated(made.sources[1], 1)}
     return found
 
@@ -111,6 +111,16 @@ def _saturates_a_converted(operation: Operation) -> bool:
     )  # fmt: skip
 
 
+def _takes_a_set_for_an_integer(operation: Operation) -> bool:
+    """Match `abs.f32` or `neg.f32` of the ones of a `set`."""
+    made = operation.made_by(0) if operation.name in ("abs", "neg") and operation.type == "f32" else None
+    return made is not None and made.is_a("selp", "b32") and _is_set(made.statement.opcode)
+
+
+def _is_set(opcode: str) -> bool:
+    return opcode.startswith("set.") and not opcode.endswith(".f64")
+
+
 def _adds_products_in_a_loop(operation: Operation) -> bool:
     """Match `mad.hi` that adds to its own result behind a label. Whether the label begins a loop is not looked at."""
     operands, added = operation.statement.operands, operation.source(2)
@@ -118,6 +128,7 @@ def _adds_products_in_a_loop(operation: Operation) -> bool:
     return is_sum and isinstance(added, str) and " behind label " in added
 
 
+_DIRECTED = ("rz", "rm", "rp")
 _AT_ONCE = {
     ("cvt.sat.s32", "s64"): ("f32", "f16"),
     ("cvt.sat.u32", "u64"): ("f32", "f16"),
@@ -196,7 +207,6 @@ FLOATS = (
             f"{_TWO}sub.s32 %r2, %r0, 64;\nsub.sat.s32 %r3, %r2, %r1;\nst.global.b32 [%out], %r3;",
             pack("<I", 0x7FFF_FFC0),
         ),
-        executed=False,
     ),
     Miscompilation(
         name="product-shifted-away",
@@ -213,7 +223,28 @@ FLOATS = (
             f"{_TWO}mul.wide.u32 %d1, %r0, 5;\nshl.b64 %d2, %d1, 63;\nst.global.b64 [%out], %d2;",
             pack("<Q", 15 << 63 & (1 << 64) - 1),
         ),
-        executed=False,
+    ),
+    Miscompilation(
+        name="set-as-integer",
+        does="takes `abs.f32` and `neg.f32` of the ones of `set` for 1, in a module with a directed `div` or `rcp`",
+        instead="write `setp` and `selp`",
+        sources=(),
+        ranges=all_targets("11.7.99", "13.5.37"),
+        words=(
+            ("set.",),
+            ("abs.f32", "neg.f32"),
+            tuple(f"{one}.{how}." for one in ("div", "rcp") for how in _DIRECTED),
+        ),
+        matches=_takes_a_set_for_an_integer,
+        example=Example(
+            f"{_TWO}set.lt.u32.f32 %r2, %r0, %r1;\ndiv.rz.f32 %r4, %r0, %r1;\nabs.f32 %r3, %r2;\n"
+            "st.global.b32 [%out], %r3; st.global.b32 [%out+4], %r4;",
+            pack("<ff", 1, 2),
+            pack("<If", 0x7FFF_FFFF, 0.5),
+            f"{_TWO}setp.lt.f32 %p0, %r0, %r1; selp.b32 %r2, -1, 0, %p0;\ndiv.rz.f32 %r4, %r0, %r1;\n"
+            "abs.f32 %r3, %r2;\nst.global.b32 [%out], %r3; st.global.b32 [%out+4], %r4;",
+            pack("<If", 0x7FFF_FFFF, 0.5),
+        ),
     ),
     Miscompilation(
         name="saturated-negation",
