@@ -238,3 +238,8 @@ def test_what_the_bits_of_a_nan_decide_is_open():
     assert is_open(lambda codes: codes, other)
     assert not is_open(lambda codes: codes, number)
     assert is_open(lambda codes: (codes << np.uint64(1)) - np.uint64(1 << 53), number)
+    given = [np.array([0x7FF8 << 48 | bits], np.uint64) for bits in (3, 5)]
+    kinds = {int(numbers.other_nan(given[0], "f64", which, *given)[0]) for which in numbers.OTHER_NANS}
+    assert kinds == {
+        sign << 63 | 0x7FF8 << 48 | bits for sign in (0, 1) for bits in (0, 0x5A5A_5A5A_5A5A & (1 << 51) - 1)
+    } | {int(one[0]) for one in given}

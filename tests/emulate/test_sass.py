@@ -116,6 +116,10 @@ STORE: list[Line] = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4
         ([("", "IMNMX.U64", "PT,PT,R6,R2,-0x9,PT,!PT")], 7),
         ([("", "IMNMX.S64", "PT,PT,R6,R2,-0x9,!PT,!PT")], 7),
         ([("", "MOV", "R8,0xbf000000"), ("", "FMNMX.XORSIGN", "R7,|R10|,|R8|,PT")], 0xBF000000),  # 1 and -0.5
+        (
+            [("", "STS", "[RZ+0x10],R2"), ("", "ATOMS.POPC.INC.32", "RZ,[URZ+0x10]"), ("", "LDS", "R7,[RZ+0x10]")],
+            6,
+        ),
         ([("", "MOV", "R8,0x3c00c000"), ("", "VHMNMX", "R7,|R8|.H0_H0,R8.H1_H1,RZ.H0_H0,!PT")], 0x40004000),
         ([("", "LEA.HI", "R7,R9,R2,RZ,0x1")], 5),
         ([("", "LEA.HI.X.SX32", "R7,R9,R2,0x1,PT")], 6),

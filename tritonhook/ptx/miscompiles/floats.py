@@ -83,7 +83,7 @@ def _terms(operation: Operation, index: int) -> set[tuple[Source | None, int]]:
         return found  # of `mad`, ptxas leaves the sum
     if made.is_a("add", "b32"):
         found |= {(source, 1) for source in made.sources}
-    elif made.is_a("sub", "b32"):
+    elif made.is_a("sub", "b32") or made.is_a("sub.cc", "u32", "s32"):
         found |= {(made.sources[0], 1), _negated(made.sources[1], 1)}
     return found
 
