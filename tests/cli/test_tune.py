@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from triton_kernels import add_kernel, fresh, multiply_kernel
 
 import tritonhook
 from tritonhook.capture.policy.model import read_entries, read_pins, write_policy
+from tritonhook.capture.selection import Launched, launches_of
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import _programs, main, tune
 from tritonhook.errors import PolicyError
@@ -50,13 +52,11 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return set_times
 
 
-def _rough_times(path: Path, others: object = ()) -> list[dict[str, Any]]:
+def _rough_times(path: Path, others: Sequence[Launched] = ()) -> list[dict[str, Any]]:
     """The adding kernel takes 99.5% of the time."""
-    folder = CaptureFolder.open(path)
     return [
-        {"record": name, "launch": one.key, "count": one.count or 1, "us": 995.0 if "add" in name else 5.0}
-        for name in folder.records
-        for one in folder.launches(name)
+        {"record": one.record, "launch": one.key, "count": one.count, "us": 995.0 if "add" in one.record else 5.0}
+        for one in (*launches_of(CaptureFolder.open(path)), *others)
     ]
 
 
@@ -375,3 +375,16 @@ def test_configurations_are_assembled_elsewhere_and_race_without_a_ptxas(
 def test_levers_are_tried_for_as_many_configurations_as_wanted(autotuned: str, capsys) -> None:
     (kernel,) = document(capsys, autotuned, *LEVERS, "--configs", "1")["kernels"]
     assert [one["lever"] for one in kernel["candidates"] if "config" in one] == ["plain"]
+
+
+def test_a_configuration_with_the_bits_takes_the_place_of_the_one_that_was_chosen(autotuned: str, fake, capsys) -> None:
+    """The chosen configuration, 64, leaves out half of the elements."""
+    pytest.importorskip("numpy")
+    (kernel,) = document(capsys, autotuned, *LEVERS, "--same-bits-as", "BLOCK=128")["kernels"]
+    assert (kernel["verdict"], kernel["share"]) == ("WIN", 1.0)
+    assert all("config" not in one for one in kernel["candidates"])
+    note, *_ = kernel["notes"]
+    assert note.startswith("no candidate: BLOCK: 64") and "elements" in note
+    (pin,) = read_pins(Path("tritonhook.toml"))
+    assert pin.config == str(triton.Config({"BLOCK": 128}))
+    assert "BLOCK: 64" in failing(capsys, "tune", autotuned, "--same-bits-as", "BLOCK=32")

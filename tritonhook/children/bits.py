@@ -20,7 +20,7 @@ from typing import Any
 
 from tritonhook._util.text import say
 from tritonhook.capture.dry_run.autotuner import Trial, tuners
-from tritonhook.capture.dry_run.gpu import Compared
+from tritonhook.capture.dry_run.gpu import CONFIGS, EXECUTIONS, ORDERS, REFUSED, RESULT, ROWS, Compared
 from tritonhook.capture.launches.record import Pointer
 from tritonhook.capture.patching import Patch
 from tritonhook.emulate.errors import Fault, Hang, Unfinished
@@ -31,8 +31,6 @@ from tritonhook.emulate.run import Run
 from tritonhook.errors import NotUnderstood
 from tritonhook.ptx.module import Ptx
 
-EXECUTIONS = "executions.jsonl"
-ORDERS, CONFIGS, ROWS, RESULT, REFUSED = "orders", "configs", "rows", "result", "refused"
 BATCHES = 1, 2, 7, 16, 64, 256
 _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}  # with Triton's defaults
 _LIBRARIES = {"torch", "triton", "numpy", "tritonhook", "runpy", "importlib"}

@@ -232,6 +232,8 @@ def _checked(options: Options) -> CaptureFolder | None:
     given = levers(options.levers) if options.levers is not None else ()
     for wanted in (*given, *_controls(options, CONTROLS_VERSION)):
         wanted.assembling(options.policy.absolute().parent)
+    if options.same_bits_as is not None:
+        check_numpy()
     if not options.assemble_only:
         check_new(options.policy, force=True)
     return captures
@@ -247,12 +249,7 @@ def _kernels(options: Options, captures: CaptureFolder) -> tuple[list[Kernel], l
         what = f"no kernel {entry!r}" if entry and not skipped else "no kernel that can be tuned"
         reasons = dict.fromkeys(kernel.reason for kernel in skipped)
         raise UsageError(f"{options.target[0]}: {what}{''.join(f'; {reason}' for reason in reasons)}")
-    if options.same_bits_as is None:
-        return kernels, skipped
-    check_numpy()
-    with working(f"executing the configurations of {count(len(kernels), 'kernel')}"):
-        kept = list(held(captures, kernels, options.same_bits_as))
-    return [own for own in kept if isinstance(own, Kernel)], [*(o for o in kept if isinstance(o, Skipped)), *skipped]
+    return kernels, skipped
 
 
 def _give(options: Options, ran: TuneRun, skipped: Sequence[Skipped]) -> int:
@@ -283,13 +280,19 @@ def _assembled(
 
     before: entries of the policy, whose levers have to win again.
     """
+    left: list[Skipped] = []
+    if options.same_bits_as is not None and kernels:
+        with working(f"executing the configurations of {count(len(kernels), 'kernel')}"):
+            same = list(held(captures, kernels, options.same_bits_as))
+        kernels = [one for one in same if isinstance(one, Kernel)]
+        left = [one for one in same if isinstance(one, Skipped)]
     named = options.levers is not None or options.controls or options.assemble_only
     kept = {} if named else {own: kept_choices(captures, own) for own in kernels}
     made = {own: choice for own, choice in kept.items() if choice is not None}
     new = [own for own in kernels if own not in made]
     wanted = [own for kernel in new for own in (kernel, *kernel.siblings[: options.configs - 1])]
     opened = {own: subject_of(captures, own, options.trust) for own in wanted}
-    failed = [own for own in opened.values() if isinstance(own, Skipped)]
+    failed = [*left, *(own for own in opened.values() if isinstance(own, Skipped))]
     subjects = {own: subject for own, subject in opened.items() if isinstance(subject, Subject)}
     asked = [(subject, _levers(options, subject, _earlier(own, before))) for own, subject in subjects.items()]
     if asked:

@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tritonhook.capture.dry_run.gpu import CONFIGS, ORDERS, RESULT, ROWS
 from tritonhook.capture.launches.contents import FLOATS
 from tritonhook.capture.launches.record import DTYPE_BYTES
 from tritonhook.errors import listed
@@ -67,10 +68,10 @@ def judge_all(folder: Path, executions: Sequence[Execution]) -> list[Judged]:
     """Judge each kernel; of calls of one kernel with equal labels and verdict the first is kept."""
     by_call: dict[tuple[str, str, int], list[Execution]] = {}
     for one in executions:
-        if one.kind in ("orders", "configs"):
+        if one.kind in (ORDERS, CONFIGS):
             by_call.setdefault((one.kind, one.kernel, one.call), []).append(one)
     judged = [_judge(folder, several) for several in by_call.values()]
-    if any(one.kind == "result" for one in executions):
+    if any(one.kind == RESULT for one in executions):
         judged.append(_judge_rows(folder, executions))
     first: dict[object, Judged] = {}
     for each in judged:
@@ -126,7 +127,7 @@ def _with_verdict(first: Execution, members: Sequence[Member], buffers: Sequence
         assert worst.difference is not None
         verdict = BitsVerdict.OTHER_BITS if _share(worst.difference) <= WRONG_SHARE else BitsVerdict.WRONG
         why = f"{worst.label}: {worst.text}"
-        if first.kind == "orders":
+        if first.kind == ORDERS:
             verdict = BitsVerdict.NONDETERMINISTIC
             name = worst.text.partition(":")[0]
             why += next((f"; {buffer.at}" for buffer in buffers if buffer.name == name and buffer.at), "")
@@ -145,7 +146,7 @@ def _reasons(members: Sequence[Member]) -> str:
 
 def _judge_rows(folder: Path, executions: Sequence[Execution]) -> Judged:
     """Compare the rows that results have in common, with those of the largest number of rows that could be executed."""
-    results = [one for one in executions if one.kind == "result"]
+    results = [one for one in executions if one.kind == RESULT]
     ended = [one for one in results if not one.reason]
     reference = max(ended, key=lambda one: one.rows, default=None)
     members, compared, culprits = [], 0, dict[str, str]()
@@ -163,11 +164,11 @@ def _judge_rows(folder: Path, executions: Sequence[Execution]) -> Judged:
         members.append(Member(one.label, 1 if worst is None else 2, "", text, None if worst is None else worst[1]))
     name = results[0].kernel
     if culprits:
-        return Judged(name, "rows", "", BitsVerdict.BATCH_VARIANT, "; ".join(culprits.values()), tuple(members))
+        return Judged(name, ROWS, "", BitsVerdict.BATCH_VARIANT, "; ".join(culprits.values()), tuple(members))
     if not compared:
         why = _reasons(members) or "no result has a dimension of as many rows"
-        return Judged(name, "rows", "", BitsVerdict.NOT_JUDGED, why, tuple(members))
-    return Judged(name, "rows", "", BitsVerdict.SAME, "", tuple(members))
+        return Judged(name, ROWS, "", BitsVerdict.NOT_JUDGED, why, tuple(members))
+    return Judged(name, ROWS, "", BitsVerdict.SAME, "", tuple(members))
 
 
 def _pairs(one: Execution, other: Execution) -> Iterator[tuple[Kept, Kept, int]]:
@@ -201,7 +202,7 @@ def _rows(folder: Path, kept: Kept, dim: int, rows: int) -> bytes:
 
 def _culprit(folder: Path, executions: Sequence[Execution], one: Execution, other: Execution) -> tuple[str, str]:
     """Name the first kernel that stores other bits in the rows that both have, and how it was launched."""
-    mine, others = ([each for each in executions if each.kind == "rows" and each.rows == r.rows] for r in (one, other))
+    mine, others = ([each for each in executions if each.kind == ROWS and each.rows == r.rows] for r in (one, other))
     for a, b in zip(mine, others, strict=False):
         if a.kernel != b.kernel:
             return a.kernel, f"{a.kernel} is launched with {one.rows} rows, {b.kernel} with {other.rows}"

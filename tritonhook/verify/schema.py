@@ -7,9 +7,8 @@ from pathlib import Path
 import msgspec
 
 from tritonhook._util.schema import Fields
+from tritonhook.capture.dry_run.gpu import EXECUTIONS, REFUSED
 from tritonhook.errors import UsageError
-
-EXECUTIONS = "executions.jsonl"
 
 
 class Kept(Fields):
@@ -47,6 +46,6 @@ def read_executions(folder: Path) -> list[Execution]:
         return []
     made = [msgspec.json.decode(line, type=Execution) for line in path.read_bytes().splitlines()]
     for one in made:
-        if one.kind == "refused":
+        if one.kind == REFUSED:
             raise UsageError(one.reason)
     return made

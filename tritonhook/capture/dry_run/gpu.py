@@ -115,6 +115,12 @@ class DryRun:
         return cls(**values | {"named": Gpu(**values["named"]) if values.get("named") else None})
 
 
+# What a line of the file EXECUTIONS, which children/bits.py writes, belongs to: a question, the result of a function,
+# or what was refused.
+EXECUTIONS = "executions.jsonl"
+ORDERS, CONFIGS, ROWS, RESULT, REFUSED = "orders", "configs", "rows", "result", "refused"
+
+
 @dataclass(frozen=True, slots=True)
 class Compared:
     """Executions of a dry run whose stored bits are compared. folder: where children/bits.py writes them. orders: of
