@@ -77,7 +77,7 @@ def _pytest(line: list[str], folder: Path, environment: Mapping[str, str], said:
     sys.argv = ["pytest", *line]
     known = Path(environment["TRITON_CACHE_DIR"], "disassembled")
     known.mkdir(exist_ok=True)
-    toolchain.run_tool = remembering(toolchain.run_tool, known)
+    pytest.MonkeyPatch().setattr(toolchain, "run_tool", remembering(toolchain.run_tool, known))
     sys.exit(pytest.main(line))
 
 
