@@ -39,23 +39,24 @@ def script(stride: str = "", grid: int = 2, n: int = 250) -> str:
     return PRELUDE + KERNEL.format(stride=stride, grid=grid, n=n)
 
 
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Captures of the script, of one whose loads are apart, and of one that launches more of these."""
+    folder = tmp_path_factory.mktemp("captures")
+    for name, how in {"old": {}, "worse": {"stride": "* 4"}, "larger": {"stride": "* 4", "grid": 3, "n": 380}}.items():
+        run_dry(folder, script(**how))
+        (folder / "out").rename(folder / name)
+    return folder
+
+
 @pytest.fixture
-def captured(tmp_path: Path, triton_cache: Path, monkeypatch: pytest.MonkeyPatch):
-    """Capture the script with these changes into a folder of this name."""
+def captured(captures: Path, tmp_path: Path, triton_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in (captures / name for name in ("old", "worse", "larger", "script.py")):
+        (tmp_path / folder.name).symlink_to(folder)
     monkeypatch.chdir(tmp_path)
-
-    def go(name: str, *options: str, **how: object):
-        done = run_dry(tmp_path, script(**how), *options)
-        Path("out").rename(name)
-        return done
-
-    return go
 
 
 def test_a_gate_holds_counters_of_the_locked_launch(captured, capsys) -> None:
-    captured("old")
-    captured("worse", stride="* 4")
-    captured("larger", stride="* 4", grid=3, n=380)
     assert main(["lock", "old", "-o", "k.lock", "--count"]) == 0
     locked = Path("k.lock").read_text()
     assert 'launch = "grid 2x1x1' in locked and "sectors = 64" in locked and "conflicts = 0" in locked
@@ -76,8 +77,6 @@ def test_a_gate_holds_counters_of_the_locked_launch(captured, capsys) -> None:
 
 
 def test_diff_names_the_lines_whose_counters_moved(captured, capsys) -> None:
-    captured("old")
-    captured("worse", stride="* 4")
     assert main(["diff", "old", "worse", "--fail-on", "sectors"]) == 1
     assert main(["diff", "old", "old", "--fail-on", "sectors"]) == 0
     capsys.readouterr()
@@ -88,12 +87,11 @@ def test_diff_names_the_lines_whose_counters_moved(captured, capsys) -> None:
 
 
 def test_source_lines_have_counters(captured, capsys) -> None:
-    captured("old", stride="* 4")
-    kernel = tritonhook.load("old")[0]
-    assert main(["show", f"old/{kernel.id}", "--source", "--count", "--wide"]) == 0
+    kernel = tritonhook.load("worse")[0]
+    assert main(["show", f"worse/{kernel.id}", "--source", "--count", "--wide"]) == 0
     (line,) = (row for row in capsys.readouterr().out.splitlines() if "tl.load" in row)
     assert "125" in line.split()
-    assert main(["show", f"old/{kernel.id}", "--count", "--html", "page.html"]) == 0
+    assert main(["show", f"worse/{kernel.id}", "--count", "--html", "page.html"]) == 0
     assert ">wavefronts</th>" in Path("page.html").read_text()
     assert kernel.counters.total.sectors == 157
     assert kernel.counters.lines[kernel.counters.instructions[-1].file, 13].sectors == 125

@@ -101,5 +101,5 @@ def test_a_run_that_asks_for_nothing_loads_nothing(project: Project) -> None:
         "    assert found <= set(known)\n"
         "    assert not {'triton', 'torch', 'msgspec', 'rich'} & set(sys.modules)\n"
     )
-    done = project.run()
+    done = project.run(fresh=True)
     assert done.code == 0, done.said
