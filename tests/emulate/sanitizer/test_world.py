@@ -62,6 +62,10 @@ KERNELS = {
         "st.global.u32 [%rd20], 7;\n",
         [("7;", "%r5;"), ("7;", "%r28;")],
     ),
+    "a read whose value no thread uses": (
+        "ld.global.u32 %r8, [%rd2];\nst.global.u32 [%rd1], %r5;\n",
+        [("%r8", "%r4")],
+    ),
     "no read of what the kernel wrote that may be stale": (
         "st.global.u32 [%rd1], %r5;\nbar.sync 0;\nld.global.u32 %r4, [%rd2];\n",
         [("ld.global.u32", "ld.global.nc.u32")],
