@@ -36,6 +36,14 @@ def test_the_callback_comes_once_after_the_module_ran(module: str) -> None:
     assert seen == [7]
 
 
+def test_the_callback_comes_at_once_for_a_module_imported_earlier(module: str) -> None:
+    seen: list[int] = []
+    __import__(module)
+    waiting = AfterImport(module, lambda: seen.append(sys.modules[module].VALUE))
+    waiting.begin()
+    assert seen == [7] and waiting not in sys.meta_path
+
+
 def test_asking_for_the_spec_is_no_import(module: str) -> None:
     seen: list[str] = []
     waiting = AfterImport(module, lambda: seen.append(module))
