@@ -229,7 +229,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 class _Call:
-    """A call of a function, with copies of its tensors. count: of launches before it."""
+    """A call of a function, with copies of its tensors. count: launches before it."""
 
     def __init__(self, frame: FrameType) -> None:
         code, values = frame.f_code, frame.f_locals

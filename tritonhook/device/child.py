@@ -52,7 +52,7 @@ class At(Message):
 
 
 class After(Message):
-    """That launch has come to its end."""
+    """Message: this launch ended."""
 
 
 class Failed(Message):
@@ -74,7 +74,7 @@ class ContextLost(Exception):
 
 class Lost(Exception):
     """A child crashed or hung, and has been ended. The text has the reason: exit status, signal, time limit, or its
-    message about the GPU. at: what it launched; None while it did something else. hung: whether its time was over."""
+    message about the GPU. at: its launch; None if it was not launching. hung: True if its time limit passed."""
 
     def __init__(self, at: str | None, text: str, hung: bool = False) -> None:
         super().__init__(text)

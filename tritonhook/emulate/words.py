@@ -224,8 +224,8 @@ def bit_length(a: Array) -> Array:
 
 
 def leading(a: Array, from_top: bool) -> Array:
-    """Find the position of the highest bit that differs from the sign (unsigned: that is 1), or the shift that moves it
-    to the top; all ones for none."""
+    """Find the highest bit that differs from the sign bit (of unsigned numbers: the highest 1). Returns its position,
+    or with from_top the shift that moves it to the top; all ones if there is no such bit."""
     unsigned = (np.where(a < 0, ~a, a) if a.dtype.kind == "i" else a).astype(f"u{a.dtype.itemsize}")
     place = bit_length(unsigned) - np.uint32(1)
     return np.where(unsigned == 0, place, np.uint32(8 * a.dtype.itemsize - 1) - place) if from_top else place

@@ -182,8 +182,8 @@ class MemoryTimeline(Notebook):
         return Attribution(growth, source, tuple(part for part in parts if part.bytes is not None))
 
     def between(self) -> tuple[tuple[int, str, str], ...]:
-        """List growth between two marks: its bytes, and the names of the mark before and after; the largest first. None
-        is listed from a kernel to an operator: the kernel's mark may lie in another operator's."""
+        """List growth between two marks: its bytes, and the names of the mark before and after; the largest first.
+        Omits growth between a kernel and an operator: the kernel may have run inside of another operator."""
         read = [m for m in self.marks if m.before is not None and m.after is not None]
         ends = Mark(0, "load", "the start", after=self.start.reading), Mark(0, "launch", "the end", self.end.reading)
         grown = [

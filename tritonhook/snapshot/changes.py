@@ -137,8 +137,8 @@ class Change:
 
     @property
     def is_different(self) -> bool:
-        """Whether it is new, gone, has another configuration, code, figures, launch bounds, parameters or data, or no
-        code any more."""
+        """True unless the kernel is the same on both sides: configuration, code, figures, launch bounds, parameters,
+        data."""
         return self.status is not ChangeStatus.SAME
 
     @property

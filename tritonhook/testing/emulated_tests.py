@@ -114,7 +114,7 @@ def _end_at_the_launch(error: BaseException) -> None:
 
 
 def _not_executed(error: BaseException | None) -> NotExecuted | None:
-    """Find it among an error and those during which that was raised."""
+    """Find NotExecuted in an error or in its chain of contexts."""
     while error is not None and not isinstance(error, NotExecuted):
         error = error.__cause__ or error.__context__
     return error

@@ -131,8 +131,8 @@ class Choice:
     """Candidates for a kernel. plain: the compiler's own code. others: codes that differ from it and
     from each other.
 
-    siblings: the same of its other configurations; those that no lever is tried for have their plain code only.
-    launches: of such a configuration.
+    siblings: choices for its other configurations; without levers they have their plain code only.
+    launches: the launches of one sibling.
     """
 
     subject: Subject

@@ -29,7 +29,7 @@ class LeverCode(Message):
 class LoadCodes(Message):
     """Asks to load codes, to check what they store, and to prepare to time those that store what they should. The
     answer is RaceReady; before it each code's first launch is announced by its name. keep: buffers that steer the
-    kernel; the others hold special numbers in a second check. None: there is none."""
+    kernel; the others hold special numbers in a second check. None: no second check."""
 
     codes: tuple[LeverCode, ...]
     launch: Path

@@ -121,8 +121,8 @@ class CaptureWriter:
         raise OSError(f"{stem}: over 1,000 different kernels of this name and hash")
 
     def _is_same(self, folder: Path, capture: Capture, files: Mapping[Stage, str], key: _Key) -> bool:
-        """Check whether a stored record is this kernel: by its binary's size and time, else by its bytes. A damaged
-        record is not; neither is one from a dry run if this is none, or the reverse."""
+        """Check whether a stored record is this kernel: by its binary's size and time, else by its bytes. False
+        for a damaged record, and if only one of the two comes from a dry run."""
         try:
             document = json.loads((folder / "capture.json").read_bytes())
             stored = {STAGES[name]: folder / file for name, file in document["files"].items() if name in STAGES}

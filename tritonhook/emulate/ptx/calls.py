@@ -24,7 +24,7 @@ MOST_CALLS = 256  # that one thread may be in
 @dataclass(frozen=True, slots=True)
 class _Call:
     """A place that calls. behind: the index of the instruction behind it. results: where in local memory a result is,
-    where it goes, and how many bytes it has. kept: what is saved: the caller's registers; None: nothing."""
+    where it goes, and how many bytes it has. kept: the caller's saved registers; None: none are saved."""
 
     behind: int
     results: tuple[tuple[int, int, int], ...]
