@@ -132,7 +132,7 @@ class Choice:
     from each other.
 
     siblings: choices for its other configurations; without levers they have their plain code only.
-    launches: the launches of one sibling.
+    launches: in a sibling, the launches of its configuration.
     """
 
     subject: Subject
