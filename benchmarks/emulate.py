@@ -53,7 +53,9 @@ NEEDS = ("numpy",)
 GIVEN_CTAS = 2
 LIMIT_S = 120.0
 BAD = ("DIFFERENT", "CRASH", "HANG")
-PARTS = ("kernels", "known", "altered", "forms", "verified", "sanitized", "found", "captured", "launched")
+PARTS_OF_KERNELS = ("kernels", "known", "altered", "forms", "verified", "sanitized", "found")
+PARTS_OF_PROGRAMS = ("captured", "launched")
+PARTS = (*PARTS_OF_KERNELS, *PARTS_OF_PROGRAMS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,7 +103,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         samples["found"] = list(pairs())
         if arguments.fuzzx:
             samples["found"] += published(arguments.fuzzx)
-    for part in ("captured", "launched"):
+    for part in PARTS_OF_PROGRAMS:
         if part in parts and arguments.work:
             arguments.work.mkdir(parents=True, exist_ok=True)
             rest = arguments.work, arguments.jobs, end - time.monotonic(), arguments.ctas
@@ -367,9 +369,7 @@ JUDGED = ("same", "rounding", "different")
 
 
 def summary(samples: dict[str, Any]) -> dict[str, Any]:
-    kernels, bugs, altered, written, again, looked, found, captures, launches = (
-        samples.get(name, []) for name in PARTS
-    )
+    kernels, bugs, altered, written, again, looked, found = (samples[name] for name in PARTS_OF_KERNELS)
     h200 = json.loads((RESULTS / "verify_h200.json").read_bytes())["samples"]["kernels"]
     programs = {one["name"]: one for one in reversed(found) if one["name"] != "rounded-pair"}  # the first of a name
     judged = [one for one in programs.values() if one["builds"] and not one["why"]]
@@ -410,8 +410,7 @@ def summary(samples: dict[str, Any]) -> dict[str, Any]:
         "sanitized_with_findings": sum(bool(one["found"]) for one in looked),
         "without_a_barrier": sum(one["without_a_barrier"] is not None for one in looked),
         "without_a_barrier_found": sum(bool(one["without_a_barrier"]) for one in looked),
-        **({"captured": looked_at_programs(captures)} if captures else {}),
-        **({"launched": looked_at_programs(launches)} if launches else {}),
+        **{part: looked_at_programs(samples[part]) for part in PARTS_OF_PROGRAMS if samples.get(part)},
         "published": len(programs),
         "published_judged": len(judged),
         "published_wrong_in_newest": sorted(one["name"] for one in judged if newest_of(one) == "wrong"),

@@ -46,14 +46,18 @@ class Project:
         """
         line = [*_WITHOUT, *(word for name in _LOADED for word in ("-p", name)), *words]
         paths = [str(SUPPORT), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        own = {"PYTHONPATH": os.pathsep.join(paths), "TRITON_CACHE_DIR": str(self.cache), "COLUMNS": "200"}
+        own = {
+            "PYTHONPATH": os.pathsep.join(paths),
+            "TRITON_CACHE_DIR": str(self.cache),
+            "COLUMNS": "200",
+        } | environment
         without = ("TRITON", "PYTEST")
         if fresh:
             done = python_ended("-m", "pytest", *line, folder=self.folder, status=None, without=without, **own)
             return Run(done.returncode, done.stdout + done.stderr)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(without)}
         said = self.folder.parent / f"{self.folder.name}.said"
-        process = _FORKS.Process(target=_pytest, args=(line, self.folder, kept | own | environment, said))
+        process = _FORKS.Process(target=_pytest, args=(line, self.folder, kept | own, said))
         process.start()
         process.join(HANG_S)
         if process.exitcode is None:

@@ -15,7 +15,7 @@ tritonhook check tritonhook-captures --github                 # in a step of Git
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -61,6 +61,8 @@ from tritonhook.snapshot.rules import (
     Rule,
 )
 from tritonhook.verify.model import sanitize_captures, verify_captures
+
+Judge = Callable[[str], tuple[bool, str]]  # of captures: whether a kernel is wrong, and the summary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,9 +189,11 @@ def _check_places(
     if not options.update:
         lines = [] if workflow is None else lines_of(kernels.captured, changes, workflow.is_own)
         told = None if workflow is None else partial(workflow.tell, lines=lines)
-        asked = ("verify --cpu", options.verify), ("emulate", options.sanitize)
+        judges: dict[str, Judge] = {"verify --cpu": verify_captures} if options.verify else {}
+        if options.sanitize:
+            judges["emulate"] = sanitize_captures
         judged = [
-            _judged(verb, place, own, notes) for verb, is_asked in asked if is_asked for place, own in named.items()
+            _judged(verb, judge, place, own, notes) for verb, judge in judges.items() for place, own in named.items()
         ]
         shown, rules_ = options.shown, options.fail_on
         code = give_changes(
@@ -234,12 +238,12 @@ def _pages(locked: Sequence[KernelFacts], now: Found) -> list[KernelPage]:
     ]
 
 
-def _judged(verb: str, place: str, own: str, notes: list[str]) -> int:
+def _judged(verb: str, judge: Judge, place: str, own: str, notes: list[str]) -> int:
     """Judge the kernels of a place. Returns 1 if one is wrong, 2 if one could not be judged. notes: gets what was
     found. own: how the user names the place."""
     try:
         with working(f"{verb} {own}"):
-            is_wrong, said = sanitize_captures(place) if verb == "emulate" else verify_captures(place)
+            is_wrong, said = judge(place)
     except UsageError as error:
         notes.append(f"{verb}: {_one_line(str(error).replace(place, own))}")
         return 2

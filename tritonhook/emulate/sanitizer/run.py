@@ -253,15 +253,16 @@ class _Telling:
     def drop_idle(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> None:
         """Forget races in global memory of reads whose values change nothing. Raises Late, Unfinished."""
         readers, grain = self.world.readers, self.world.wave_of(0).grain
-        tried = [readers, *({pc: found} for pc, found in readers.items())] if len(readers) > 1 else [readers]
-        for some in tried[: bool(readers) * _MOST_TRIED]:
-            if not _changes(kernel, run, contents, ran, watcher=Garbled(some, grain, GARBAGE)):
-                for key in [key for key in self.found if key[0] in ("global", "constant") and {*key[1:]} & {*some}]:
-                    one = self.found[key]
-                    if any(place.what.startswith("read") for place in one.places):
-                        del self.found[key]
-            if not any(key[0] in ("global", "constant") for key in self.found):
+        each = [{pc: found} for pc, found in readers.items()]
+        for some in [readers, *each][:_MOST_TRIED] if len(each) > 1 else each:
+            races = [key for key in self.found if key[0] in ("global", "constant")]
+            if not races:
                 return
+            if _changes(kernel, run, contents, ran, watcher=Garbled(some, grain, GARBAGE)):
+                continue
+            for key in races:
+                if {*key[1:]} & {*some} and any(one.what.startswith("read") for one in self.found[key].places):
+                    del self.found[key]
 
     def fault(self, fault: Fault) -> Iterator[Finding]:
         if fault.pc is None:
