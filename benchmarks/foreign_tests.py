@@ -1,13 +1,13 @@
 """Do other people's tests, unmodified, pass without a GPU?
 
     FOREIGN_TESTS=FOLDER python -m benchmarks foreign_tests [--seconds 60] [--only TEXT ...] [--jobs N] [--workers N]
-        [--gpu] [--out FILE]
+        [--gpu] [--until SECONDS] [--out FILE]
 
 FOLDER has the unpacked sources that PROJECTS names, such as liger_kernel-0.6.4 (an sdist of PyPI: `pip download
 --no-deps --no-binary :all:`) and attorch (a clone). Each file of tests runs once: `pytest --kernel-arch sm_90a
 --kernel-emulate --kernel-limit 10 --kernel-shrink 2`, and is interrupted after --seconds. A test that was not reached
 by then is "not run". --jobs: files side by side. --workers: of pytest-xdist, for each file. --gpu: this machine's GPU
-then executes the same tests, without tritonhook's options.
+then executes the same tests, without tritonhook's options. --until: no file is begun later than this.
 
 Samples: for each file, how many tests passed, failed, were skipped or ran dry, not run; seconds of the wall clock; each
 failure and each reason to skip. `why`: what was found when a failure was looked into. `gpu`: what the GPU said of the
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import math
 import os
 import re
 import signal
@@ -103,6 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, default=1, help="files side by side")
     parser.add_argument("--workers", type=int, default=0, help="processes of pytest-xdist for each file")
     parser.add_argument("--gpu", action="store_true", help="the GPU of this machine executes the same tests, too")
+    parser.add_argument("--until", type=float, default=math.inf, help="no file is begun after so many seconds")
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -114,17 +116,13 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         if any(text in f"{project.folder}/{file}" for text in arguments.only)
         and (folder / project.folder / file).is_file()
     ]
+    end = time.monotonic() + arguments.until
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        samples = list(pool.map(lambda one: _sample(arguments, folder, *one), files))
-        if arguments.gpu:
-            executed = pool.map(lambda one: _pytest(arguments, folder, one[0], one[1])[0], files)
-            for sample, cases in zip(samples, executed, strict=True):
-                sample["gpu"] = _compared(sample, cases)
-    for sample in samples:
-        del sample["judged"]
+        samples = list(filter(None, pool.map(lambda one: _sample(arguments, folder, end, *one), files)))
     found = environment("torch", "triton", "pytest", "numpy")
     found |= {name: getattr(arguments, name) for name in ("seconds", "jobs", "workers")} | {
-        "options": " ".join(OPTIONS)
+        "options": " ".join(OPTIONS),
+        "files_not_begun": len(files) - len(samples),
     }
     return {"summary": summary(samples), "environment": found, "samples": samples}
 
@@ -176,12 +174,16 @@ def _pytest(
     return cases, said, time.monotonic() - began
 
 
-def _sample(arguments: argparse.Namespace, folder: Path, project: Project, file: str) -> dict[str, Any]:
-    """Run the tests of one file by emulation."""
+def _sample(
+    arguments: argparse.Namespace, folder: Path, end: float, project: Project, file: str
+) -> dict[str, Any] | None:
+    """Run the tests of one file by emulation, and with --gpu on the GPU; None if there is no time left to begin."""
+    if time.monotonic() > end:
+        return None
     cases, said, seconds = _pytest(arguments, folder, project, file, OPTIONS)
     collected = re.search(r"(?:collected |\[)(\d+) items?", said)
     outcomes = Counter(map(_outcome, cases))
-    one = {
+    one: dict[str, Any] = {
         "project": project.folder,
         "file": file,
         **{kind: outcomes[kind] for kind in _KINDS[:-1]},
@@ -194,22 +196,22 @@ def _sample(arguments: argparse.Namespace, folder: Path, project: Project, file:
             for one in cases
             if (trouble := _trouble(one)) is not None
         },
-        "judged": {_key(one): _outcome(one) for one in cases if _outcome(one) in _JUDGED},
     }
+    if arguments.gpu:
+        judged = {_key(case): _outcome(case) for case in cases if _outcome(case) in _JUDGED}
+        one["gpu"] = _compared(judged, _pytest(arguments, folder, project, file)[0])
     print(*(f"{name}: {value}" for name, value in one.items() if type(value) in (str, int, float)), flush=True)
     return one
 
 
-def _compared(sample: Mapping[str, Any], executed: Iterable[ElementTree.Element]) -> dict[str, Any]:
-    """Compare what the GPU said of the tests that emulation judged."""
+def _compared(judged: Mapping[tuple[str, str], str], executed: Iterable[ElementTree.Element]) -> dict[str, Any]:
+    """Compare the GPU's outcomes of tests with those of the emulation."""
     ended = {_key(one): _JUDGED[_trouble(one) is not None] for one in executed if one.find("skipped") is None}
-    judged = {key: outcome for key, outcome in sample["judged"].items() if key in ended}
+    both = judged.keys() & ended.keys()
     return {
-        "compared": len(judged),
+        "compared": len(both),
         "differ": {
-            name: f"GPU: {ended[file, name]}"
-            for (file, name), outcome in judged.items()
-            if outcome != ended[file, name]
+            name: f"GPU: {ended[file, name]}" for file, name in sorted(both) if judged[file, name] != ended[file, name]
         },
     }
 

@@ -140,6 +140,7 @@ STORE: list[Line] = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4
         ([("", "F2I.FTZ.U32.TRUNC.NTZ", "R7,R10")], 1),
         ([("", "HADD2.F32", "R7,-RZ,R10.H1_H1")], 0x3FF00000),
         ([("", "FSETP.GEU.AND", "P0,PT,R10,RZ,PT"), ("", "P2R", "R7,RZ,0x1")], 1),
+        ([("", "MOV", "R6,0x100"), ("", "R2P", "PR,R6.B1,0x7f"), ("", "P2R", "R7,PR,RZ,0x7f")], 1),
         ([("", "STS", "[RZ+0x10],R2"), ("", "LDS.U8", "R7,[RZ+0x10]")], 5),
         ([("", "UMOV", "UR6,0x9"), ("", "IADD3", "R7,R2,UR6,RZ")], 14),
         ([("", "S2R", "R7,SR_LMEMHIOFF"), ("", "DEPBAR.LE", "SB3,0x0")], 0),

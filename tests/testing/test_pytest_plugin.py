@@ -12,6 +12,7 @@ def test_figures_are_there_for_plain_assertions(project: Project, words: tuple[s
     project.write(
         "test_figures.py",
         """
+import subprocess, sys
 def test_figures(captured_kernels):
     assert list(captured_kernels) == []
     kernels.compile_kernel()
@@ -27,7 +28,9 @@ def test_a_kernel_of_an_earlier_test(captured_kernels):
     assert list(captured_kernels) == ["gemm_kernel"]
     assert captured_kernels["gemm_kernel"].loop_instructions > 0
 def test_the_environment_of_child_processes():
-    assert "TRITONHOOK_RUN" in os.environ
+    command = [sys.executable, "-c", "import sitecustomize as one; assert 'tritonhook' in one.__file__"]
+    for path in (os.environ["PYTHONPATH"], os.pathsep.join(sys.path)):  # torch.compile gives its workers the second
+        subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, check=True)
 """,
     )
     done = project.run(*words)
@@ -39,9 +42,10 @@ def test_several_kernels_of_one_name(project: Project) -> None:
     """And after the run the environment is as before."""
     (project.folder / "conftest.py").write_text(
         "import os, sys\n"
-        "before = dict(os.environ), list(sys.meta_path)\n"
+        "state = lambda: (dict(os.environ), list(sys.meta_path), list(sys.path))\n"
+        "before = state()\n"
         "def pytest_unconfigure(config):\n"
-        "    config.add_cleanup(lambda: print('given back', before == (dict(os.environ), list(sys.meta_path))))\n"
+        "    config.add_cleanup(lambda: print('given back', before == state()))\n"
     )
     project.write(
         "test_several.py",

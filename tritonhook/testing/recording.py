@@ -14,7 +14,7 @@ from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_en
 from tritonhook.capture.session import Session
 from tritonhook.capture.settings import make_settings
 from tritonhook.capture.store.writer import CaptureWriter
-from tritonhook.children import bootstrap
+from tritonhook.children import SITE, bootstrap
 from tritonhook.children.environment import capture_environment
 
 
@@ -42,6 +42,7 @@ class Recording:
         self._set = path_environment(environment, WrapperHome.for_run(settings.out))
         self._ended = False
         os.environ.update(self._set)
+        sys.path.insert(0, str(SITE))  # torch.compile's workers get this path instead of PYTHONPATH
         bootstrap.begin(then_users=False)
 
     def end(self) -> None:
@@ -50,6 +51,8 @@ class Recording:
             return
         self._ended = True
         bootstrap.end()
+        if str(SITE) in sys.path:
+            sys.path.remove(str(SITE))
         for name, value in self._set.items():
             if os.environ.get(name) != value or self._before.get(name) == value:
                 continue  # set by the program, or unchanged

@@ -410,6 +410,9 @@ def flags_and_register(site: Site) -> Step:
     put = site.target() if "P2" in site.base else None
     if site.next_is("U?PR"):
         site.text()
+    if put is None and site.next_is(r"U?R\w+\.B[123]"):  # the byte that it reads
+        site.given[0], _, byte = site.given[0].partition(".B")
+        at = 8 * int(byte)
     read, mask = site.integer(), site.number()
     site.done()
     rows = [(np.uint32(at + n), site.decoder.flag(site.base[0] == "U", n)) for n in range(7) if mask >> n & 1]
