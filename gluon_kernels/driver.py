@@ -18,8 +18,8 @@ TENSOR_MAP_BYTES, TENSOR_MAP_ALIGNMENT = 128, 64
 WARP_THREADS = 32
 # CUtensorMapInterleave, CUtensorMapL2promotion and CUtensorMapFloatOOBfill: none, 128 bytes, zeros. As Triton has them.
 NO_INTERLEAVE, L2_128_BYTES, FILL_WITH_ZEROS = 0, 2, 0
-# CUstreamCaptureMode
-RELAXED_CAPTURE = 2
+# CUstreamCaptureMode, CUresult
+RELAXED_CAPTURE, NOT_INITIALIZED = 2, 3
 # Triton's type of a number -> its struct format.
 NUMBERS = {"fp32": "f", "i32": "i", "i64": "q"}
 
@@ -48,15 +48,18 @@ def driver() -> Any:
 def uncaptured() -> Iterator[None]:
     """Let this thread copy and allocate while another stream is captured into a CUDA graph.
 
-    Without effect if the driver is too old for this module.
+    Without effect if the driver is too old for this module, or not used by this process, as in a dry run.
     """
+    mode = ctypes.c_int(RELAXED_CAPTURE)
     try:
         exchange = driver().cuThreadExchangeStreamCaptureMode
+        result = exchange(ctypes.byref(mode))
     except Unsupported:
+        result = NOT_INITIALIZED
+    if result == NOT_INITIALIZED:
         yield
         return
-    mode = ctypes.c_int(RELAXED_CAPTURE)
-    succeed("cuThreadExchangeStreamCaptureMode", exchange(ctypes.byref(mode)))
+    succeed("cuThreadExchangeStreamCaptureMode", result)
     try:
         yield
     finally:

@@ -188,3 +188,7 @@ def test_a_thread_may_copy_during_a_capture_and_no_longer_than_it_asked(monkeypa
         assert now == [2]
         raise ZeroDivisionError
     assert now == [0]
+    monkeypatch.setattr(driver, "driver", lambda: SimpleNamespace(cuThreadExchangeStreamCaptureMode=lambda mode: 3))
+    with driver.uncaptured():  # in a dry run nothing has initialised the driver
+        now[0] = 1
+    assert now == [1]

@@ -150,7 +150,8 @@ class Emulation:
     findings: str = ""
 
     def to_environment(self) -> dict[str, str]:
-        return {EMULATE: json.dumps(asdict(self))}
+        # The CuTe DSL's cache on disk has no PTX.
+        return {EMULATE: json.dumps(asdict(self)), "CUTE_DSL_DISABLE_FILE_CACHING": "1"}
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Emulation | None:
