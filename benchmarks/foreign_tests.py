@@ -95,6 +95,12 @@ WHY: Mapping[tuple[str, str], str] = {
     ("liger_kernel-0.6.4", r"layer_norm\[dtype1"): "theirs: the kernel keeps mean and rstd in BF16. With exact "
     "arithmetic otherwise, 11 of 20 seeds break the test's tolerance for dW; a GPU's generator makes "
     "other numbers of a seed",
+    ("liger_kernel-0.6.4", r"^gw\d"): "theirs: sizes are drawn when tests are collected, so that processes of "
+    "pytest-xdist collect different tests",
+    ("attorch", r"test_glu_layer"): "theirs: too narrow a tolerance for FP16; on an H200, without emulation, 24 of the "
+    "1,920 tests of this file failed",
+    ("scattermoe", ""): "ours: torch.compile asked a torch with CUDA for a GPU in a dry run; mended since, not run "
+    "again with such a torch",
 }
 
 

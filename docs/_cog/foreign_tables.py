@@ -9,7 +9,7 @@ _KINDS = "passed", "failed", "skipped", "dry", "not_run"
 
 def projects() -> str:
     """What became of the tests of each project."""
-    samples = [row for row in result("foreign_tests")["samples"] if not row["error"]]
+    samples = result("foreign_tests")["samples"]
     rows = []
     for name in dict.fromkeys(row["project"] for row in samples):
         own = [row for row in samples if row["project"] == name]
@@ -21,11 +21,12 @@ def projects() -> str:
                 str(len(own)),
                 *(f"{count:,}" for count in (sum(counts), *counts)),
                 str(explained),
-                f"{sum(row['seconds'] for row in own):,.0f}",
+                f"{sum(row['gpu']['compared'] for row in own):,}",
+                str(sum(len(row["gpu"]["differ"]) for row in own)),
             )
         )
-    header = "project", "files", "tests", *(kind.replace("_", " ") for kind in _KINDS), "failures explained", "seconds"
-    return markdown(header, rows)
+    header = "project", "files", "tests", *(kind.replace("_", " ") for kind in _KINDS), "failures explained"
+    return markdown((*header, "judged by a GPU, too", "otherwise"), rows)
 
 
 def interpreted(*programs: str) -> str:

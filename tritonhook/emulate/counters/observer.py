@@ -30,7 +30,8 @@ _BYTES = (1, 2, 4, 8, 16)  # of one lane's access
 @dataclass(slots=True)
 class Tally:
     """Counts of one instruction; metrics.py says what they are. turns: sectors, those of atomics anew for each
-    turn. odd: accesses that no rule is known for. parts: elements of an access that were seen, of several."""
+    turn. odd: accesses that no rule is known for. mixed: LDGSTS of warps of which some lanes copy and some write
+    zeros. parts: elements of an access that were seen, of several."""
 
     warps: int = 0
     threads: int = 0
@@ -48,6 +49,7 @@ class Tally:
     local_bytes: int = 0
     local_sectors: int = 0
     odd: int = 0
+    mixed: int = 0
     parts: int = 0
 
 
@@ -74,7 +76,7 @@ class _Counting:
         self.counter, self.machine, self.memory = counter, machine, machine.memory
         self.classes, self.fresh, self.is_parted = np.zeros(machine.threads, np.int64), 1, False
         self.waiting: dict[int, Array] = {}
-        self.pc = 0
+        self.pc, self.copied = 0, np.zeros(machine.threads, bool)  # lanes that the latest LDGSTS has copied for
         machine.memory.observe = self.access
 
     def watched(self, code: Code) -> Code:
@@ -187,6 +189,13 @@ class _Counting:
             if tally.parts != 1:
                 return
         allowed = g.active
+        if opcode[0] == "LDGSTS":
+            copied = self.copied[g.s]
+            if store is self.memory.global_:
+                copied |= allowed
+            else:
+                tally.mixed += int(np.count_nonzero(_warps(copied & allowed) & _warps(~copied & allowed)))
+                copied[:] = False
         if store is self.memory.shared and opcode[0] in _GENERIC:  # ncu has none of another CTA's
             begin = self.machine.cta[g.s] * self.memory.shared_bytes
             allowed = allowed & (index >= begin) & (index < begin + self.memory.shared_bytes)
@@ -210,6 +219,12 @@ class _Counting:
         if len(sectors) and (needed := int(sectors.max()) + 1) > len(counter.touched):
             counter.touched = np.concatenate([counter.touched, np.zeros(needed, bool)])
         counter.touched[sectors] = True
+
+
+def _warps(lanes: Array) -> Array:
+    """Which warps have one of these lanes."""
+    warps: Array = lanes.reshape(-1, WARP).any(1)
+    return warps
 
 
 def _different(keys: Array) -> int:

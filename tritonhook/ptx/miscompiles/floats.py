@@ -174,6 +174,7 @@ FLOATS = (
         ranges=all_targets("11.7.99", "13.3.73"),
         words=(("add.sat.s32", "sub.sat.s32"),),
         matches=_saturates_a_cancelled_sum,
+        executed=True,
     ),
     Miscompilation(
         name="product-shifted-away",
@@ -183,6 +184,7 @@ FLOATS = (
         ranges=all_targets("11.7.99", "13.5.37"),
         words=(("shl.b64",), ("mul.",)),
         matches=_shifts_a_product_away,
+        executed=True,
     ),
     Miscompilation(
         name="set-as-integer",
@@ -196,6 +198,7 @@ FLOATS = (
             tuple(f"{one}.{how}." for one in ("div", "rcp") for how in _DIRECTED),
         ),
         matches=_takes_a_set_for_an_integer,
+        executed=True,
     ),
     Miscompilation(
         name="saturated-negation",
@@ -226,5 +229,6 @@ FLOATS = (
         ranges=all_targets("11.7.99", "13.3.73"),
         words=(("mad.hi.",), ("bra",)),
         matches=_adds_products_in_a_loop,
+        executed=True,
     ),
 )

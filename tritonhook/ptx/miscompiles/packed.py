@@ -99,5 +99,6 @@ PACKED = (
         words=((".h1",), _VIDEO),
         matches=_writes_an_upper_half,
         unoptimised=True,
+        executed=True,
     ),
 )
