@@ -258,12 +258,10 @@ def counters(opcode: str, operands: str, tally: Tally, arch: int) -> Counters:
     if wavefronts:
         read = wavefronts * tally.warps // (_WAVEFRONT * _WARPS)
         in_shared = dict(zip(_IN_SHARED, (tally.warps, read, read), strict=True))
-    bypasses = base == "LDGSTS" and "BYPASS" in opcode
-    if has_accesses and (is_odd or (bypasses and tally.mixed) or GLOBAL not in rules):
+    if has_accesses and (is_odd or GLOBAL not in rules):
         in_global = dict.fromkeys(_IN_GLOBAL)
-    # Copies past the first cache of parts of lines, and beside zeros: an H100 takes more wavefronts, by no known rule.
-    is_in_parts = tally.mixed > 0 or (bypasses and tally.tags > tally.wavefronts)
-    if has_accesses and (is_odd or is_in_parts or SHARED not in rules or not has_wgmma):
+    # An H100 takes more wavefronts for copies past the first cache of parts of lines, by no known rule.
+    if has_accesses and (is_odd or tally.mixed or SHARED not in rules or not has_wgmma):
         in_shared = dict.fromkeys(_IN_SHARED)
     if is_uncounted(base, arch):
         in_global, in_shared = dict.fromkeys(_IN_GLOBAL, 0), dict.fromkeys(_IN_SHARED, 0)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tritonhook.emulate.memory import Store
 
 _JOINING = ("BSYNC", "WARPSYNC")
+_ZEROS = -1  # no line: a lane of a LDGSTS that writes zeros
 _CLASS = 40  # bits of a class, in a key of warp and class
 _GENERIC = ("LD", "ST", "ATOM", "RED")
 _VECTOR = {"F32x2": 2, "F32x4": 4}  # elements of an atomic access
@@ -30,8 +31,8 @@ _BYTES = (1, 2, 4, 8, 16)  # of one lane's access
 @dataclass(slots=True)
 class Tally:
     """Counts of one instruction; metrics.py says what they are. turns: sectors, those of atomics anew for each
-    turn. odd: accesses that no rule is known for. mixed: LDGSTS of warps of which some lanes copy and some write
-    zeros. parts: elements of an access that were seen, of several."""
+    turn. odd: accesses that no rule is known for. mixed: warps of LDGSTS.BYPASS that no rule is known for: parts
+    of lines, or zeros beside copies. parts: elements of an access that were seen, of several."""
 
     warps: int = 0
     threads: int = 0
@@ -76,7 +77,7 @@ class _Counting:
         self.counter, self.machine, self.memory = counter, machine, machine.memory
         self.classes, self.fresh, self.is_parted = np.zeros(machine.threads, np.int64), 1, False
         self.waiting: dict[int, Array] = {}
-        self.pc, self.copied = 0, np.zeros(machine.threads, bool)  # lanes that the latest LDGSTS has copied for
+        self.pc, self.lines = 0, np.full(machine.threads, _ZEROS)  # of global memory, from which a LDGSTS copies
         machine.memory.observe = self.access
 
     def watched(self, code: Code) -> Code:
@@ -189,13 +190,8 @@ class _Counting:
             if tally.parts != 1:
                 return
         allowed = g.active
-        if opcode[0] == "LDGSTS":
-            copied = self.copied[g.s]
-            if store is self.memory.global_:
-                copied |= allowed
-            else:
-                tally.mixed += int(np.count_nonzero(_warps(copied & allowed) & _warps(~copied & allowed)))
-                copied[:] = False
+        if opcode[0] == "LDGSTS" and store is self.memory.global_:
+            self.lines[g.s][allowed] = index[allowed] // banks.LINE
         if store is self.memory.shared and opcode[0] in _GENERIC:  # ncu has none of another CTA's
             begin = self.machine.cta[g.s] * self.memory.shared_bytes
             allowed = allowed & (index >= begin) & (index < begin + self.memory.shared_bytes)
@@ -209,7 +205,13 @@ class _Counting:
                 _count_global(tally, addresses, active, size, how, opcode)
                 self._touch(addresses[active] // banks.SECTOR)
             elif store is self.memory.shared:
-                cost, ideal = _shared(addresses, active, size, how, opcode)
+                if opcode[0] == "LDGSTS":
+                    lines = self.lines[g.s].reshape(-1, WARP)[keep]
+                    cost, ideal, odd = _copied(addresses, active, size, lines, packed)
+                    tally.mixed += odd
+                    self.lines[g.s][one] = _ZEROS
+                else:
+                    cost, ideal = _shared(addresses, active, size, how, opcode)
                 tally.shared_requests += len(cost)
                 tally.wavefronts += int(cost.sum())
                 tally.wavefronts_ideal += int(ideal.sum())
@@ -221,12 +223,6 @@ class _Counting:
         counter.touched[sectors] = True
 
 
-def _warps(lanes: Array) -> Array:
-    """Which warps have one of these lanes."""
-    warps: Array = lanes.reshape(-1, WARP).any(1)
-    return warps
-
-
 def _different(keys: Array) -> int:
     keys = np.sort(keys)
     return len(keys) and 1 + int(np.count_nonzero(keys[1:] != keys[:-1]))
@@ -234,13 +230,26 @@ def _different(keys: Array) -> int:
 
 def _shared(addresses: Array, active: Array, size: int, how: str, opcode: Sequence[str]) -> tuple[Array, Array]:
     """Count the wavefronts of each warp, and those without conflicts."""
-    if opcode[0] == "LDGSTS":
-        count = banks.wavefronts_packed if "BYPASS" in opcode else banks.wavefronts_in_turns
-        return count(addresses, active, size)
     if how == "a":
         cost, ideal = banks.wavefronts_in_turns(addresses, active, size)
         return (2 * cost, 2 * ideal) if "CAS" in opcode else (cost, ideal)  # the old and the new value
     return banks.wavefronts(addresses, active, size, how == "r" and opcode[0] == "LDS")
+
+
+def _copied(addresses: Array, active: Array, size: int, lines: Array, packed: bool) -> tuple[Array, Array, int]:
+    """Count the wavefronts of each warp of a LDGSTS, those without conflicts, and the warps that no rule is known for.
+    lines: of global memory, for each lane; each line is written by itself, and so are zeros."""
+    order = np.argsort(lines, axis=1)
+    sorted_lines = np.take_along_axis(lines, order, 1)
+    ranks = np.zeros(lines.shape, np.int64)  # of a lane's line among those of its warp
+    np.put_along_axis(ranks, order[:, 1:], np.cumsum(sorted_lines[:, 1:] != sorted_lines[:, :-1], axis=1), 1)
+    different = [ranks == rank for rank in range(int(ranks.max()) + 1)]
+    if not packed:
+        parts = [banks.wavefronts_in_turns(addresses, active & one, size) for one in different]
+        return sum(cost for cost, _ in parts), banks.wavefronts_in_turns(addresses, active, size)[1], 0
+    cost, ideal = banks.wavefronts_packed(addresses, active, size)
+    each = sum((active & one).any(1).astype(np.int64) for one in different)
+    return cost, ideal, int(np.count_nonzero(each > cost) + np.count_nonzero((lines == _ZEROS).any(1) & (each > 1)))
 
 
 def _count_global(tally: Tally, addresses: Array, active: Array, size: int, how: str, opcode: Sequence[str]) -> None:
