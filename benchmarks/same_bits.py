@@ -15,6 +15,7 @@ import argparse
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -41,6 +42,12 @@ t = tutorial({name!r})
 """
 _LIGER = "from liger_kernel.transformers import functional as f\nw, b = (torch.randn(256).cuda() for _ in 'wb')\n"
 _LIGER += "labels = (torch.arange(32) % 7).cuda()\n"
+# Without its `__init__`, which imports models of transformers where flash-linear-attention is installed too.
+_OWN = """import importlib.util, sys, types
+found, sys.modules["fla"] = importlib.util.find_spec("fla"), types.ModuleType("fla")
+sys.modules["fla"].__path__ = list(found.submodule_search_locations)
+sys.modules["fla"].__version__ = "0"
+"""
 _FLA = "w, b = (torch.randn(256).cuda() for _ in 'wb')\nfrom {} import *\n"
 _ATTORCH = "import attorch\nlabels = (torch.arange(32) % 7).cuda()\nm = attorch.{}.cuda()\n"
 _SEQUENCE = "2, 64, 2, 32"
@@ -68,14 +75,10 @@ def _attorch(module: str, expression: str = "m(x)", shape: str = ROWS, rows: str
 
 
 def _fla(module: str, expression: str, shape: str = ROWS) -> Program:
-    before = _QKV if module.startswith("ops.") else _FLA
-    return (
-        before.format(module.removeprefix("ops.") if module.startswith("ops.") else f"fla.{module}"),
-        expression,
-        shape,
-        "bfloat16",
-        "",
-    )
+    own = module.removeprefix("ops.")
+    before = _FLA.format(f"fla.{module}") if own == module else _QKV.format(own)
+    rows = ", ".join(re.findall(r"\b(?:k|v|gate|beta)\b", expression))
+    return _OWN + before, expression, shape, "bfloat16", rows
 
 
 def programs() -> dict[str, dict[str, Program]]:
@@ -200,7 +203,7 @@ def ask(folder: Path, limit_s: float, ends: float, asked: Asked) -> tuple[list[d
     script = folder / library / question / f"{name.replace(' ', '_').replace('-', '_')}.py"
     script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text(script_of(program))
-    rows = ",".join(filter(None, ("run.x", program[4])))
+    rows = ",".join(filter(None, ("run.x", program[4].replace(" ", ""))))
     words = ["--orders", str(ORDERS), "--configs"] if question == KERNELS else ["--rows", rows]
     return verified(script, words, limit_s, ends)
 
