@@ -1,5 +1,5 @@
 """Executions of a dry run whose stored bits `verify` compares: launches in several orders, configurations of autotuned
-kernels, other settings of all kernels, a function again with fewer and more rows.
+kernels, other settings of all kernels, a function again with fewer and more rows, the stages of a compilation.
 
 Each is a line of FOLDER/executions.jsonl; FOLDER/HASH has the bytes of a buffer. verify/same_bits.py reads them.
 """
@@ -20,16 +20,31 @@ from typing import Any
 
 from tritonhook._util.text import say
 from tritonhook.capture.dry_run.autotuner import Trial, tuners
-from tritonhook.capture.dry_run.gpu import CONFIGS, EXECUTIONS, ORDERS, REFUSED, RESULT, ROWS, Compared
+from tritonhook.capture.dry_run.gpu import (
+    CONFIGS,
+    EXECUTIONS,
+    NUDGED,
+    ORDERS,
+    REFUSED,
+    RESULT,
+    ROWS,
+    STAGES,
+    Compared,
+)
 from tritonhook.capture.launches.record import Pointer
 from tritonhook.capture.patching import Patch
+from tritonhook.capture.triton.metadata import assembler_of
+from tritonhook.children.interpreted import interpret
 from tritonhook.emulate.errors import Fault, Hang, Unfinished
 from tritonhook.emulate.launch import names_of
 from tritonhook.emulate.orders import in_orders
 from tritonhook.emulate.ptx.kernel import Kernel
-from tritonhook.emulate.run import Run
-from tritonhook.errors import NotUnderstood
+from tritonhook.emulate.run import Run, run_code
+from tritonhook.emulate.sass.kernel import read_sass_kernel
+from tritonhook.errors import NotUnderstood, TritonHookError
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.command_line import level_of, without_level
+from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, find_toolchain, reading_toolchain
 
 BATCHES = 1, 2, 7, 16, 64, 256
 _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}  # with Triton's defaults
@@ -38,13 +53,14 @@ _LIBRARIES = {"torch", "triton", "numpy", "tritonhook", "runpy", "importlib"}
 
 class Bits:
     """What this process keeps. compared: None where nothing is compared. label: of the rows that are tried now, or "".
-    settings: returns those of the kernel that is launched now. launched_by: functions that launch, with their tensor
-    arguments. count: of launches."""
+    compiled: what Triton launches now; None for CuTe. staged: hashes of PTX whose stages were executed. launched_by:
+    functions that launch, with their tensor arguments. count: of launches."""
 
     def __init__(self) -> None:
         self.compared: Compared | None = None
         self.label = ""
-        self.settings: Callable[[], str] = str
+        self.compiled: Any = None
+        self.staged: set[bytes] = set()
         self.rows = 0
         self.launched_by: dict[str, None] = {}
         self.count = 0
@@ -67,9 +83,11 @@ class Bits:
     def launched(
         self, name: str, ptx: Ptx, kernel: Kernel, run: Run, before: Sequence[bytes], after: Sequence[bytes]
     ) -> None:
-        """Keep a launch that was executed, and execute it in the other orders."""
+        """Keep a launch that was executed, and execute it in the other orders and stages."""
         assert self.compared is not None
         self.count += 1
+        if self.compared.stages:
+            self._in_stages(name, ptx, run, before, after)
         if self.label:
             self._with_rows(name, run, before, after)
         elif self.compared.rows:
@@ -104,6 +122,40 @@ class Bits:
         if reason:
             self.keep(ORDERS, name, self.count, f"order {len(done) + 2}", [], reason=reason, **more)
 
+    def _in_stages(self, name: str, ptx: Ptx, run: Run, before: Sequence[bytes], after: Sequence[bytes]) -> None:
+        """Execute the first launch of a kernel by Triton's interpreter, and from its machine code."""
+        if (key := hashlib.sha256(ptx.text.encode()).digest()) in self.staged:
+            return
+        self.staged.add(key)
+        names, compiled = names_of(run.launch), self.compiled
+
+        def keep(label: str, contents: Sequence[bytes], **more: Any) -> None:
+            described = zip(names, run.launch.buffers, contents, strict=True) if contents else ()
+            buffers = [{"name": own, "dtype": buffer.dtype, "data": data} for own, buffer, data in described]
+            self.keep(STAGES, name, self.count, label, buffers, launch=run.launch.summary, **more)
+
+        try:
+            own = interpret(getattr(compiled, "src", None), run.launch, before)
+            keep("interpreter", own.contents, undefined=own.undefined)
+            keep(NUDGED, own.nudged)
+        except NotUnderstood as error:
+            keep("interpreter", (), reason=f"not possible: {error.why}")
+        keep("PTX", after, ptx=ptx.text)
+        path: str | None = None
+        options: Sequence[str] = DEFAULT_ARGUMENTS
+        if compiled is not None:
+            made = assembler_of(int("".join(filter(str.isdigit, ptx.target))), compiled.metadata._asdict())
+            path, options = made.path, made.arguments or options
+        tools = find_toolchain(path)
+        for arguments in ((*without_level(options), "--opt-level", "0"), options):
+            label = f"ptxas {tools.ptxas.version} {level_of(arguments)}"
+            try:
+                cubin = tools.assemble_or_raise(ptx, arguments).cubin
+                code = read_sass_kernel(cubin, reading_toolchain().disassemble(cubin, [name])[name])
+                keep(label, run_code(code, run, before).contents)
+            except TritonHookError as error:
+                keep(label, (), reason=str(error))
+
     def _with_rows(self, name: str, run: Run, before: Sequence[bytes], after: Sequence[bytes]) -> None:
         tensors = [one for one in run.launch.parameters if isinstance(one, Pointer) and one.buffer is not None]
         buffers = [
@@ -119,7 +171,7 @@ class Bits:
             if one.buffer is not None and one.shape and before[one.buffer] != after[one.buffer]
         ]
         grid = "x".join(map(str, run.launch.grid))
-        settings = f"{self.settings()}, grid {grid}"
+        settings = f"{settings_of(self.compiled)}, grid {grid}"
         self.keep(ROWS, name, self.count, self.label, buffers, rows=self.rows, settings=settings)
 
     def tried(self, name: str, config: Any, trial: Trial, reason: str) -> None:
@@ -147,7 +199,9 @@ bits = Bits()
 
 
 def settings_of(kernel: Any) -> str:
-    """Describe the constants and options of one of Triton's compiled kernels."""
+    """Describe the constants and options of one of Triton's compiled kernels; "" for None."""
+    if kernel is None:
+        return ""
     names = getattr(getattr(kernel.src, "fn", None), "arg_names", ())
     constants = getattr(kernel.src, "constants", None) or {}
     named = {names[path[0]]: value for path, value in constants.items() if len(path) == 1 and path[0] < len(names)}

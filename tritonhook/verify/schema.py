@@ -26,7 +26,8 @@ class Kept(Fields):
 
 class Execution(Fields):
     """One execution, as children/bits.py writes it. call: executions with the same number are compared. settings: of
-    the kernel, for people. rows: how many the function had."""
+    the kernel, for people. rows: how many the function had. undefined: loads without `other` whose value was used. ptx:
+    of the kernel, with the stage that executes it."""
 
     kind: str
     kernel: str
@@ -37,6 +38,8 @@ class Execution(Fields):
     reason: str = ""
     settings: str = ""
     rows: int = 0
+    undefined: tuple[str, ...] = ()
+    ptx: str = ""
 
 
 def read_executions(folder: Path) -> list[Execution]:
