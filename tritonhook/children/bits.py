@@ -10,10 +10,12 @@ import atexit
 import hashlib
 import itertools
 import json
+import random
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from operator import attrgetter
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -29,6 +31,7 @@ from tritonhook.capture.dry_run.gpu import (
     RESULT,
     ROWS,
     STAGES,
+    TUNED,
     Compared,
 )
 from tritonhook.capture.launches.record import Pointer
@@ -54,7 +57,7 @@ _LIBRARIES = {"torch", "triton", "numpy", "tritonhook", "runpy", "importlib"}
 class Bits:
     """What this process keeps. compared: None where nothing is compared. label: of the rows that are tried now, or "".
     compiled: what Triton launches now; None for CuTe. staged: hashes of PTX whose stages were executed. launched_by:
-    functions that launch, with their tensor arguments. count: of launches."""
+    functions that launch, with their tensor arguments. count: of launches. trials: of configurations, in orders."""
 
     def __init__(self) -> None:
         self.compared: Compared | None = None
@@ -63,7 +66,7 @@ class Bits:
         self.staged: set[bytes] = set()
         self.rows = 0
         self.launched_by: dict[str, None] = {}
-        self.count = 0
+        self.count = self.trials = 0
 
     def keep(
         self, kind: str, kernel: str, call: int, label: str, buffers: Sequence[Mapping[str, Any]], **more: Any
@@ -83,8 +86,16 @@ class Bits:
     def launched(
         self, name: str, ptx: Ptx, kernel: Kernel, run: Run, before: Sequence[bytes], after: Sequence[bytes]
     ) -> None:
-        """Keep a launch that was executed, and execute it in the other orders and stages."""
+        """Keep a launch that was executed, and execute it in the other orders and stages; that of a configuration
+        which is tried only in the orders."""
         assert self.compared is not None
+        if tuners.trial is not None:
+            if not (self.compared.configs or self.compared.settings):
+                self.keep(TUNED, name, 0, "", [])
+            elif self.compared.orders > 1:
+                self.trials += 1
+                self._in_orders(f"{name}[{settings_of(self.compiled)}]", -self.trials, ptx, kernel, run, before, after)
+            return
         self.count += 1
         if self.compared.stages:
             self._in_stages(name, ptx, run, before, after)
@@ -93,10 +104,10 @@ class Bits:
         elif self.compared.rows:
             self.launched_by |= dict.fromkeys(_functions(sys._getframe()))
         elif self.compared.orders > 1:
-            self._in_orders(name, ptx, kernel, run, before, after)
+            self._in_orders(name, self.count, ptx, kernel, run, before, after)
 
     def _in_orders(
-        self, name: str, ptx: Ptx, kernel: Kernel, run: Run, before: Sequence[bytes], after: Sequence[bytes]
+        self, name: str, call: int, ptx: Ptx, kernel: Kernel, run: Run, before: Sequence[bytes], after: Sequence[bytes]
     ) -> None:
         assert self.compared is not None
         names, own = names_of(run.launch), dict[int, str]()
@@ -116,11 +127,11 @@ class Bits:
                 done.append(one)
         except (Fault, Hang, Unfinished, NotUnderstood) as error:
             reason = str(error)
-        self.keep(ORDERS, name, self.count, "program order", described(after, sorted(own)), **more)
+        self.keep(ORDERS, name, call, "program order", described(after, sorted(own)), **more)
         for one in done:
-            self.keep(ORDERS, name, self.count, f"order {one.seed + 1}", described(one.contents, sorted(own)), **more)
+            self.keep(ORDERS, name, call, f"order {one.seed + 1}", described(one.contents, sorted(own)), **more)
         if reason:
-            self.keep(ORDERS, name, self.count, f"order {len(done) + 2}", [], reason=reason, **more)
+            self.keep(ORDERS, name, call, f"order {len(done) + 2}", [], reason=reason, **more)
 
     def _in_stages(self, name: str, ptx: Ptx, run: Run, before: Sequence[bytes], after: Sequence[bytes]) -> None:
         """Execute the first launch of a kernel by Triton's interpreter, and from its machine code."""
@@ -166,9 +177,10 @@ class Bits:
                 "offset": one.offset,
                 "shape": one.shape,
                 "stride": one.stride,
+                "changed": before[one.buffer] != after[one.buffer],
             }
             for one in tensors
-            if one.buffer is not None and one.shape and before[one.buffer] != after[one.buffer]
+            if one.buffer is not None and one.shape
         ]
         grid = "x".join(map(str, run.launch.grid))
         settings = f"{settings_of(self.compiled)}, grid {grid}"
@@ -207,6 +219,14 @@ def settings_of(kernel: Any) -> str:
     named = {names[path[0]]: value for path, value in constants.items() if len(path) == 1 and path[0] < len(names)}
     named |= {"num_warps": kernel.metadata.num_warps, "num_stages": kernel.metadata.num_stages}
     return ", ".join(f"{name}={value}" for name, value in named.items())
+
+
+def _seed() -> None:
+    """Let a program that sets no seed draw the same numbers each time."""
+    random.seed(0)
+    for name, draw in (("numpy", "random.seed"), ("torch", "manual_seed")):
+        if name in sys.modules:
+            attrgetter(draw)(sys.modules[name])(0)
 
 
 def begin_comparing(compared: Compared) -> ExitStack:
@@ -370,7 +390,7 @@ class _Rows:
         import torch
 
         bits.label, bits.rows, bits.count = f"{rows} rows" if rows > 1 else "1 row", rows, 0
-        torch.manual_seed(0)
+        _seed()
         try:
             with torch.no_grad():
                 arguments = {one: _copy(value) for one, value in call.arguments.items()}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,13 @@ class _Interpreter:
         builder.create_atomic_rmw = self._atomic(builder.create_atomic_rmw)
         builder.create_masked_load = partial(self._load, builder.create_masked_load)
         builder.create_masked_store = partial(self._store, builder.create_masked_store)
+        from triton.language.extra import libdevice
+
+        vars(libdevice)["_of_numpy"] = self._of_numpy
+        for name, one in list(vars(libdevice).items()):  # empty functions, which programs have imported by name
+            if isinstance(one, FunctionType) and name[0] != "_":
+                exec(f"def {name}(*given): return _of_numpy({name!r}, *given)", vars(libdevice))
+                one.__code__ = vars(libdevice)[name].__code__
         nested: Any = lambda function, *given, **named: self._rewritten(function)(*given, **named)  # noqa: E731
         setattr(JITFunction, "__call__", nested)  # noqa: B010
 
@@ -202,6 +210,17 @@ class _Interpreter:
             return tensor(handle, one.type.with_element_ty(handle.dtype) if one.type.is_block() else handle.dtype)
 
         return reduced
+
+    def _of_numpy(self, name: str, *given: Any) -> Any:
+        from triton.language import tensor
+
+        function = getattr(np, name, None)
+        if not (
+            isinstance(function, np.ufunc) and function.nin == len(given) and given[0].dtype.is_standard_floating()
+        ):
+            raise NotImplementedError(f"{name} of libdevice")
+        data = function(*(one.handle.data for one in given))
+        return tensor(self.own.TensorHandle(data, given[0].handle.dtype), given[0].type)
 
     def _atomic(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def atomic(builder: Any, operation: Any, pointers: Any, value: Any, *rest: Any) -> Any:

@@ -273,11 +273,10 @@ def _culprit(folder: Path, executions: Sequence[Execution], one: Execution, othe
     for a, b in zip(mine, others, strict=False):
         if a.kernel != b.kernel:
             return a.kernel, f"{a.kernel} is launched with {one.rows} rows, {b.kernel} with {other.rows}"
-        if any(change is not None for _, change in _common(folder, list(_pairs(a, b)), a, b)):
+        changed = [pair for pair in _pairs(a, b) if pair[0].changed or pair[1].changed]
+        if any(change is not None for _, change in _common(folder, changed, a, b)):
             settings = [each.settings.split(", ") for each in (a, b)]
-            own, rest = (
-                listed([word for word in words if word not in wanted]) for words, wanted in (settings, settings[::-1])
-            )
-            how = f": {own} with {one.rows} rows, {rest} with {other.rows}" if own else ""
+            own, rest = ([word for word in x if word not in y] for x, y in (settings, settings[::-1]))
+            how = f": {listed(own)} with {one.rows} rows, {listed(rest)} with {other.rows}" if own and rest else ""
             return a.kernel, f"{a.kernel} stores other bits{how}"
     return "", "an operation that is no kernel of Triton stores other bits"

@@ -13,7 +13,7 @@ from tritonhook.errors import UsageError
 
 class Kept(Fields):
     """One buffer after an execution. data: its file. at: the instructions that stored other bits first. offset: of the
-    tensor in the buffer, in bytes. stride: null: contiguous."""
+    tensor in the buffer, in bytes. stride: null: contiguous. changed: by the kernel."""
 
     name: str
     dtype: str
@@ -22,6 +22,7 @@ class Kept(Fields):
     offset: int = 0
     shape: tuple[int, ...] = ()
     stride: tuple[int, ...] | None = None
+    changed: bool = True
 
 
 class Execution(Fields):

@@ -116,9 +116,17 @@ class DryRun:
 
 
 # What a line of the file EXECUTIONS, which children/bits.py writes, belongs to: a question, the result of a function,
-# or what was refused.
+# what was refused, or an autotuned kernel that is executed in one configuration.
 EXECUTIONS = "executions.jsonl"
-ORDERS, CONFIGS, ROWS, RESULT, REFUSED, STAGES = "orders", "configs", "rows", "result", "refused", "stages"
+ORDERS, CONFIGS, ROWS, RESULT, REFUSED, STAGES, TUNED = (
+    "orders",
+    "configs",
+    "rows",
+    "result",
+    "refused",
+    "stages",
+    "tuned",
+)
 NUDGED = "nudged"  # the label of a stage from inputs that are up to 1 ulp away
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tritonhook.capture.dry_run.gpu import ALL, FIRST, Compared, DryRun, Emulation
+from tritonhook.capture.dry_run.gpu import ALL, FIRST, TUNED, Compared, DryRun, Emulation
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.settings import make_settings
 from tritonhook.children.environment import capture_environment
@@ -62,7 +62,8 @@ def compare_bits(options: Options) -> int:
         judged = judge_all(Path(folder), executions)
     if not judged:
         raise UsageError(f"{options.target[0]}: nothing to compare: {_why_nothing(options)}")
-    result = SameBits.of(" ".join(options.target), dry.arch, judged)
+    tuned = list(dict.fromkeys(one.kernel for one in executions if one.kind == TUNED))
+    result = SameBits.of(" ".join(options.target), dry.arch, judged, tuned)
     give(options.results, result)
     return result.exit_code
 

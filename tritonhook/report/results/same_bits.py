@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from tritonhook._util.schema import Count, Fields, Number
 from tritonhook.capture.dry_run.gpu import STAGES
+from tritonhook.errors import listed
 from tritonhook.report.result import Result, Summary, Table, Tone, count, number
 from tritonhook.verify.same_bits import BitsVerdict, Judged, Member
 
@@ -77,8 +78,8 @@ class ComparedKernel(Fields):
 
 
 class SameBits(Result, tag="same bits"):
-    """Bits that kernels store in several orders, configurations or batches. arch: of the dry run. counts: kernels by
-    verdict."""
+    """Bits that kernels store in several orders, configurations, batches or stages. arch: of the dry run. counts:
+    kernels by verdict. notes: what was not asked."""
 
     verbs: ClassVar = "verify --configs"
 
@@ -86,11 +87,20 @@ class SameBits(Result, tag="same bits"):
     arch: str
     counts: dict[str, Count]
     kernels: tuple[ComparedKernel, ...]
+    notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, target: str, arch: str, judged: Sequence[Judged]) -> SameBits:
+    def of(cls, target: str, arch: str, judged: Sequence[Judged], tuned: Sequence[str] = ()) -> SameBits:
+        """Make the result. tuned: autotuned kernels that were executed in one configuration."""
         counts = {verdict.value: sum(each.verdict is verdict for each in judged) for verdict in BitsVerdict}
-        return cls(target=target, arch=arch, counts=counts, kernels=tuple(map(ComparedKernel.of, judged)))
+        kernels = tuple(map(ComparedKernel.of, judged))
+        notes = [f"autotuned, in the first configuration that fits: {listed(tuned)}"] if tuned else []
+        notes += (
+            ["stages: of the first launch of each compiled kernel"]
+            if any(k.question == STAGES for k in kernels)
+            else []
+        )
+        return cls(target=target, arch=arch, counts=counts, kernels=kernels, notes=tuple(notes))
 
     @property
     def exit_code(self) -> int:
@@ -115,8 +125,5 @@ class SameBits(Result, tag="same bits"):
                 Table("Kernels", columns, rows, 3, tones, (5,)),
                 *(table for kernel in kernels for table in kernel.details()),
             ),
-            (
-                f"run on CPU (emulated), from the PTX for {self.arch}",
-                *(("stages: the first launch of each kernel",) if any(k.question == STAGES for k in kernels) else ()),
-            ),
+            (f"run on CPU (emulated), from the PTX for {self.arch}", *self.notes),
         )
