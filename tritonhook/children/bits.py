@@ -6,29 +6,20 @@ Each is a line of FOLDER/executions.jsonl; FOLDER/HASH has the bytes of a buffer
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import itertools
 import json
-import random
-import re
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from operator import attrgetter
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from tritonhook._util.text import say
 from tritonhook.capture.dry_run.autotuner import Trial, tuners
 from tritonhook.capture.dry_run.gpu import (
     CONFIGS,
     EXECUTIONS,
     NUDGED,
     ORDERS,
-    REFUSED,
-    RESULT,
     ROWS,
     STAGES,
     TUNED,
@@ -49,15 +40,13 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.command_line import level_of, without_level
 from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, find_toolchain, reading_toolchain
 
-BATCHES = 1, 2, 7, 16, 64, 256
 _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}  # with Triton's defaults
-_LIBRARIES = {"torch", "triton", "numpy", "tritonhook", "runpy", "importlib"}
 
 
 class Bits:
     """What this process keeps. compared: None where nothing is compared. label: of the rows that are tried now, or "".
-    compiled: what Triton launches now; None for CuTe. staged: hashes of PTX whose stages were executed. launched_by:
-    functions that launch, with their tensor arguments. count: of launches. trials: of configurations, in orders."""
+    compiled: what Triton launches now; None for CuTe. staged: hashes of PTX whose stages were executed. seen: called
+    with each launch where rows are asked for. count: of launches. trials: of configurations, in orders."""
 
     def __init__(self) -> None:
         self.compared: Compared | None = None
@@ -65,7 +54,7 @@ class Bits:
         self.compiled: Any = None
         self.staged: set[bytes] = set()
         self.rows = 0
-        self.launched_by: dict[str, None] = {}
+        self.seen: Callable[[str, Kernel, Run, Sequence[bytes]], None] = lambda *_: None
         self.count = self.trials = 0
 
     def keep(
@@ -102,7 +91,7 @@ class Bits:
         if self.label:
             self._with_rows(name, run, before, after)
         elif self.compared.rows:
-            self.launched_by |= dict.fromkeys(_functions(sys._getframe()))
+            self.seen(name, kernel, run, before)
         elif self.compared.orders > 1:
             self._in_orders(name, self.count, ptx, kernel, run, before, after)
 
@@ -199,10 +188,10 @@ class Bits:
             {"name": name, "dtype": trial.dtypes[name], "data": memory.tobytes()}
             for name, memory, _ in trial.before.values()
         ]
-        self.keep(CONFIGS, name, tuners.tunings, label, [] if reason else buffers, reason=_last_line(reason))
+        self.keep(CONFIGS, name, tuners.tunings, label, [] if reason else buffers, reason=last_line(reason))
 
 
-def _last_line(text: str) -> str:
+def last_line(text: str) -> str:
     """Return the last line of an error: a compiler's shows the source before it."""
     return text.strip().rpartition("\n")[2].strip()
 
@@ -221,14 +210,6 @@ def settings_of(kernel: Any) -> str:
     return ", ".join(f"{name}={value}" for name, value in named.items())
 
 
-def _seed() -> None:
-    """Let a program that sets no seed draw the same numbers each time."""
-    random.seed(0)
-    for name, draw in (("numpy", "random.seed"), ("torch", "manual_seed")):
-        if name in sys.modules:
-            attrgetter(draw)(sys.modules[name])(0)
-
-
 def begin_comparing(compared: Compared) -> ExitStack:
     """Begin to keep executions, until the stack is closed."""
     bits.compared = compared
@@ -239,8 +220,6 @@ def begin_comparing(compared: Compared) -> ExitStack:
         from triton.runtime.jit import JITFunction
 
         stack.callback(Patch(JITFunction, "run", lambda original: _with_settings(compared.settings, original)).undo)
-    if compared.rows:
-        atexit.register(_Rows(compared.rows).end)
     return stack
 
 
@@ -273,158 +252,3 @@ def _try(function: Any, settings: Mapping[str, Sequence[Any]], arguments: dict[s
         tuner.nargs = {}
         left = {name: value for name, value in arguments.items() if name not in constants}
         tuner._bench(config=config, grid=grid, warmup=False, **left)
-
-
-# --- a function with fewer and more rows ---------------------------------------------------------
-
-
-def _functions(frame: FrameType | None) -> Iterator[str]:
-    """Name the user's functions above a launch, with their arguments that are tensors."""
-    while frame is not None:
-        if _is_users(frame):
-            tensors = [name for name in _arguments(frame) if _is_tensor(frame.f_locals.get(name))]
-            if tensors:
-                yield f"{frame.f_code.co_name}({', '.join(tensors)})"
-        frame = frame.f_back
-
-
-def _is_users(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _LIBRARIES
-
-
-def _arguments(frame: FrameType) -> tuple[str, ...]:
-    code = frame.f_code
-    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-
-
-def _is_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
-
-
-class _Call:
-    """A call of a function, with copies of its tensors. count: launches before it."""
-
-    def __init__(self, frame: FrameType) -> None:
-        code, values = frame.f_code, frame.f_locals
-        self.frame, self.code, self.count = frame, code, bits.count
-        self.positional = list(_arguments(frame)[: code.co_argcount])
-        self.arguments = {name: _copy(values[name]) for name in _arguments(frame)}
-        rest = list(code.co_varnames[len(_arguments(frame)) :])
-        self.further = tuple(map(_copy, values[rest.pop(0)])) if code.co_flags & 0x04 else ()  # CO_VARARGS
-        self.named = {name: _copy(value) for name, value in values[rest[0]].items()} if code.co_flags & 0x08 else {}
-
-    def again(self, arguments: Mapping[str, Any]) -> Any:
-        import gc
-        from types import FunctionType
-
-        function = next(
-            f for f in gc.get_referrers(self.code) if isinstance(f, FunctionType) and f.__code__ is self.code
-        )
-        given = {**self.arguments, **arguments}
-        positional = [given.pop(name) for name in self.positional]
-        return function(*positional, *self.further, **given, **self.named)
-
-
-def _copy(value: Any) -> Any:
-    return value.detach().clone() if _is_tensor(value) else value
-
-
-class _Rows:
-    """Finds the call of the user's outermost function that has these arguments and launches kernels, and of several
-    calls that with the most rows; at the program's end it calls the function again with other numbers of rows."""
-
-    def __init__(self, text: str) -> None:
-        words = [re.fullmatch(r"(?:(\w+)\.)?(\w+)(?::(\d+))?", word) for word in text.split(",")]
-        self.function = next((word[1] for word in words if word and word[1]), None)
-        self.dims = {word[2]: int(word[3] or 0) for word in words if word}
-        self.first, self.text = next(iter(self.dims)), text
-        self.call: _Call | None = None
-        self.open: _Call | None = None
-        sys.setprofile(self._see)
-
-    def _see(self, frame: FrameType, event: str, value: Any) -> None:
-        if event == "call" and self.open is None and self.first in frame.f_code.co_varnames and self._fits(frame):
-            self.open = _Call(frame)
-        elif event == "return" and self.open is not None and frame is self.open.frame:
-            call, self.open = self.open, None
-            if bits.count > call.count and (self.call is None or self._rows(call) > self._rows(self.call)):
-                self.call = call
-
-    def _fits(self, frame: FrameType) -> bool:
-        named = self.function in (None, frame.f_code.co_name) and set(self.dims) <= set(_arguments(frame))
-        return named and _is_users(frame) and all(_is_tensor(frame.f_locals.get(name)) for name in self.dims)
-
-    def _rows(self, call: _Call) -> int:
-        shape = call.arguments[self.first].shape
-        return int(shape[self.dims[self.first]]) if self.dims[self.first] < len(shape) else 0
-
-    def end(self) -> None:
-        """Call the function again. What cannot be tried is kept with its reason."""
-        sys.setprofile(None)
-        call = self.call
-        if call is None:
-            seen = ", ".join(bits.launched_by) or "none"
-            bits.keep(
-                REFUSED,
-                "",
-                0,
-                "",
-                [],
-                reason=f"no function with a tensor argument of this name launches a kernel; those that launch: {seen}",
-            )
-            return
-        name = call.code.co_name
-        for argument, dim in self.dims.items():
-            shape = tuple(call.arguments[argument].shape)
-            if dim >= len(shape):
-                why = f"argument {argument} of {name} has no dimension {dim}: its shape is {list(shape)}"
-                bits.keep(REFUSED, name, 0, "", [], reason=why)
-                return
-        call.frame = None  # type: ignore[assignment]
-        for rows in sorted({*BATCHES, self._rows(call)}):
-            self._try(call, name, rows)
-        bits.label = ""
-
-    def _try(self, call: _Call, name: str, rows: int) -> None:
-        import torch
-
-        bits.label, bits.rows, bits.count = f"{rows} rows" if rows > 1 else "1 row", rows, 0
-        _seed()
-        try:
-            with torch.no_grad():
-                arguments = {one: _copy(value) for one, value in call.arguments.items()}
-                for one, dim in self.dims.items():
-                    value = call.arguments[one]
-                    numbers = torch.arange(rows) % value.shape[dim]
-                    arguments[one] = value.index_select(dim, numbers.to(value.device)).contiguous()
-                before = {one: _bytes(value) for one, value in arguments.items() if _is_tensor(value)}
-                returned = call.again(arguments)
-                stored = [("result", value) for value in _tensors(returned)]
-                stored += [(one, arguments[one]) for one in before if _bytes(arguments[one]) != before[one]]
-                buffers = [
-                    {"name": one, "dtype": str(value.dtype).removeprefix("torch."), "data": _bytes(value), "offset": 0,
-                     "shape": tuple(value.shape), "stride": None}
-                    for one, value in stored
-                ]  # fmt: skip
-        except Exception as error:
-            say(f"tritonhook: {name} with {rows} rows: {error}")
-            bits.keep(RESULT, name, 0, bits.label, [], rows=rows, reason=_last_line(str(error)) or type(error).__name__)
-            return
-        bits.keep(RESULT, name, 0, bits.label, buffers, rows=rows)
-
-
-def _bytes(tensor: Any) -> bytes:
-    import torch
-
-    return bytes(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    if _is_tensor(value):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for one in value:
-            yield from _tensors(one)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))

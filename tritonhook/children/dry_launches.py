@@ -31,6 +31,7 @@ from tritonhook.capture.launches.recorder import Describe, of_triton
 from tritonhook.capture.launches.views import views_of
 from tritonhook.capture.patching import Patch
 from tritonhook.children.bits import begin_comparing, bits
+from tritonhook.children.rows import begin_rows
 from tritonhook.cubin.image import Cubin
 from tritonhook.emulate.errors import Fault, Hang, Late, NotExecuted, Unfinished
 from tritonhook.emulate.launch import names_of
@@ -81,6 +82,8 @@ def begin_triton(emulation: Emulation) -> ExitStack:
         return property(run)
 
     stack = comparing
+    if emulation.compared is not None and emulation.compared.rows:
+        begin_rows(emulation.compared, stack)
     stack.callback(Patch(CompiledKernel, "run", executing).undo)
     stack.callback(Patch(sys, "excepthook", _without_frames_of_ours).undo)
     return stack
