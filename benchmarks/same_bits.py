@@ -4,7 +4,7 @@
     TRITON_TUTORIALS=FOLDER PYTHONPATH=attorch python -m benchmarks same_bits [--only NAME ...] [--limit S] [--jobs N]
 
 Needs no GPU. Each program is a function of a batch `x`, in a small shape, with its gradient; `verify` runs it dry for
-sm_90a, with --orders and --configs, then with --rows. A program that fails, or takes longer than --limit, is left out
+sm_90a, with --orders, with --configs, then with --rows. A program that fails, or takes longer than --limit, is left out
 of that question, with the reason. --jobs N asks N questions at a time; --within S ends all of them after S seconds, and
 what was not asked until then is left out too. `deterministic` and `configs` count kernels, `batch` counts programs.
 """
@@ -204,8 +204,11 @@ def ask(folder: Path, limit_s: float, ends: float, asked: Asked) -> tuple[list[d
     script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text(script_of(program))
     rows = ",".join(filter(None, ("run.x", program[4].replace(" ", ""))))
-    words = ["--orders", str(ORDERS), "--configs"] if question == KERNELS else ["--rows", rows]
-    return verified(script, words, limit_s, ends)
+    if question == BATCH:
+        return verified(script, ["--rows", rows], limit_s, ends)
+    orders, no_orders = verified(script, ["--orders", str(ORDERS)], limit_s, ends)
+    configs, no_configs = verified(script, ["--configs"], limit_s, ends)
+    return [*orders, *configs], no_orders or ("" if "nothing to compare" in no_configs else no_configs)
 
 
 def counted(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:

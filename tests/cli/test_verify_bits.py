@@ -73,6 +73,27 @@ sums(x, 0.0), steady(x, 0.0)
 """
 )
 
+LAUNCHES = (
+    START
+    + """
+@triton.jit
+def scaled(a, w, y, M, N: tl.constexpr, ROWS: tl.constexpr):
+    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    at = row[:, None] * N + tl.arange(0, N)[None, :]
+    value = tl.load(a + at, row[:, None] < M, 0.0) * tl.load(w + tl.arange(0, N))[None, :]
+    tl.store(y + at, value * 1.1 if M > 7 else value, row[:, None] < M)
+
+@triton.jit
+def columns(b, y, M, N: tl.constexpr):
+    total = 0.0
+    for row in range(M):
+        total += tl.load(b + row * N + tl.program_id(0))
+    tl.store(y + tl.program_id(0), total)
+
+scaled[(1, 4)](x, torch.ones(256, device="cuda"), torch.empty_like(x), 32, 256, 8)
+columns[(256,)](x, torch.empty(256, device="cuda"), 32, 256)
+"""
+)
 SUMMED = (
     START
     + """
@@ -191,6 +212,28 @@ def test_the_same_rows_among_fewer_and_more(verified, rows, status, text):
     assert [one["label"] for one in function["executions"]][:2] == ["1 row", "2 rows"]
     few = [one["group"] for one in function["executions"]]
     assert few[3:] == [1] * 4 and (2 in few[:3]) == bool(status)
+
+
+@pytest.mark.parametrize(
+    ("rows", "status", "text"),
+    [
+        ("a", 1, "scaled stores other bits: grid 1x1x1 with 7 rows, grid 1x4x1 with 32"),
+        ("y", 1, "scaled"),
+        ("w", 2, "no axis of the grid 1x4x1 is proved to count the 256 rows of w"),
+        ("b", 2, "no axis of the grid 256x1x1 is proved to count the 32 rows of b"),
+        ("a:2", 2, "argument a of scaled has no dimension 2: its shape is [32, 256]"),
+    ],
+)
+def test_a_launch_again_with_fewer_rows(verified, rows, status, text):
+    document = verified(LAUNCHES, "--rows", rows, status=status)
+    if status == 2:
+        assert text in document["error"]
+        return
+    (kernel,) = document["kernels"]
+    assert kernel["verdict"] == "BATCH VARIANT" and text in kernel["why"]
+    assert [(one["label"], one["group"]) for one in kernel["executions"]][2:] == [
+        ("7 rows", 2), ("16 rows", 1), ("32 rows", 1)
+    ]  # fmt: skip
 
 
 def test_each_stage_is_compared_with_the_one_before(verified):

@@ -137,7 +137,8 @@ class Bits:
         try:
             own = interpret(getattr(compiled, "src", None), run.launch, before)
             keep("interpreter", own.contents, undefined=own.undefined)
-            keep(NUDGED, own.nudged)
+            for nudged in own.nudged:
+                keep(NUDGED, nudged)
         except NotUnderstood as error:
             keep("interpreter", (), reason=f"not possible: {error.why}")
         keep("PTX", after, ptx=ptx.text)

@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -32,11 +32,12 @@ _MOST_PLACES = 6
 
 @dataclass(frozen=True, slots=True)
 class Interpreted:
-    """What a launch stores, by buffer. nudged: from floating-point inputs that are up to 1 ulp away: how far rounding
-    goes. undefined: loads whose values behind a false mask, which no `other` defines, change what is stored."""
+    """What a launch stores, by buffer. nudged: from floating-point inputs that are 2 ulp away, in both directions: how
+    far rounding goes. undefined: loads whose values behind a false mask, which no `other` defines, change what is
+    stored."""
 
     contents: tuple[bytes, ...]
-    nudged: tuple[bytes, ...]
+    nudged: tuple[tuple[bytes, ...], ...]
     undefined: tuple[str, ...]
 
 
@@ -50,6 +51,8 @@ def interpret(source: Any, launch: Launch, contents: Sequence[bytes], limit_s: f
         process.start()
         send.close()
         done = receive.recv() if receive.poll(limit_s) else f"not finished in {limit_s:g} s"
+        if isinstance(done, Interpreted) and done.undefined:  # so far all such loads; with other values it may not end
+            done = receive.recv() if receive.poll(limit_s) else done
     except EOFError:
         done = "its process died: the kernel may access memory outside of its arguments"
     except Exception as error:  # such as no further process
@@ -68,7 +71,10 @@ def _in_child(send: Any, source: Any, launch: Launch, contents: Sequence[bytes])
     sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  the process ends soon
     try:
         with np.errstate(all="ignore"):
-            send.send(_Interpreter(source, launch).done(contents))
+            one = _Interpreter(source, launch)
+            send.send(done := one.done(contents))
+            if done.undefined:
+                send.send(replace(done, undefined=one.used(contents, done)))
     except BaseException as error:
         send.send(_reason(error))
 
@@ -121,37 +127,53 @@ class _Interpreter:
         from triton import language
 
         known = {one.name: one for one in self.launch.parameters if isinstance(one, (Pointer, Scalar))}
-        constants = {path[0]: value for path, value in source.constants.items() if len(path) == 1}
-        made = {}
-        for number, name in enumerate(self.function.arg_names):
+
+        def made(name: str, kind: Any, path: tuple[int, ...]) -> Any:
+            if isinstance(kind, tuple):
+                return tuple(made(f"{name}.{at}", one, (*path, at)) for at, one in enumerate(kind))
             one = known.get(name)
-            kind = language.str_to_ty(source.signature[name], None) if one is not None else None
-            if isinstance(one, Pointer):
+            if one is None and path in source.constants:
+                value = source.constants[path]
+                return value if path[0] in self.function.constexprs else self.own._implicit_cvt(value)
+            if one is None:
+                raise TypeError(f"argument {name} is {kind}")
+            own = language.str_to_ty(kind, None)
+            if isinstance(one, Scalar):
+                data = np.array([one.value], self.own._get_np_dtype(own))
+            else:
                 address = 0 if one.buffer is None else self.memory[one.buffer].ctypes.data + one.offset
                 data = np.array([address], np.uint64)
-            elif isinstance(one, Scalar):
-                data = np.array([one.value], self.own._get_np_dtype(kind))
-            elif number in constants:
-                is_constant = number in self.function.constexprs
-                made[name] = constants[number] if is_constant else self.own._implicit_cvt(constants[number])
-                continue
-            else:
-                raise TypeError(f"argument {name} is {source.signature.get(name)}")
-            made[name] = language.tensor(self.own.TensorHandle(data, kind), kind)
-        return made
+            return language.tensor(self.own.TensorHandle(data, own), own)
+
+        names = self.function.arg_names
+        return {name: made(name, source.signature[name], (number,)) for number, name in enumerate(names)}
 
     def done(self, contents: Sequence[bytes]) -> Interpreted:
-        stored = self._run(contents)
-        nudged = self._run([_nudged(data, one.dtype) for data, one in zip(contents, self.launch.buffers, strict=True)])
-        places, used = dict(self.places), list[str]()
-        for poison in _POISONS if places else ():
-            self.poison, self.poisoned = poison, set(places)
-            if not used and self._run(contents) != stored:
-                used = [one for one in list(places)[:_MOST_PLACES] if self._run(contents, {one}) != stored]
-        return Interpreted(stored, nudged, tuple(f"{places[one]} at {one}" for one in used))
+        stored, buffers = self._run(contents), self.launch.buffers
+        places = tuple(f"{argument} at {place}" for place, argument in self.places.items())
+        nudged = (
+            self._run([_nudged(data, one.dtype, ulps) for data, one in zip(contents, buffers, strict=True)])
+            for ulps in (2, -2)
+        )
+        return Interpreted(stored, tuple(nudged), places)
 
-    def _run(self, contents: Sequence[bytes], poisoned: set[str] | None = None) -> tuple[bytes, ...]:
-        self.poisoned = self.poisoned if poisoned is None else poisoned
+    def used(self, contents: Sequence[bytes], done: Interpreted) -> tuple[str, ...]:
+        """Find the loads whose undefined values change what is stored, or end the kernel."""
+        places = dict(self.places)
+        for self.poison in _POISONS:
+            if self._differs(contents, set(places), done):
+                used = [one for one in list(places)[:_MOST_PLACES] if self._differs(contents, {one}, done)]
+                return tuple(f"{places[one]} at {one}" for one in used or places)
+        return ()
+
+    def _differs(self, contents: Sequence[bytes], poisoned: set[str], done: Interpreted) -> bool:
+        self.poisoned = poisoned
+        try:
+            return self._run(contents) != done.contents
+        except Exception:  # such as an address that they made
+            return True
+
+    def _run(self, contents: Sequence[bytes]) -> tuple[bytes, ...]:
         for one, data in zip(self.memory, contents, strict=True):
             one[: len(data)] = np.frombuffer(data, np.uint8)
         function, grid = self._rewritten(self.function), self.launch.grid
@@ -285,13 +307,13 @@ def _place() -> str:
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
-def _nudged(data: bytes, dtype: str) -> bytes:
-    """Move floating-point numbers by up to 1 ulp, but for zeros and numbers that are not finite."""
+def _nudged(data: bytes, dtype: str, ulps: int) -> bytes:
+    """Move floating-point numbers by so many ulp, up or down by chance, but for zeros and what is not finite."""
     form = FLOATS.get(dtype)
     if form is None or len(data) % (form.bits // 8):
         return data
     bits = np.frombuffer(data, f"i{form.bits // 8}")
     size = bits & np.array(form.magnitude, bits.dtype)
-    moved = bits + np.random.default_rng(0).integers(-1, 2, len(bits), bits.dtype)
-    kept = (size == 0) | (size >= form.first_not_finite - 1)
+    moved = bits + (ulps * (2 * np.random.default_rng(0).integers(0, 2, len(bits)) - 1)).astype(bits.dtype)
+    kept = (size <= abs(ulps)) | (size >= form.first_not_finite - abs(ulps))
     return bytes(np.where(kept, bits, moved).tobytes())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tritonhook.verify.schema import Execution, Kept
 
 WRONG_SHARE = 0.02  # sums in another order, rounded to 8 or 16 bits, lie nearer
-_NUDGES = 64  # rounding goes so many times as far as inputs that are 1 ulp away
+_NUDGES = 32  # rounding goes so many times as far as inputs that are 2 ulp away
 _HAS_FLOATS = re.compile(r"\.(?:bf16|f16|f32|f64|tf32|e4m3|e5m2)(?:x\d)?\b")
 
 
@@ -158,6 +158,10 @@ def _judge_stages(folder: Path, several: Sequence[Execution]) -> Judged:
     ptx = Ptx(next(one.ptx for one in stages if one.ptx))
     latitude, has_floats = latitude_of(ptx), _HAS_FLOATS.search(ptx.text) is not None
     of_code = max(latitude.share, CONTRACTED_SHARE * latitude.contraction, ATOMICS_SHARE * latitude.float_atomics)
+    moved: dict[str, float] = {}  # by buffer, how far inputs move it that are 2 ulp away
+    for each in nudged:
+        for buffer, change in _differences(folder, stages[0].buffers, each.buffers):
+            moved[buffer.name] = max(moved.get(buffer.name, 0.0), _share(change))
     numbers: dict[object, int] = {}
     before: Execution | None = None
     members, verdict, why = list[Member](), BitsVerdict.SAME, ""
@@ -169,11 +173,10 @@ def _judge_stages(folder: Path, several: Sequence[Execution]) -> Judged:
         found = list[tuple[BitsVerdict, str, Difference | None]]()
         found += [(BitsVerdict.UNDEFINED, _undefined(place), None) for place in one.undefined]
         for buffer, change in _differences(folder, before.buffers, one.buffers) if before is not None else ():
-            allowed = of_code
-            if before is not None and before.label == stages[0].label and has_floats:
-                moved = (_share(own) for kept, own in _differences(folder, before.buffers, nudged[0].buffers)
-                         if kept.name == buffer.name)  # fmt: skip
-                allowed = max(WRONG_SHARE, _NUDGES * next(moved, 0.0))
+            interpreted = before is not None and before.label == stages[0].label
+            allowed = WRONG_SHARE * has_floats if interpreted else of_code
+            if allowed:
+                allowed = max(allowed, _NUDGES * moved.get(buffer.name, 0.0))
             found.append((*_of_step(f"{buffer.name}: {apart([change])}", change, allowed), change))
         text = "; ".join(text for _, text, _ in found)
         worst = max((own for *_, own in found if own is not None), key=_share, default=None)

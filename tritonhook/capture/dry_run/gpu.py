@@ -127,7 +127,7 @@ ORDERS, CONFIGS, ROWS, RESULT, REFUSED, STAGES, TUNED = (
     "stages",
     "tuned",
 )
-NUDGED = "nudged"  # the label of a stage from inputs that are up to 1 ulp away
+NUDGED = "nudged"  # the label of a stage from inputs that are 2 ulp away
 
 
 @dataclass(frozen=True, slots=True)
