@@ -236,13 +236,14 @@ class _Interpreter:
     def _of_numpy(self, name: str, *given: Any) -> Any:
         from triton.language import tensor
 
-        function = getattr(np, name, None)
-        if not (
-            isinstance(function, np.ufunc) and function.nin == len(given) and given[0].dtype.is_standard_floating()
-        ):
+        builder, function = self.own.interpreter_builder, getattr(np, name, None)
+        if name == "rsqrt":
+            handle = builder.create_rsqrt(given[0].handle)
+        elif isinstance(function, np.ufunc) and function.nin == len(given) and given[0].dtype.is_standard_floating():
+            handle = self.own.TensorHandle(function(*(one.handle.data for one in given)), given[0].handle.dtype)
+        else:
             raise NotImplementedError(f"{name} of libdevice")
-        data = function(*(one.handle.data for one in given))
-        return tensor(self.own.TensorHandle(data, given[0].handle.dtype), given[0].type)
+        return tensor(handle, given[0].type)
 
     def _atomic(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def atomic(builder: Any, operation: Any, pointers: Any, value: Any, *rest: Any) -> Any:
