@@ -77,9 +77,13 @@ def _is_tensor(value: Any) -> bool:
 
 
 class _Call:
-    """A call of a function, with copies of its tensors. count: launches before it. dims: of the rows, by argument."""
+    """A call of a function, with copies of its tensors. count: launches before it. dims: of the rows, by argument.
+    grad: whether autograd recorded."""
 
     def __init__(self, frame: FrameType, dims: Mapping[str, int]) -> None:
+        import torch
+
+        self.grad = torch.is_grad_enabled()
         code, values = frame.f_code, frame.f_locals
         self.frame, self.code, self.count, self.name, self.dims = frame, code, bits.count, code.co_name, dims
         self.positional = list(_arguments(frame)[: code.co_argcount])
@@ -105,7 +109,8 @@ class _Call:
 
         value = self.arguments[name]
         numbers = torch.arange(rows) % value.shape[dim]
-        return value.index_select(dim, numbers.to(value.device)).contiguous()
+        made = value.detach().index_select(dim, numbers.to(value.device)).contiguous()
+        return made.requires_grad_(value.requires_grad)
 
     def again(self, arguments: Mapping[str, Any], rows: int) -> Any:
         """Call the function again."""
@@ -126,7 +131,7 @@ class _Launch:
 
     def __init__(self, called: tuple[Any, ...], kernel: Kernel, run: Run, before: Sequence[bytes], dims: Any) -> None:
         """Raise UsageError where that cannot be proved."""
-        self.function, given, self.named = called
+        self.grad, (self.function, given, self.named) = False, called
         self.arguments = dict(zip(self.function.arg_names, given, strict=False))
         self.arguments |= {name: self.named[name] for name in self.function.arg_names if name in self.named}
         self.arguments = {name: _copy(value) for name, value in self.arguments.items()}
@@ -152,8 +157,12 @@ class _Launch:
             if size > 1 and step > 0 and -(-self.rows // step) == size and watcher.keeps(first, axis, step)
         ]
         if likely[first] != dim or len(axes) != 1:
-            grid = "x".join(map(str, self.grid))
-            why = f"no axis of the grid {grid} is proved to count the {self.rows} rows of {first}"
+            why = f"no axis of the grid {'x'.join(map(str, self.grid))} is proved to count"
+            why = (
+                f"{why} the {self.rows} rows of {first}"
+                if likely[first] == dim
+                else f"dimension {dim} is not outermost"
+            )
             raise UsageError(f"{self.name}: {why}; make the launch in a function of {first}")
         ((self.axis, self.step),) = axes
         self.dims = {first: dim} | {
@@ -234,8 +243,9 @@ def _copy(value: Any) -> Any:
     """Copy a tensor, with its strides; return other values."""
     if not _is_tensor(value):
         return value
-    value = value.detach()
-    return value.clone() if 0 in value.stride() else value.new_empty_strided(value.shape, value.stride()).copy_(value)
+    own, is_parameter = value.detach(), value.requires_grad and value.is_leaf
+    made = own.clone() if 0 in own.stride() else own.new_empty_strided(own.shape, own.stride()).copy_(own)
+    return made.requires_grad_(is_parameter)
 
 
 class _Rows:
@@ -305,7 +315,7 @@ class _Rows:
                 return
         if isinstance(call, _Call):
             call.frame = None  # type: ignore[assignment]
-        for rows in sorted(call.tried):
+        for rows in (*sorted(call.tried), min(call.tried)):  # one of them twice: is it the same then?
             self._try(call, rows)
         bits.label = ""
 
@@ -315,7 +325,7 @@ class _Rows:
         bits.label, bits.rows, bits.count = f"{rows} rows" if rows > 1 else "1 row", rows, 0
         _seed()
         try:
-            with torch.no_grad():
+            with torch.set_grad_enabled(call.grad):
                 arguments = {one: _copy(value) for one, value in call.arguments.items()}
                 arguments |= {one: call.sliced(one, dim, rows) for one, dim in call.dims.items()}
                 before = {one: _bytes(value) for one, value in arguments.items() if _is_tensor(value)}
