@@ -91,7 +91,7 @@ def columns(b, y, M, N: tl.constexpr):
     tl.store(y + tl.program_id(0), total)
 
 scaled[(1, 4)](x, torch.ones(256, device="cuda"), torch.empty_like(x), 32, 256, 8)
-columns[(256,)](x, torch.empty(256, device="cuda"), 32, 256)
+columns[(32,)](x, torch.empty(32, device="cuda"), 32, 256)
 """
 )
 SUMMED = (
@@ -220,7 +220,7 @@ def test_the_same_rows_among_fewer_and_more(verified, rows, status, text):
         ("a", 1, "scaled stores other bits: grid 1x1x1 with 7 rows, grid 1x4x1 with 32"),
         ("y", 1, "scaled"),
         ("w", 2, "no axis of the grid 1x4x1 is proved to count the 256 rows of w"),
-        ("b", 2, "no axis of the grid 256x1x1 is proved to count the 32 rows of b"),
+        ("b", 2, "no axis of the grid 32x1x1 is proved to count the 32 rows of b"),
         ("a:2", 2, "argument a of scaled has no dimension 2: its shape is [32, 256]"),
     ],
 )
