@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,14 +48,17 @@ def interpret(source: Any, launch: Launch, contents: Sequence[bytes], limit_s: f
     context = multiprocessing.get_context("fork")
     receive, send = context.Pipe(duplex=False)
     process: Any = context.Process(target=_in_child, args=(send, source, launch, contents), daemon=True)
+    done: Any = None
+    began = time.monotonic()
     try:
         process.start()
         send.close()
         done = receive.recv() if receive.poll(limit_s) else f"not finished in {limit_s:g} s"
         if isinstance(done, Interpreted) and done.undefined:  # so far all such loads; with other values it may not end
-            done = receive.recv() if receive.poll(limit_s) else done
+            longer_s = 10 * (time.monotonic() - began)  # it takes at most 8 runs more, after 3
+            done = receive.recv() if receive.poll(max(limit_s, longer_s)) else done
     except EOFError:
-        done = "its process died: the kernel may access memory outside of its arguments"
+        done = done or "its process died: the kernel may access memory outside of its arguments"
     except Exception as error:  # such as no further process
         done = f"{type(error).__name__}: {error}"
     finally:
