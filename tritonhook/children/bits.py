@@ -27,18 +27,13 @@ from tritonhook.capture.dry_run.gpu import (
 )
 from tritonhook.capture.launches.record import Pointer
 from tritonhook.capture.patching import Patch
-from tritonhook.capture.triton.metadata import assembler_of
-from tritonhook.children.interpreted import interpret
 from tritonhook.emulate.errors import Fault, Hang, Unfinished
 from tritonhook.emulate.launch import names_of
 from tritonhook.emulate.orders import in_orders
 from tritonhook.emulate.ptx.kernel import Kernel
 from tritonhook.emulate.run import Run, run_code
-from tritonhook.emulate.sass.kernel import read_sass_kernel
 from tritonhook.errors import NotUnderstood, TritonHookError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.command_line import level_of, without_level
-from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, find_toolchain, reading_toolchain
 
 _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}  # with Triton's defaults
 
@@ -124,6 +119,12 @@ class Bits:
 
     def _in_stages(self, name: str, ptx: Ptx, run: Run, before: Sequence[bytes], after: Sequence[bytes]) -> None:
         """Execute the first launch of a kernel by Triton's interpreter, and from its machine code."""
+        from tritonhook.capture.triton.metadata import assembler_of
+        from tritonhook.children.interpreted import interpret
+        from tritonhook.emulate.sass.kernel import read_sass_kernel
+        from tritonhook.ptxas.command_line import level_of, without_level
+        from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, find_toolchain, reading_toolchain
+
         if (key := hashlib.sha256(ptx.text.encode()).digest()) in self.staged:
             return
         self.staged.add(key)

@@ -31,7 +31,6 @@ from tritonhook.capture.launches.recorder import Describe, of_triton
 from tritonhook.capture.launches.views import views_of
 from tritonhook.capture.patching import Patch
 from tritonhook.children.bits import begin_comparing, bits
-from tritonhook.children.rows import begin_rows
 from tritonhook.cubin.image import Cubin
 from tritonhook.emulate.errors import Fault, Hang, Late, NotExecuted, Unfinished
 from tritonhook.emulate.launch import names_of
@@ -83,6 +82,8 @@ def begin_triton(emulation: Emulation) -> ExitStack:
 
     stack = comparing
     if emulation.compared is not None and emulation.compared.rows:
+        from tritonhook.children.rows import begin_rows
+
         begin_rows(emulation.compared, stack)
     stack.callback(Patch(CompiledKernel, "run", executing).undo)
     stack.callback(Patch(sys, "excepthook", _without_frames_of_ours).undo)
