@@ -4,7 +4,7 @@
     TRITON_TUTORIALS=FOLDER PYTHONPATH=attorch python -m benchmarks same_bits [--only NAME ...] [--limit S] [--jobs N]
 
 Needs no GPU. Each program is a function of a batch `x`, in a small shape, with its gradient; `verify` runs it dry for
-sm_90a, with --orders and --configs, then with --rows. A program that fails, or takes longer than --limit, is left out
+sm_90a, with --orders, with --configs, then with --rows. A program that fails, or takes longer than --limit, is left out
 of that question, with the reason. --jobs N asks N questions at a time; --within S ends all of them after S seconds, and
 what was not asked until then is left out too. `deterministic` and `configs` count kernels, `batch` counts programs.
 """
@@ -15,6 +15,7 @@ import argparse
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -41,6 +42,12 @@ t = tutorial({name!r})
 """
 _LIGER = "from liger_kernel.transformers import functional as f\nw, b = (torch.randn(256).cuda() for _ in 'wb')\n"
 _LIGER += "labels = (torch.arange(32) % 7).cuda()\n"
+# Without its `__init__`, which imports models of transformers where flash-linear-attention is installed too.
+_OWN = """import importlib.util, sys, types
+found, sys.modules["fla"] = importlib.util.find_spec("fla"), types.ModuleType("fla")
+sys.modules["fla"].__path__ = list(found.submodule_search_locations)
+sys.modules["fla"].__version__ = "0"
+"""
 _FLA = "w, b = (torch.randn(256).cuda() for _ in 'wb')\nfrom {} import *\n"
 _ATTORCH = "import attorch\nlabels = (torch.arange(32) % 7).cuda()\nm = attorch.{}.cuda()\n"
 _SEQUENCE = "2, 64, 2, 32"
@@ -68,14 +75,10 @@ def _attorch(module: str, expression: str = "m(x)", shape: str = ROWS, rows: str
 
 
 def _fla(module: str, expression: str, shape: str = ROWS) -> Program:
-    before = _QKV if module.startswith("ops.") else _FLA
-    return (
-        before.format(module.removeprefix("ops.") if module.startswith("ops.") else f"fla.{module}"),
-        expression,
-        shape,
-        "bfloat16",
-        "",
-    )
+    own = module.removeprefix("ops.")
+    before = _FLA.format(f"fla.{module}") if own == module else _QKV.format(own)
+    rows = ", ".join(re.findall(r"\b(?:k|v|gate|beta)\b", expression))
+    return _OWN + before, expression, shape, "bfloat16", rows
 
 
 def programs() -> dict[str, dict[str, Program]]:
@@ -200,9 +203,12 @@ def ask(folder: Path, limit_s: float, ends: float, asked: Asked) -> tuple[list[d
     script = folder / library / question / f"{name.replace(' ', '_').replace('-', '_')}.py"
     script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text(script_of(program))
-    rows = ",".join(filter(None, ("run.x", program[4])))
-    words = ["--orders", str(ORDERS), "--configs"] if question == KERNELS else ["--rows", rows]
-    return verified(script, words, limit_s, ends)
+    rows = ",".join(filter(None, ("run.x", program[4].replace(" ", ""))))
+    if question == BATCH:
+        return verified(script, ["--rows", rows], limit_s, ends)
+    orders, no_orders = verified(script, ["--orders", str(ORDERS)], limit_s, ends)
+    configs, no_configs = verified(script, ["--configs"], limit_s, ends)
+    return [*orders, *configs], no_orders or ("" if "nothing to compare" in no_configs else no_configs)
 
 
 def counted(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:

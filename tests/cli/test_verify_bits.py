@@ -73,6 +73,27 @@ sums(x, 0.0), steady(x, 0.0)
 """
 )
 
+LAUNCHES = (
+    START
+    + """
+@triton.jit
+def scaled(a, w, y, M, N: tl.constexpr, ROWS: tl.constexpr):
+    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    at = row[:, None] * N + tl.arange(0, N)[None, :]
+    value = tl.load(a + at, row[:, None] < M, 0.0) * tl.load(w + tl.arange(0, N))[None, :]
+    tl.store(y + at, value * 1.1 if M > 7 else value, row[:, None] < M)
+
+@triton.jit
+def columns(b, y, M, N: tl.constexpr):
+    total = 0.0
+    for row in range(M):
+        total += tl.load(b + row * N + tl.program_id(0))
+    tl.store(y + tl.program_id(0), total)
+
+scaled[(1, 4)](x, torch.ones(256, device="cuda"), torch.empty_like(x), 32, 256, 8)
+columns[(32,)](x, torch.empty(32, device="cuda"), 32, 256)
+"""
+)
 SUMMED = (
     START
     + """
@@ -85,6 +106,51 @@ def summed(x, y, N: tl.constexpr, PLUS: tl.constexpr):
     tl.store(y + tl.program_id(0), total + 0.0 if PLUS else total)
 
 summed[(32,)](x, torch.zeros(32, device="cuda"), 256)
+"""
+)
+
+
+STAGES = (
+    START
+    + """
+@triton.jit
+def scaled(value, factor):
+    return value * factor
+
+@triton.jit
+def unset(x, y, N, B: tl.constexpr):
+    at = tl.arange(0, B)
+    value = tl.load(x + tl.program_id(0) * 256 + at, at < N)
+    tl.store(y + tl.program_id(0), tl.max(tl.abs(value), 0))
+
+@triton.jit
+def kept(x, y, N, B: tl.constexpr):
+    at = tl.arange(0, B)
+    tl.store(y + at, scaled(tl.load(x + at, at < N), 2.0), at < N)
+
+@triton.jit
+def product(a, b, c, B: tl.constexpr):
+    at = tl.arange(0, B)
+    both = at[:, None] * B + at[None, :]
+    tl.store(c + both, (tl.dot(tl.load(a + both), tl.load(b + both)) + 1).to(tl.bfloat16))
+
+@triton.jit
+def counted(x, y, B: tl.constexpr):
+    at = tl.load(x + tl.program_id(0) * B + tl.arange(0, B))
+    tl.atomic_add(y + at % 7, at // 3)
+
+@triton.jit
+def inline(x, y, B: tl.constexpr):
+    at = tl.arange(0, B)
+    value = tl.inline_asm_elementwise("neg.f32 $0, $1;", "=r,r", [tl.load(x + at)], tl.float32, True, 1)
+    tl.store(y + at, value)
+
+unset[(4,)](x, torch.empty(4, device="cuda"), 250, 256)
+kept[(1,)](x, torch.empty(256, device="cuda"), 250, 256)
+a, b = x[:, :32].bfloat16().contiguous(), x[:, 32:64].bfloat16().contiguous()
+product[(1,)](a, b, torch.empty_like(a), 32)
+counted[(4,)]((x.abs() * 9).int(), torch.zeros(7, device="cuda", dtype=torch.int32), 256)
+inline[(1,)](x, torch.empty(256, device="cuda"), 256)
 """
 )
 
@@ -146,6 +212,39 @@ def test_the_same_rows_among_fewer_and_more(verified, rows, status, text):
     assert [one["label"] for one in function["executions"]][:2] == ["1 row", "2 rows"]
     few = [one["group"] for one in function["executions"]]
     assert few[3:] == [1] * 4 and (2 in few[:3]) == bool(status)
+
+
+@pytest.mark.parametrize(
+    ("rows", "status", "text"),
+    [
+        ("a", 1, "scaled stores other bits: grid 1x1x1 with 7 rows, grid 1x4x1 with 32"),
+        ("y", 1, "scaled"),
+        ("w", 2, "no axis of the grid 1x4x1 is proved to count the 256 rows of w"),
+        ("b", 2, "no axis of the grid 32x1x1 is proved to count the 32 rows of b"),
+        ("a:2", 2, "argument a of scaled has no dimension 2: its shape is [32, 256]"),
+    ],
+)
+def test_a_launch_again_with_fewer_rows(verified, rows, status, text):
+    document = verified(LAUNCHES, "--rows", rows, status=status)
+    if status == 2:
+        assert text in document["error"]
+        return
+    (kernel,) = document["kernels"]
+    assert kernel["verdict"] == "BATCH VARIANT" and text in kernel["why"]
+    assert [(one["label"], one["group"]) for one in kernel["executions"]][2:] == [
+        ("7 rows", 2), ("16 rows", 1), ("32 rows", 1)
+    ]  # fmt: skip
+
+
+def test_each_stage_is_compared_with_the_one_before(verified):
+    by_kernel = {one["kernel"]: one for one in verified(STAGES, "--stages", status=1)["kernels"]}
+    assert {name: one["verdict"] for name, one in by_kernel.items()} == {
+        "unset": "UNDEFINED", "kept": "SAME", "product": "ROUNDING", "counted": "SAME", "inline": "SAME"
+    }  # fmt: skip
+    assert "argument x at script.py:12 " in by_kernel["unset"]["why"]
+    assert all(len(one["executions"]) == 4 for one in by_kernel.values())
+    reasons = {name: one["executions"][0]["reason"] for name, one in by_kernel.items()}
+    assert "inline_asm" in reasons.pop("inline") and not any(reasons.values())
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,39 @@ def test_configurations(tmp_path, stored, verdict, groups):
     assert [member.reason for member in judged.members] == ["does not fit" if one is None else "" for one in stored]
 
 
+PTX = ".version 8.3\n.target sm_90a\n.address_size 64\n.visible .entry k() {{ {} ret; }}\n"
+INTS, ROUNDS, EXACT = (PTX.format(op) for op in ("add.s32 %r1, %r1, 1;", "add.f32 %f1, %f1, %f1;", "mov.f32 %f1, %f2;"))
+
+
+@pytest.mark.parametrize(
+    ("ptx", "interpreted", "nudged", "executed", "built", "verdict"),
+    [
+        (ROUNDS, ONE, ONE, ONE, ONE, "SAME"),
+        (ROUNDS, ONE, ONE, NEAR, NEAR, "ROUNDING"),
+        (ROUNDS, ONE, ONE, FAR, FAR, "WRONG"),
+        (ROUNDS, ONE, [1.0, 2.5], FAR, FAR, "ROUNDING"),  # inputs that are 1 ulp away move it, too
+        (ROUNDS, ONE, ONE, NAN, NAN, "NOT JUDGED"),
+        (ROUNDS, ONE, ONE, ONE, FAR, "WRONG"),
+        (EXACT, ONE, ONE, ONE, [1.0, 2.001], "WRONG"),  # ptxas may round nothing
+        (ROUNDS, np.int32([1, 2]), np.int32([1, 2]), np.int32([1, 3]), np.int32([1, 3]), "NOT JUDGED"),
+        (INTS, np.int32([1, 2]), np.int32([1, 2]), np.int32([1, 3]), np.int32([1, 3]), "WRONG"),
+        (INTS, None, None, ONE, ONE, "SAME"),
+        (INTS, None, None, ONE, None, "NOT JUDGED"),
+    ],
+)
+def test_stages(tmp_path, ptx, interpreted, nudged, executed, built, verdict):
+    stored = {"interpreter": interpreted, "nudged": nudged, "PTX": executed, "ptxas": built}
+    lines = [
+        {"kind": "stages", "label": label, "ptx": ptx if label == "PTX" else ""}
+        | ({"reason": "not possible"} if one is None else {"stored": {"y": one}})
+        for label, one in stored.items()
+        if one is not None or label != "nudged"
+    ]
+    (judged,) = written(tmp_path, *lines)
+    assert judged.verdict.value == verdict
+    assert [one.label for one in judged.members] == ["interpreter", "PTX", "ptxas"]
+
+
 def test_a_difference_in_one_ulp_of_an_order_counts(tmp_path):
     lines = [
         {"kind": "orders", "label": label, "stored": {"y": y}}
@@ -72,7 +105,7 @@ def test_rows_of_a_strided_result_are_compared_and_the_first_kernel_named(tmp_pa
     other = rows.copy()
     other[0, 1] += 1
     made = []
-    for count, whole in ((2, rows), (4, other)):
+    for count, whole in ((2, rows), (4, other), (2, rows)):
         steps = (("first", rows[:count]), ("second", whole[:count]))
         made += [
             {"kind": "rows", "kernel": name, "call": n, "rows": count, "stored": {"y": y}, "settings": f"S={count}"}
@@ -90,6 +123,8 @@ def test_rows_of_a_strided_result_are_compared_and_the_first_kernel_named(tmp_pa
     (judged,) = written(tmp_path, *made)
     assert judged.verdict.value == "BATCH VARIANT"
     assert judged.why == "second stores other bits: S=2 with 2 rows, S=4 with 4"
+    (judged,) = written(tmp_path, {**made[2], "stored": {"result": other[:2].T}})
+    assert judged.verdict.value == "NOT JUDGED" and "called twice" in judged.why
 
 
 def test_what_the_dry_run_refuses_is_an_error(tmp_path):

@@ -1,53 +1,56 @@
 """Executions of a dry run whose stored bits `verify` compares: launches in several orders, configurations of autotuned
-kernels, other settings of all kernels, a function again with fewer and more rows.
+kernels, other settings of all kernels, a function again with fewer and more rows, the stages of a compilation.
 
 Each is a line of FOLDER/executions.jsonl; FOLDER/HASH has the bytes of a buffer. verify/same_bits.py reads them.
 """
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import itertools
 import json
-import re
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from tritonhook._util.text import say
 from tritonhook.capture.dry_run.autotuner import Trial, tuners
-from tritonhook.capture.dry_run.gpu import CONFIGS, EXECUTIONS, ORDERS, REFUSED, RESULT, ROWS, Compared
+from tritonhook.capture.dry_run.gpu import (
+    CONFIGS,
+    EXECUTIONS,
+    NUDGED,
+    ORDERS,
+    ROWS,
+    STAGES,
+    TUNED,
+    Compared,
+)
 from tritonhook.capture.launches.record import Pointer
 from tritonhook.capture.patching import Patch
 from tritonhook.emulate.errors import Fault, Hang, Unfinished
 from tritonhook.emulate.launch import names_of
 from tritonhook.emulate.orders import in_orders
 from tritonhook.emulate.ptx.kernel import Kernel
-from tritonhook.emulate.run import Run
-from tritonhook.errors import NotUnderstood
+from tritonhook.emulate.run import Run, run_code
+from tritonhook.errors import NotUnderstood, TritonHookError
 from tritonhook.ptx.module import Ptx
 
-BATCHES = 1, 2, 7, 16, 64, 256
 _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}  # with Triton's defaults
-_LIBRARIES = {"torch", "triton", "numpy", "tritonhook", "runpy", "importlib"}
 
 
 class Bits:
     """What this process keeps. compared: None where nothing is compared. label: of the rows that are tried now, or "".
-    settings: returns those of the kernel that is launched now. launched_by: functions that launch, with their tensor
-    arguments. count: of launches."""
+    compiled: what Triton launches now; None for CuTe. staged: hashes of PTX whose stages were executed. seen: called
+    with each launch where rows are asked for. count: of launches. trials: of configurations, in orders."""
 
     def __init__(self) -> None:
         self.compared: Compared | None = None
         self.label = ""
-        self.settings: Callable[[], str] = str
+        self.compiled: Any = None
+        self.staged: set[bytes] = set()
         self.rows = 0
-        self.launched_by: dict[str, None] = {}
-        self.count = 0
+        self.seen: Callable[[str, Kernel, Run, Sequence[bytes]], None] = lambda *_: None
+        self.count = self.trials = 0
 
     def keep(
         self, kind: str, kernel: str, call: int, label: str, buffers: Sequence[Mapping[str, Any]], **more: Any
@@ -67,18 +70,28 @@ class Bits:
     def launched(
         self, name: str, ptx: Ptx, kernel: Kernel, run: Run, before: Sequence[bytes], after: Sequence[bytes]
     ) -> None:
-        """Keep a launch that was executed, and execute it in the other orders."""
+        """Keep a launch that was executed, and execute it in the other orders and stages; that of a configuration
+        which is tried only in the orders."""
         assert self.compared is not None
+        if tuners.trial is not None:
+            if not (self.compared.configs or self.compared.settings):
+                self.keep(TUNED, name, 0, "", [])
+            elif self.compared.orders > 1:
+                self.trials += 1
+                self._in_orders(f"{name}[{settings_of(self.compiled)}]", -self.trials, ptx, kernel, run, before, after)
+            return
         self.count += 1
+        if self.compared.stages:
+            self._in_stages(name, ptx, run, before, after)
         if self.label:
             self._with_rows(name, run, before, after)
         elif self.compared.rows:
-            self.launched_by |= dict.fromkeys(_functions(sys._getframe()))
+            self.seen(name, kernel, run, before)
         elif self.compared.orders > 1:
-            self._in_orders(name, ptx, kernel, run, before, after)
+            self._in_orders(name, self.count, ptx, kernel, run, before, after)
 
     def _in_orders(
-        self, name: str, ptx: Ptx, kernel: Kernel, run: Run, before: Sequence[bytes], after: Sequence[bytes]
+        self, name: str, call: int, ptx: Ptx, kernel: Kernel, run: Run, before: Sequence[bytes], after: Sequence[bytes]
     ) -> None:
         assert self.compared is not None
         names, own = names_of(run.launch), dict[int, str]()
@@ -98,11 +111,52 @@ class Bits:
                 done.append(one)
         except (Fault, Hang, Unfinished, NotUnderstood) as error:
             reason = str(error)
-        self.keep(ORDERS, name, self.count, "program order", described(after, sorted(own)), **more)
+        self.keep(ORDERS, name, call, "program order", described(after, sorted(own)), **more)
         for one in done:
-            self.keep(ORDERS, name, self.count, f"order {one.seed + 1}", described(one.contents, sorted(own)), **more)
+            self.keep(ORDERS, name, call, f"order {one.seed + 1}", described(one.contents, sorted(own)), **more)
         if reason:
-            self.keep(ORDERS, name, self.count, f"order {len(done) + 2}", [], reason=reason, **more)
+            self.keep(ORDERS, name, call, f"order {len(done) + 2}", [], reason=reason, **more)
+
+    def _in_stages(self, name: str, ptx: Ptx, run: Run, before: Sequence[bytes], after: Sequence[bytes]) -> None:
+        """Execute the first launch of a kernel by Triton's interpreter, and from its machine code."""
+        from tritonhook.capture.triton.metadata import assembler_of
+        from tritonhook.children.interpreted import interpret
+        from tritonhook.emulate.sass.kernel import read_sass_kernel
+        from tritonhook.ptxas.command_line import level_of, without_level
+        from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, find_toolchain, reading_toolchain
+
+        if (key := hashlib.sha256(ptx.text.encode()).digest()) in self.staged:
+            return
+        self.staged.add(key)
+        names, compiled = names_of(run.launch), self.compiled
+
+        def keep(label: str, contents: Sequence[bytes], **more: Any) -> None:
+            described = zip(names, run.launch.buffers, contents, strict=True) if contents else ()
+            buffers = [{"name": own, "dtype": buffer.dtype, "data": data} for own, buffer, data in described]
+            self.keep(STAGES, name, self.count, label, buffers, launch=run.launch.summary, **more)
+
+        try:
+            own = interpret(getattr(compiled, "src", None), run.launch, before)
+            keep("interpreter", own.contents, undefined=own.undefined)
+            for nudged in own.nudged:
+                keep(NUDGED, nudged)
+        except NotUnderstood as error:
+            keep("interpreter", (), reason=f"not possible: {error.why}")
+        keep("PTX", after, ptx=ptx.text)
+        path: str | None = None
+        options: Sequence[str] = DEFAULT_ARGUMENTS
+        if compiled is not None:
+            made = assembler_of(int("".join(filter(str.isdigit, ptx.target))), compiled.metadata._asdict())
+            path, options = made.path, made.arguments or options
+        tools = find_toolchain(path)
+        for arguments in ((*without_level(options), "--opt-level", "0"), options):
+            label = f"ptxas {tools.ptxas.version} {level_of(arguments)}"
+            try:
+                cubin = tools.assemble_or_raise(ptx, arguments).cubin
+                code = read_sass_kernel(cubin, reading_toolchain().disassemble(cubin, [name])[name])
+                keep(label, run_code(code, run, before).contents)
+            except TritonHookError as error:
+                keep(label, (), reason=str(error))
 
     def _with_rows(self, name: str, run: Run, before: Sequence[bytes], after: Sequence[bytes]) -> None:
         tensors = [one for one in run.launch.parameters if isinstance(one, Pointer) and one.buffer is not None]
@@ -114,12 +168,13 @@ class Bits:
                 "offset": one.offset,
                 "shape": one.shape,
                 "stride": one.stride,
+                "changed": before[one.buffer] != after[one.buffer],
             }
             for one in tensors
-            if one.buffer is not None and one.shape and before[one.buffer] != after[one.buffer]
+            if one.buffer is not None and one.shape
         ]
         grid = "x".join(map(str, run.launch.grid))
-        settings = f"{self.settings()}, grid {grid}"
+        settings = f"{settings_of(self.compiled)}, grid {grid}"
         self.keep(ROWS, name, self.count, self.label, buffers, rows=self.rows, settings=settings)
 
     def tried(self, name: str, config: Any, trial: Trial, reason: str) -> None:
@@ -135,10 +190,10 @@ class Bits:
             {"name": name, "dtype": trial.dtypes[name], "data": memory.tobytes()}
             for name, memory, _ in trial.before.values()
         ]
-        self.keep(CONFIGS, name, tuners.tunings, label, [] if reason else buffers, reason=_last_line(reason))
+        self.keep(CONFIGS, name, tuners.tunings, label, [] if reason else buffers, reason=last_line(reason))
 
 
-def _last_line(text: str) -> str:
+def last_line(text: str) -> str:
     """Return the last line of an error: a compiler's shows the source before it."""
     return text.strip().rpartition("\n")[2].strip()
 
@@ -147,7 +202,9 @@ bits = Bits()
 
 
 def settings_of(kernel: Any) -> str:
-    """Describe the constants and options of one of Triton's compiled kernels."""
+    """Describe the constants and options of one of Triton's compiled kernels; "" for None."""
+    if kernel is None:
+        return ""
     names = getattr(getattr(kernel.src, "fn", None), "arg_names", ())
     constants = getattr(kernel.src, "constants", None) or {}
     named = {names[path[0]]: value for path, value in constants.items() if len(path) == 1 and path[0] < len(names)}
@@ -165,8 +222,6 @@ def begin_comparing(compared: Compared) -> ExitStack:
         from triton.runtime.jit import JITFunction
 
         stack.callback(Patch(JITFunction, "run", lambda original: _with_settings(compared.settings, original)).undo)
-    if compared.rows:
-        atexit.register(_Rows(compared.rows).end)
     return stack
 
 
@@ -199,158 +254,3 @@ def _try(function: Any, settings: Mapping[str, Sequence[Any]], arguments: dict[s
         tuner.nargs = {}
         left = {name: value for name, value in arguments.items() if name not in constants}
         tuner._bench(config=config, grid=grid, warmup=False, **left)
-
-
-# --- a function with fewer and more rows ---------------------------------------------------------
-
-
-def _functions(frame: FrameType | None) -> Iterator[str]:
-    """Name the user's functions above a launch, with their arguments that are tensors."""
-    while frame is not None:
-        if _is_users(frame):
-            tensors = [name for name in _arguments(frame) if _is_tensor(frame.f_locals.get(name))]
-            if tensors:
-                yield f"{frame.f_code.co_name}({', '.join(tensors)})"
-        frame = frame.f_back
-
-
-def _is_users(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _LIBRARIES
-
-
-def _arguments(frame: FrameType) -> tuple[str, ...]:
-    code = frame.f_code
-    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-
-
-def _is_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
-
-
-class _Call:
-    """A call of a function, with copies of its tensors. count: launches before it."""
-
-    def __init__(self, frame: FrameType) -> None:
-        code, values = frame.f_code, frame.f_locals
-        self.frame, self.code, self.count = frame, code, bits.count
-        self.positional = list(_arguments(frame)[: code.co_argcount])
-        self.arguments = {name: _copy(values[name]) for name in _arguments(frame)}
-        rest = list(code.co_varnames[len(_arguments(frame)) :])
-        self.further = tuple(map(_copy, values[rest.pop(0)])) if code.co_flags & 0x04 else ()  # CO_VARARGS
-        self.named = {name: _copy(value) for name, value in values[rest[0]].items()} if code.co_flags & 0x08 else {}
-
-    def again(self, arguments: Mapping[str, Any]) -> Any:
-        import gc
-        from types import FunctionType
-
-        function = next(
-            f for f in gc.get_referrers(self.code) if isinstance(f, FunctionType) and f.__code__ is self.code
-        )
-        given = {**self.arguments, **arguments}
-        positional = [given.pop(name) for name in self.positional]
-        return function(*positional, *self.further, **given, **self.named)
-
-
-def _copy(value: Any) -> Any:
-    return value.detach().clone() if _is_tensor(value) else value
-
-
-class _Rows:
-    """Finds the call of the user's outermost function that has these arguments and launches kernels, and of several
-    calls that with the most rows; at the program's end it calls the function again with other numbers of rows."""
-
-    def __init__(self, text: str) -> None:
-        words = [re.fullmatch(r"(?:(\w+)\.)?(\w+)(?::(\d+))?", word) for word in text.split(",")]
-        self.function = next((word[1] for word in words if word and word[1]), None)
-        self.dims = {word[2]: int(word[3] or 0) for word in words if word}
-        self.first, self.text = next(iter(self.dims)), text
-        self.call: _Call | None = None
-        self.open: _Call | None = None
-        sys.setprofile(self._see)
-
-    def _see(self, frame: FrameType, event: str, value: Any) -> None:
-        if event == "call" and self.open is None and self.first in frame.f_code.co_varnames and self._fits(frame):
-            self.open = _Call(frame)
-        elif event == "return" and self.open is not None and frame is self.open.frame:
-            call, self.open = self.open, None
-            if bits.count > call.count and (self.call is None or self._rows(call) > self._rows(self.call)):
-                self.call = call
-
-    def _fits(self, frame: FrameType) -> bool:
-        named = self.function in (None, frame.f_code.co_name) and set(self.dims) <= set(_arguments(frame))
-        return named and _is_users(frame) and all(_is_tensor(frame.f_locals.get(name)) for name in self.dims)
-
-    def _rows(self, call: _Call) -> int:
-        shape = call.arguments[self.first].shape
-        return int(shape[self.dims[self.first]]) if self.dims[self.first] < len(shape) else 0
-
-    def end(self) -> None:
-        """Call the function again. What cannot be tried is kept with its reason."""
-        sys.setprofile(None)
-        call = self.call
-        if call is None:
-            seen = ", ".join(bits.launched_by) or "none"
-            bits.keep(
-                REFUSED,
-                "",
-                0,
-                "",
-                [],
-                reason=f"no function with a tensor argument of this name launches a kernel; those that launch: {seen}",
-            )
-            return
-        name = call.code.co_name
-        for argument, dim in self.dims.items():
-            shape = tuple(call.arguments[argument].shape)
-            if dim >= len(shape):
-                why = f"argument {argument} of {name} has no dimension {dim}: its shape is {list(shape)}"
-                bits.keep(REFUSED, name, 0, "", [], reason=why)
-                return
-        call.frame = None  # type: ignore[assignment]
-        for rows in sorted({*BATCHES, self._rows(call)}):
-            self._try(call, name, rows)
-        bits.label = ""
-
-    def _try(self, call: _Call, name: str, rows: int) -> None:
-        import torch
-
-        bits.label, bits.rows, bits.count = f"{rows} rows" if rows > 1 else "1 row", rows, 0
-        torch.manual_seed(0)
-        try:
-            with torch.no_grad():
-                arguments = {one: _copy(value) for one, value in call.arguments.items()}
-                for one, dim in self.dims.items():
-                    value = call.arguments[one]
-                    numbers = torch.arange(rows) % value.shape[dim]
-                    arguments[one] = value.index_select(dim, numbers.to(value.device)).contiguous()
-                before = {one: _bytes(value) for one, value in arguments.items() if _is_tensor(value)}
-                returned = call.again(arguments)
-                stored = [("result", value) for value in _tensors(returned)]
-                stored += [(one, arguments[one]) for one in before if _bytes(arguments[one]) != before[one]]
-                buffers = [
-                    {"name": one, "dtype": str(value.dtype).removeprefix("torch."), "data": _bytes(value), "offset": 0,
-                     "shape": tuple(value.shape), "stride": None}
-                    for one, value in stored
-                ]  # fmt: skip
-        except Exception as error:
-            say(f"tritonhook: {name} with {rows} rows: {error}")
-            bits.keep(RESULT, name, 0, bits.label, [], rows=rows, reason=_last_line(str(error)) or type(error).__name__)
-            return
-        bits.keep(RESULT, name, 0, bits.label, buffers, rows=rows)
-
-
-def _bytes(tensor: Any) -> bytes:
-    import torch
-
-    return bytes(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    if _is_tensor(value):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for one in value:
-            yield from _tensors(one)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))

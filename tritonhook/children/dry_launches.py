@@ -30,7 +30,7 @@ from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.launches.recorder import Describe, of_triton
 from tritonhook.capture.launches.views import views_of
 from tritonhook.capture.patching import Patch
-from tritonhook.children.bits import begin_comparing, bits, settings_of
+from tritonhook.children.bits import begin_comparing, bits
 from tritonhook.cubin.image import Cubin
 from tritonhook.emulate.errors import Fault, Hang, Late, NotExecuted, Unfinished
 from tritonhook.emulate.launch import names_of
@@ -70,7 +70,7 @@ def begin_triton(emulation: Emulation) -> ExitStack:
             def launched(x: int, y: int, z: int, stream: int, function: Any, packed: Any, *rest: Any) -> Any:
                 result = launch(x, y, z, stream, function, packed, *rest)
                 described = partial(of_triton, kernel, (x, y, z), rest[3:])
-                bits.settings = partial(settings_of, kernel)
+                bits.compiled = kernel
                 emulator.execute(
                     kernel.name, kernel.hash, lambda: kernel.asm["ptx"], described, lambda: kernel.asm["cubin"]
                 )
@@ -81,6 +81,10 @@ def begin_triton(emulation: Emulation) -> ExitStack:
         return property(run)
 
     stack = comparing
+    if emulation.compared is not None and emulation.compared.rows:
+        from tritonhook.children.rows import begin_rows
+
+        begin_rows(emulation.compared, stack)
     stack.callback(Patch(CompiledKernel, "run", executing).undo)
     stack.callback(Patch(sys, "excepthook", _without_frames_of_ours).undo)
     return stack
@@ -99,7 +103,7 @@ def begin_cute(emulation: Emulation) -> ExitStack:
         """Return 0, or the error that the DSL raises."""
         try:
             (recording,) = cute_launches.recordings
-            one = recording.called(*given)
+            one, bits.compiled = recording.called(*given), None
             key, described = one.kernel.hash, partial(one.described, LIVE_TENSORS)
             emulator.execute(one.kernel.name, key, partial(_known_text, one.kernel.name, known_ptx.get(key)), described)
         except Exception as error:
@@ -159,7 +163,7 @@ class Emulator:
             try:
                 before = [one.tobytes() for one in contents]
                 after = self._executed(name, key, text, run, before)
-                if bits.compared is not None and tuners.trial is None:
+                if bits.compared is not None:
                     bits.launched(name, Ptx(text()), self._kernels[key], run, before, after)
             except Fault:
                 if _have_pointers(launch, contents):

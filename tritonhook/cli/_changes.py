@@ -13,7 +13,7 @@ from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.selection import settings_of, titles
 from tritonhook.cli._github import without_commands
 from tritonhook.cli._inputs import captures_at, input_of, kernels_at
-from tritonhook.cli._lockable import Failed, spills_note, with_counts
+from tritonhook.cli._lockable import Failed, spills_note, with_executed
 from tritonhook.cli._pair import AS_COMPILED, compared
 from tritonhook.cli._parser import Group, option, positive
 from tritonhook.cli._progress import working
@@ -121,8 +121,8 @@ def give_folders(
     sides, notes = kernels_at(a, b)
     old, new = ([facts for _, facts in kernels] for kernels in sides)
     if counts or any(rule.what in COUNTERS for rule in fail_on):
-        old, further = with_counts(sides[0], old)
-        new, more = with_counts(sides[1], renumbered(old, new), old)
+        old, further = with_executed(sides[0], old, counts=True, bits=False)
+        new, more = with_executed(sides[1], renumbered(old, new), old, counts=True, bits=False)
         notes += [*further, *more]
     captures = {facts.ptx_sha256: capture for kernels in sides for capture, facts in kernels}
     changes, further = told_apart(compare_facts(old, new), lambda it: captures[it.ptx_sha256].text(Stage.PTX))

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, PINNED, DryRun
@@ -21,7 +20,6 @@ from tritonhook.cli._progress import working
 from tritonhook.cubin.shipped import is_shipped
 from tritonhook.errors import UsageError, listed
 from tritonhook.report.result import count
-from tritonhook.snapshot.bits import Launches, launches_in, with_bits
 from tritonhook.snapshot.facts import KernelFacts, built_kernels
 from tritonhook.snapshot.folders import Kernels
 from tritonhook.snapshot.lockable import lockable
@@ -39,13 +37,12 @@ def autotune_option() -> Any:
 
 class Found(NamedTuple):
     """Kernels ready for a lock, each with its PTX. captured: those of a capture folder, with their captures. failed:
-    those that were not compiled, with the error. launches: of the captured ones, where their bits were asked for."""
+    those that were not compiled, with the error."""
 
     lockable: list[tuple[KernelFacts, str | None]]
     captured: Kernels
     notes: list[str]
     failed: Failed
-    launches: Launches = MappingProxyType({})
 
 
 @contextmanager
@@ -94,11 +91,9 @@ def lockable_at(
     places: Sequence[str],
     known: Sequence[KernelFacts] = (),
     check_archs: Callable[[str, set[str]], None] | None = None,
-    bits: bool = False,
 ) -> Found:
     """Read the kernels at these places. known: as for captured.lockable. check_archs: called with a place and the
-    architectures of its kernels, before their code is read. bits: execute the kernels, for what they store. Raises
-    UsageError, CaptureError, CubinError, ToolError."""
+    architectures of its kernels, before their code is read. Raises UsageError, CaptureError, CubinError, ToolError."""
     built = [place for place in places if is_built(place)]
     captures = [place for place in places if place not in built]
     if len(captures) > 1:
@@ -107,38 +102,34 @@ def lockable_at(
     kernels: Kernels = []
     notes: list[str] = []
     failed: Failed = ()
-    launches: Launches = {}
     for place in captures:
         folder = captures_at(place)
         if check_archs is not None:
             check_archs(place, {capture.arch for capture in folder.captures().values() if isinstance(capture, Capture)})
         failed = tuple(folder.failed.values())
         (kernels,), notes = kernels_at(folder, names=(place,))
-        if bits:
-            launches = launches_in(folder)
-            with working(f"executing the kernels of {place}"):
-                kernels, unknown = with_bits(kernels, launches)
-            notes += unknown
         pairs = lockable(kernels, known)
     if built:
         with working(f"reading the kernels of {' and '.join(built)}"):
             read = built_kernels(built)
         pairs += [(facts, None) for facts in read.kernels]
         notes += read.notes
-    return Found(pairs, kernels, notes, failed, launches)
+    return Found(pairs, kernels, notes, failed)
 
 
-def with_counts(
-    captured: Kernels, facts: Sequence[KernelFacts], known: Sequence[KernelFacts] = ()
+def with_executed(
+    captured: Kernels, facts: Sequence[KernelFacts], known: Sequence[KernelFacts] = (), *, counts: bool, bits: bool
 ) -> tuple[list[KernelFacts], list[str]]:
-    """Add counters to the facts of captured kernels, by executing their launches on the CPU. facts: of these, in
-    their order, and of others behind them. known: as for counted.with_counters. Also return notes."""
+    """Add counters and bits to the facts of captured kernels, by executing their launches on the CPU. facts: of these,
+    in their order, and of others behind them. known: as for executed.with_executed. Also return notes."""
+    if not (counts or bits):
+        return list(facts), []
     check_numpy()
-    from tritonhook.snapshot.counted import with_counters
+    from tritonhook.snapshot.executed import with_executed
 
-    with working(f"counting {count(len(captured), 'kernel')}"):
+    with working(f"executing {count(len(captured), 'kernel')}"):
         pairs = [(capture, own) for (capture, _), own in zip(captured, facts, strict=False)]
-        done, notes = with_counters(pairs, known)
+        done, notes = with_executed(pairs, known, counts, bits)
     return [*done, *facts[len(done) :]], notes
 
 

@@ -35,7 +35,7 @@ from tritonhook.cli._lockable import (
     dry_places,
     is_built,
     lockable_at,
-    with_counts,
+    with_executed,
 )
 from tritonhook.cli._parser import Group, argument, flag, option, part
 from tritonhook.cli._programs import is_script
@@ -161,18 +161,16 @@ def _check_places(
         raise UsageError("compile-time: a lock has no times; leave out the captures, or `tritonhook diff OLD NEW`")
     known = () if options.update else lock.kernels
     bits = _wants_bits(options, path, lock.kernels)
-    kernels = lockable_at(
-        list(named), known, lambda place, archs: _check_archs(named[place], lock.kernels, archs), bits
-    )
+    kernels = lockable_at(list(named), known, lambda place, archs: _check_archs(named[place], lock.kernels, archs))
     now, given, notes = kernels.lockable, " ".join(options.places), kernels.notes
     notes = [as_named(note, named) for note in notes]
     notes += note_of((text, kernel.ptxas, level_of(kernel.options)) for kernel, text in now)
     texts = {kernel.ptx_sha256: text for kernel, text in now}
     facts = renumbered(lock.kernels, [kernel for kernel, _ in now])
-    if any(kernel.launch for kernel in lock.kernels):
-        facts, further = with_counts(kernels.captured, facts, lock.kernels)
-        now = [(kernel, text) for kernel, (_, text) in zip(facts, now, strict=True)]
-        notes += further
+    counts = any(kernel.is_counted for kernel in lock.kernels)
+    facts, further = with_executed(kernels.captured, facts, lock.kernels, counts=counts, bits=bits)
+    now = [(kernel, text) for kernel, (_, text) in zip(facts, now, strict=True)]
+    notes += further
     left = not_judged(lock.kernels, facts)
     locked = [kernel for kernel in lock.kernels if kernel.identity not in left]
     if left:
@@ -185,7 +183,7 @@ def _check_places(
     if bits and not options.update:
         identities = [kernel.identity for kernel in renumbered(lock.kernels, [kernel for kernel, _ in now])]
         captures = dict(zip(identities, (capture for capture, _ in kernels.captured), strict=False))
-        notes += told_bits(changes, captures, kernels.launches, partial(kept_ptx, path))
+        notes += told_bits(changes, captures, partial(kept_ptx, path))
     if not options.update:
         lines = [] if workflow is None else lines_of(kernels.captured, changes, workflow.is_own)
         told = None if workflow is None else partial(workflow.tell, lines=lines)

@@ -25,7 +25,7 @@ from pathlib import Path
 from tritonhook.capture.project import USUAL_LOCK, lock_path
 from tritonhook.capture.settings import default_out
 from tritonhook.cli._files import check_new
-from tritonhook.cli._lockable import as_named, autotune_option, dry_places, lockable_at, spills_note, with_counts
+from tritonhook.cli._lockable import as_named, autotune_option, dry_places, lockable_at, spills_note, with_executed
 from tritonhook.cli._parser import Group, argument, flag, option
 from tritonhook.cli._streams import complain
 from tritonhook.errors import ProgramError, SnapshotError
@@ -73,13 +73,12 @@ def run(options: Options) -> int:
 
 
 def _lock(named: Mapping[str, str], out: Path, bits: bool, counts: bool) -> int:
-    found = lockable_at(list(named), bits=bits)
+    found = lockable_at(list(named))
     locked, failed = found.lockable, found.failed
     notes = [as_named(note, named) for note in found.notes]
-    if counts:
-        facts, further = with_counts(found.captured, [kernel for kernel, _ in locked])
-        locked = [(kernel, ptx) for kernel, (_, ptx) in zip(facts, locked, strict=True)]
-        notes += further
+    facts, further = with_executed(found.captured, [kernel for kernel, _ in locked], counts=counts, bits=bits)
+    locked = [(kernel, ptx) for kernel, (_, ptx) in zip(facts, locked, strict=True)]
+    notes += further
     budgets = None
     with suppress(SnapshotError):  # no lock to replace: there are none to keep
         budgets = read_whole_lock(out).budgets

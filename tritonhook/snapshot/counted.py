@@ -1,12 +1,7 @@
-"""Counters of captured kernels: each is executed on the CPU with a launch that was recorded of it.
-
-In a lock they stand beside the launch's shape: counters of two shapes are not compared.
-"""
+"""Counters of captured kernels: each is executed on the CPU with a launch that was recorded of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from tritonhook.capture.launches.contents import RECORDED
@@ -15,14 +10,11 @@ from tritonhook.capture.store import CaptureFolder
 from tritonhook.capture.store.reader import RecordedLaunch
 from tritonhook.cubin.image import Cubin
 from tritonhook.emulate.counters.metrics import Counted
-from tritonhook.errors import NotUnderstood, TritonHookError, UsageError
-from tritonhook.snapshot.facts import COUNTERS, Identity, KernelFacts
+from tritonhook.errors import UsageError
+from tritonhook.snapshot.facts import COUNTERS
 from tritonhook.verify.cpu import LIMIT_S, counted
 from tritonhook.verify.differential import case_of
 from tritonhook.verify.judgement import Latitude
-
-MOST_CTAS = 64  # of a launch, for a lock: those at its edges, and some between them
-_FAILURES = (TritonHookError, OSError, MemoryError, RecursionError)
 
 
 def launches_at(place: str | Path) -> tuple[RecordedLaunch, ...]:
@@ -74,31 +66,3 @@ def moved(a: tuple[Capture, str], b: tuple[Capture, str]) -> list[tuple[str, str
         found += [(line, name, old.get(name, 0), new.get(name, 0)) for name in {**old, **new}]
     differing = [one for one in found if one[2] != one[3]]
     return sorted(differing, key=lambda one: -abs((one[3] or 0) - (one[2] or 0)))
-
-
-def with_counters(
-    kernels: Sequence[tuple[Capture, KernelFacts]], known: Sequence[KernelFacts] = ()
-) -> tuple[list[KernelFacts], list[str]]:
-    """Add counters to the facts of captured kernels. known: kernels of a lock: the same launch is counted again, and
-    the same code is not. Also return notes on kernels that were not counted."""
-    before = {it.identity: it for it in known}
-    done, notes = [], []
-    for capture, facts in kernels:
-        try:
-            done.append(_counted(capture, facts, before))
-        except _FAILURES as error:
-            why = f"NOT UNDERSTOOD: {error}" if isinstance(error, NotUnderstood) else str(error) or type(error).__name__
-            notes.append(f"not counted: {facts.identity.text}: {why}")
-            done.append(facts)
-    return done, notes
-
-
-def _counted(capture: Capture, facts: KernelFacts, before: Mapping[Identity, KernelFacts]) -> KernelFacts:
-    """Add the counters of one kernel. Raises UsageError where no such launch was recorded."""
-    old = before.get(facts.identity)
-    chosen = launch_at(facts.place, "" if old is None else old.launch)
-    if old is not None and old.launch and set(facts.codes) & set(old.codes):
-        figures = {name: old.figures.get(name) for name in COUNTERS}
-    else:
-        figures = figures_of(count_launch(capture, chosen, MOST_CTAS))
-    return replace(facts, figures={**facts.figures, **figures}, launch=chosen.launch.summary)

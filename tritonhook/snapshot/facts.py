@@ -82,8 +82,8 @@ class KernelFacts:
     was not changed. compile_us: microseconds of its compile; None if not known, as in a lock. dry_run: True if it was
     compiled without a GPU, and not launched. configuration: the one of an autotuner that tried several, as Triton
     writes it. commands: the scripts, modules or programs that compiled it; empty: not known. bits: hash of what its
-    machine code stores on seeded inputs, see bits.py; None: not known. launch: the shape of the launch of which the
-    figures in COUNTERS are; "": none. place: its folder among captures; "": not known.
+    machine code stores on seeded inputs, see bits.py; None: not known. launch: the shape of the launch that was
+    executed for these and for the figures in COUNTERS; "": none. place: its folder among captures; "": not known.
     """
 
     identity: Identity
@@ -109,6 +109,10 @@ class KernelFacts:
     bits: str | None = None
     launch: str = ""
     place: str = ""
+
+    @property
+    def is_counted(self) -> bool:
+        return self.figures.get(COUNTERS[0]) is not None
 
 
 def identity_of(capture: Capture) -> Identity:

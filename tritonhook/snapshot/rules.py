@@ -130,7 +130,7 @@ def not_counted(changes: Sequence[Change], wanted: Sequence[Rule]) -> list[str]:
     if not (asked := [rule.text for rule in wanted if rule.what in COUNTERS]):
         return []
     old = [change.old for change in changes if change.old is not None]
-    without = [it.identity.kernel for it in old if not it.launch]
+    without = [it.identity.kernel for it in old if not it.is_counted]
     if old and len(without) == len(old):
         raise UsageError(f"--fail-on {asked[0]}: the old side has no counters; `tritonhook lock --count` locks them")
     return (

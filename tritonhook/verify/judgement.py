@@ -63,8 +63,8 @@ def _opcodes(ptx: Ptx) -> Iterator[str]:
 # --- the verdict ----------------------------------------------------------------------------------
 
 
-_CONTRACTED_SHARE = 0.02  # share of the largest value: effect of one rounding less in each multiply-add
-_ATOMICS_SHARE = 0.01  # what another order of floating-point additions may change
+CONTRACTED_SHARE = 0.02  # share of the largest value: effect of one rounding less in each multiply-add
+ATOMICS_SHARE = 0.01  # what another order of floating-point additions may change
 _SPREAD = 8.0  # two builds may differ this many times as much as two runs of one of them
 _LARGE = 1e-3  # half-precision results are further apart than their runs by chance: less is never a difference then
 _RANK = list(Verdict)
@@ -189,9 +189,9 @@ def _of_difference(
         return Verdict.ROUNDING, "contraction: a product that overflows alone may not overflow within a multiply-add"
     if not is_float or share is None:
         return Verdict.DIFFERENT, ""
-    if latitude.float_atomics and share <= _ATOMICS_SHARE:
+    if latitude.float_atomics and share <= ATOMICS_SHARE:
         return Verdict.NONDETERMINISTIC, "atomics add in any order"
-    if latitude.contracted and share <= _CONTRACTED_SHARE:
+    if latitude.contracted and share <= CONTRACTED_SHARE:
         return Verdict.ROUNDING, "contraction"
     if latitude.approximate and share <= latitude.share:
         return Verdict.ROUNDING, f"PTX allows it for {', '.join(latitude.approximate)}"

@@ -1,8 +1,10 @@
 """Judge executions whose stored bits are compared: orders of a launch, configurations of a kernel, a function with
-other numbers of rows. children/bits.py writes them. Pure, but for reading the buffers' files."""
+other numbers of rows, stages of a compilation. children/bits.py writes them. Pure, but for reading the buffers' files.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,35 +12,40 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tritonhook.capture.dry_run.gpu import CONFIGS, ORDERS, RESULT, ROWS
+from tritonhook.capture.dry_run.gpu import CONFIGS, NUDGED, ORDERS, RESULT, ROWS, STAGES
 from tritonhook.capture.launches.contents import FLOATS
 from tritonhook.capture.launches.record import DTYPE_BYTES
 from tritonhook.errors import listed
+from tritonhook.ptx.module import Ptx
 from tritonhook.verify.contents import difference
-from tritonhook.verify.judgement import apart
+from tritonhook.verify.judgement import ATOMICS_SHARE, CONTRACTED_SHARE, apart, latitude_of
 from tritonhook.verify.model import Difference
 
 if TYPE_CHECKING:
     from tritonhook.verify.schema import Execution, Kept
 
 WRONG_SHARE = 0.02  # sums in another order, rounded to 8 or 16 bits, lie nearer
+_NUDGES = 32  # rounding goes so many times as far as inputs that are 2 ulp away
+_HAS_FLOATS = re.compile(r"\.(?:bf16|f16|f32|f64|tf32|e4m3|e5m2)(?:x\d)?\b")
 
 
 class BitsVerdict(str, Enum):
     """The verdict on executions of one kernel; the worst comes first."""
 
     NONDETERMINISTIC = "NONDETERMINISTIC"  # other bits in another order
-    WRONG = "WRONG"  # a configuration stores something else than the most
+    WRONG = "WRONG"  # a configuration stores something else than the most, a stage than that before it
+    UNDEFINED = "UNDEFINED"  # what is stored depends on a value that the language does not define
     BATCH_VARIANT = "BATCH VARIANT"
     OTHER_BITS = "OTHER BITS"  # of configurations, within rounding
     NOT_JUDGED = "NOT JUDGED"
+    ROUNDING = "ROUNDING"  # of stages, within what they may round
     SAME = "SAME"
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """One of the executions. group: equal for equal bits, the largest group is 1; None: not executed, reason says why.
-    difference: the largest from group 1. text: what differs."""
+    difference: the largest from group 1, of a stage from that before it. text: what differs."""
 
     label: str
     group: int | None
@@ -49,8 +56,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The executions of one kernel that were compared. question: orders, configs or rows. why: what differs, or why
-    nothing was judged; "" if all are the same."""
+    """The executions of one kernel that were compared. question: orders, configs, rows or stages. why: what differs, or
+    why nothing was judged; "" if all are the same."""
 
     kernel: str
     question: str
@@ -68,9 +75,9 @@ def judge_all(folder: Path, executions: Sequence[Execution]) -> list[Judged]:
     """Judge each kernel; of calls of one kernel with equal labels and verdict the first is kept."""
     by_call: dict[tuple[str, str, int], list[Execution]] = {}
     for one in executions:
-        if one.kind in (ORDERS, CONFIGS):
+        if one.kind in (ORDERS, CONFIGS, STAGES):
             by_call.setdefault((one.kind, one.kernel, one.call), []).append(one)
-    judged = [_judge(folder, several) for several in by_call.values()]
+    judged = [(_judge_stages if kind == STAGES else _judge)(folder, own) for (kind, *_), own in by_call.items()]
     if any(one.kind == RESULT for one in executions):
         judged.append(_judge_rows(folder, executions))
     first: dict[object, Judged] = {}
@@ -141,12 +148,79 @@ def _reasons(members: Sequence[Member]) -> str:
     return listed(list(reasons)) if reasons else ""
 
 
+# --- stages of a compilation ---------------------------------------------------------------------
+
+
+def _judge_stages(folder: Path, several: Sequence[Execution]) -> Judged:
+    """Compare each stage with the one before it that was executed. The first of the worst is named."""
+    nudged = [one for one in several if one.label == NUDGED]
+    stages = [one for one in several if one.label != NUDGED]
+    ptx = Ptx(next(one.ptx for one in stages if one.ptx))
+    latitude, has_floats = latitude_of(ptx), _HAS_FLOATS.search(ptx.text) is not None
+    of_code = max(latitude.share, CONTRACTED_SHARE * latitude.contraction, ATOMICS_SHARE * latitude.float_atomics)
+    moved: dict[str, float] = {}  # by buffer, how far inputs move it that are 2 ulp away
+    for each in nudged:
+        for buffer, change in _differences(folder, stages[0].buffers, each.buffers):
+            moved[buffer.name] = max(moved.get(buffer.name, 0.0), _share(change))
+    numbers: dict[object, int] = {}
+    before: Execution | None = None
+    members, verdict, why = list[Member](), BitsVerdict.SAME, ""
+    for one in stages:
+        if one.reason:
+            members.append(Member(one.label, None, one.reason))
+            continue
+        group = numbers.setdefault(tuple(buffer.data for buffer in one.buffers), len(numbers) + 1)
+        found = list[tuple[BitsVerdict, str, Difference | None]]()
+        found += [(BitsVerdict.UNDEFINED, _undefined(place), None) for place in one.undefined]
+        for buffer, change in _differences(folder, before.buffers, one.buffers) if before is not None else ():
+            interpreted = before is not None and before.label == stages[0].label
+            allowed = WRONG_SHARE * has_floats if interpreted else of_code
+            if allowed:
+                allowed = max(allowed, _NUDGES * moved.get(buffer.name, 0.0))
+            found.append((*_of_step(f"{buffer.name}: {apart([change])}", change, allowed), change))
+        text = "; ".join(text for _, text, _ in found)
+        worst = max((own for *_, own in found if own is not None), key=_share, default=None)
+        members.append(Member(one.label, group, "", text, worst))
+        for own, text, _ in found:
+            if _RANK.index(own) < _RANK.index(verdict):
+                verdict, why = own, f"{one.label}: {text}"
+        before = one
+    if len([member for member in members if member.group is not None]) < 2:
+        verdict, why = BitsVerdict.NOT_JUDGED, _reasons(members)
+    first = stages[0]
+    return Judged(first.kernel, STAGES, first.launch, verdict, why, tuple(members))
+
+
+def _of_step(text: str, change: Difference, allowed: float) -> tuple[BitsVerdict, str]:
+    """Judge what one buffer differs from the stage before. allowed: the share that rounding may; 0: nothing rounds."""
+    if change.dtype in FLOATS and (change.only_nans or (allowed and change.ulps is not None and change.ulps <= 1)):
+        return BitsVerdict.ROUNDING, text
+    if not allowed:
+        return BitsVerdict.WRONG, text
+    if change.dtype not in FLOATS:
+        return BitsVerdict.NOT_JUDGED, f"{text}: integers, which may come from rounded numbers"
+    if change.share is None:
+        return BitsVerdict.NOT_JUDGED, f"{text}: a number against a NaN or an infinity, which rounding may decide"
+    return (BitsVerdict.ROUNDING if change.share <= allowed else BitsVerdict.WRONG), text
+
+
+def _undefined(place: str) -> str:
+    return f"uses values of {place} where the mask is false and the load has no `other`: 0 on NVIDIA, else not defined"
+
+
+_RANK = list(BitsVerdict)
+
+
 # --- numbers of rows -----------------------------------------------------------------------------
 
 
 def _judge_rows(folder: Path, executions: Sequence[Execution]) -> Judged:
     """Compare the rows that results have in common, with those of the largest number of rows that could be executed."""
-    results = [one for one in executions if one.kind == RESULT]
+    *results, again = [one for one in executions if one.kind == RESULT]
+    first = next((one for one in results if one.rows == again.rows), again)
+    if [one.data for one in first.buffers] != [one.data for one in again.buffers]:
+        why = f"{first.label} called twice with the same seeds give other bits: what else does it depend on?"
+        return Judged(first.kernel, ROWS, "", BitsVerdict.NOT_JUDGED, why, ())
     ended = [one for one in results if not one.reason]
     reference = max(ended, key=lambda one: one.rows, default=None)
     members, compared, culprits = [], 0, dict[str, str]()
@@ -206,11 +280,10 @@ def _culprit(folder: Path, executions: Sequence[Execution], one: Execution, othe
     for a, b in zip(mine, others, strict=False):
         if a.kernel != b.kernel:
             return a.kernel, f"{a.kernel} is launched with {one.rows} rows, {b.kernel} with {other.rows}"
-        if any(change is not None for _, change in _common(folder, list(_pairs(a, b)), a, b)):
+        changed = [pair for pair in _pairs(a, b) if pair[0].changed or pair[1].changed]
+        if any(change is not None for _, change in _common(folder, changed, a, b)):
             settings = [each.settings.split(", ") for each in (a, b)]
-            own, rest = (
-                listed([word for word in words if word not in wanted]) for words, wanted in (settings, settings[::-1])
-            )
-            how = f": {own} with {one.rows} rows, {rest} with {other.rows}" if own else ""
+            own, rest = ([word for word in x if word not in y] for x, y in (settings, settings[::-1]))
+            how = f": {listed(own)} with {one.rows} rows, {listed(rest)} with {other.rows}" if own and rest else ""
             return a.kernel, f"{a.kernel} stores other bits{how}"
     return "", "an operation that is no kernel of Triton stores other bits"

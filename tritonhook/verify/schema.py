@@ -13,7 +13,7 @@ from tritonhook.errors import UsageError
 
 class Kept(Fields):
     """One buffer after an execution. data: its file. at: the instructions that stored other bits first. offset: of the
-    tensor in the buffer, in bytes. stride: null: contiguous."""
+    tensor in the buffer, in bytes. stride: null: contiguous. changed: by the kernel."""
 
     name: str
     dtype: str
@@ -22,11 +22,13 @@ class Kept(Fields):
     offset: int = 0
     shape: tuple[int, ...] = ()
     stride: tuple[int, ...] | None = None
+    changed: bool = True
 
 
 class Execution(Fields):
     """One execution, as children/bits.py writes it. call: executions with the same number are compared. settings: of
-    the kernel, for people. rows: how many the function had."""
+    the kernel, for people. rows: how many the function had. undefined: loads without `other` whose value was used. ptx:
+    of the kernel, with the stage that executes it."""
 
     kind: str
     kernel: str
@@ -37,6 +39,8 @@ class Execution(Fields):
     reason: str = ""
     settings: str = ""
     rows: int = 0
+    undefined: tuple[str, ...] = ()
+    ptx: str = ""
 
 
 def read_executions(folder: Path) -> list[Execution]:

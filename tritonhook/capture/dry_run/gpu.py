@@ -116,22 +116,33 @@ class DryRun:
 
 
 # What a line of the file EXECUTIONS, which children/bits.py writes, belongs to: a question, the result of a function,
-# or what was refused.
+# what was refused, or an autotuned kernel that is executed in one configuration.
 EXECUTIONS = "executions.jsonl"
-ORDERS, CONFIGS, ROWS, RESULT, REFUSED = "orders", "configs", "rows", "result", "refused"
+ORDERS, CONFIGS, ROWS, RESULT, REFUSED, STAGES, TUNED = (
+    "orders",
+    "configs",
+    "rows",
+    "result",
+    "refused",
+    "stages",
+    "tuned",
+)
+NUDGED = "nudged"  # the label of a stage from inputs that are 2 ulp away
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
     """Executions of a dry run whose stored bits are compared. folder: where children/bits.py writes them. orders: of
     each launch. configs: whether all configurations of autotuned kernels are. settings: values of constants and options
-    that each kernel gets too, by name. rows: ARG[:DIM],... of a function, or FUNCTION.ARG[:DIM],...; "": none."""
+    that each kernel gets too, by name. rows: ARG[:DIM],... of a function, or FUNCTION.ARG[:DIM],...; "": none. stages:
+    whether the first launch of each kernel is executed in each of them."""
 
     folder: str
     orders: int = 1
     configs: bool = False
     settings: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     rows: str = ""
+    stages: bool = False
 
 
 @dataclass(frozen=True, slots=True)

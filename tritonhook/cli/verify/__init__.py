@@ -17,6 +17,7 @@ autotuned kernel, in other settings, in other orders of CTAs, warps and atomics,
   tritonhook verify script.py --set num_warps=4,8 --set BLOCK_K=32,64
   tritonhook verify script.py --orders 4
   tritonhook verify script.py --rows x                    # of the function with an argument x
+  tritonhook verify script.py --stages                    # interpreter, PTX, machine code: which changed the result?
 
 With --known nothing is run, and no GPU is needed: it lists the known bugs of ptxas whose pattern a kernel has.
 

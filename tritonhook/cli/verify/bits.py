@@ -1,5 +1,5 @@
-"""`tritonhook verify` with a script and --orders, --configs, --set or --rows: run it dry, execute its kernels on the
-CPU more than once, and compare the bits that they store."""
+"""`tritonhook verify` with a script and --orders, --configs, --set, --rows or --stages: run it dry, execute its kernels
+on the CPU more than once, and compare the bits that they store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tritonhook.capture.dry_run.gpu import ALL, FIRST, Compared, DryRun, Emulation
+from tritonhook.capture.dry_run.gpu import ALL, FIRST, TUNED, Compared, DryRun, Emulation
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.settings import make_settings
 from tritonhook.children.environment import capture_environment
@@ -27,15 +27,15 @@ _ROWS = re.compile(r"(?:\w+\.)?\w+(?::\d+)?")
 
 def is_compared(options: Options) -> bool:
     """Check whether stored bits of a script are compared. Raises UsageError for options that ask for it without one."""
-    asked = [f"--{name}" for name in ("configs", "set", "rows", "arch", "sanitize") if getattr(options, name)]
+    asked = [f"--{name}" for name in ("configs", "set", "rows", "stages", "arch", "sanitize") if getattr(options, name)]
     first = options.target[0]
     if not (is_script(first) or is_function(first)):
         if asked:
             raise UsageError(f"{asked[0]}: for a script, or MODULE:FUNCTION, which runs dry; {first} is none")
         return False
-    compares = options.configs or bool(options.set) or options.rows is not None or options.orders > 1
+    compares = options.configs or bool(options.set) or options.rows is not None or options.stages or options.orders > 1
     if asked and not compares:
-        raise UsageError(f"{asked[0]}: only with --orders, --configs, --set or --rows")
+        raise UsageError(f"{asked[0]}: only with --orders, --configs, --set, --rows or --stages")
     return compares
 
 
@@ -49,12 +49,12 @@ def compare_bits(options: Options) -> int:
     settings = _settings(options.set)
     if options.rows is not None and not all(_ROWS.fullmatch(word) for word in options.rows.split(",")):
         raise UsageError(f"--rows {options.rows}: write ARG, ARG:DIM or FUNCTION.ARG:DIM, several with commas")
-    if options.rows is not None and (options.configs or settings or options.orders > 1):
-        raise UsageError("--rows: not with --configs, --set or --orders; ask one after the other")
+    if options.rows is not None and (options.configs or settings or options.stages or options.orders > 1):
+        raise UsageError("--rows: not with --configs, --set, --stages or --orders; ask one after the other")
     dry = DryRun.of(options.arch or ARCH, autotune=ALL if options.configs else FIRST)
     check_assembled(dry)
     with tempfile.TemporaryDirectory(prefix="tritonhook-bits-") as folder:
-        compared = Compared(folder, options.orders, options.configs, settings, options.rows or "")
+        compared = Compared(folder, options.orders, options.configs, settings, options.rows or "", options.stages)
         limit_s = options.limit or math.inf
         emulation = Emulation(options.sanitize, limit_s, compared=compared)
         _run(options, dry, emulation, Path(folder) / "captures")
@@ -62,7 +62,8 @@ def compare_bits(options: Options) -> int:
         judged = judge_all(Path(folder), executions)
     if not judged:
         raise UsageError(f"{options.target[0]}: nothing to compare: {_why_nothing(options)}")
-    result = SameBits.of(" ".join(options.target), dry.arch, judged)
+    tuned = list(dict.fromkeys(one.kernel for one in executions if one.kind == TUNED))
+    result = SameBits.of(" ".join(options.target), dry.arch, judged, tuned)
     give(options.results, result)
     return result.exit_code
 

@@ -111,9 +111,13 @@ class Options(Group):
         help="call the function of a script that has this tensor argument again, with 1 to 256 rows, and compare the "
         "rows of its results; FUNCTION.ARG[:DIM] chooses the function",
     )
+    stages: bool = flag(
+        help="compare what the first launch of each kernel of a script stores by Triton's interpreter, from its PTX "
+        "and from its machine code, at -O0 and as built; find uses of values that tl.load without `other` leaves open"
+    )
     arch: str | None = option(
         metavar="sm_XX",
-        help=f"with a script and --orders, --configs, --set or --rows: run it dry for this (default: {ARCH})",
+        help=f"with a script and --orders, --configs, --set, --rows or --stages: run it dry for this (default: {ARCH})",
     )
     sanitize: bool = flag(help="with a script that runs dry: look for faults of its kernels too")
     trust: bool = trust_option()

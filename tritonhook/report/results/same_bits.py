@@ -1,4 +1,5 @@
-"""Bits that kernels store in several orders, configurations and batches: `verify` with --orders, --configs, --rows."""
+"""Bits that kernels store in several orders, configurations, batches and stages: `verify` with --orders, --configs,
+--rows, --stages."""
 
 from __future__ import annotations
 
@@ -6,15 +7,19 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from tritonhook._util.schema import Count, Fields, Number
+from tritonhook.capture.dry_run.gpu import STAGES
+from tritonhook.errors import listed
 from tritonhook.report.result import Result, Summary, Table, Tone, count, number
 from tritonhook.verify.same_bits import BitsVerdict, Judged, Member
 
 _TONES = {
     BitsVerdict.NONDETERMINISTIC: Tone.BAD,
     BitsVerdict.WRONG: Tone.BAD,
+    BitsVerdict.UNDEFINED: Tone.BAD,
     BitsVerdict.BATCH_VARIANT: Tone.BAD,
     BitsVerdict.OTHER_BITS: Tone.CHANGED,
     BitsVerdict.NOT_JUDGED: Tone.UNSURE,
+    BitsVerdict.ROUNDING: Tone.GOOD,
     BitsVerdict.SAME: Tone.GOOD,
 }
 _RANK = list(_TONES)
@@ -22,8 +27,8 @@ _RANK = list(_TONES)
 
 class ComparedExecution(Fields):
     """One execution. group: equal for equal bits; null: it was not executed, `reason` says why. differs: where from
-    group 1, and by how much. ulps: units in the last place; share: of the buffer's largest value; null: not known, or
-    no floating-point numbers."""
+    group 1, or a stage from that before it, and by how much. ulps: units in the last place; share: of the buffer's
+    largest value; null: not known, or no floating-point numbers."""
 
     label: str
     group: Count | None
@@ -40,8 +45,9 @@ class ComparedExecution(Fields):
 
 
 class ComparedKernel(Fields):
-    """One kernel, or function with --rows. question: "orders", "configs" or "rows". why: what differs, or why nothing
-    was judged; "" if all bits are the same. executions: the first is program order, or the first configuration."""
+    """One kernel, or function with --rows. question: "orders", "configs", "rows" or "stages". why: what differs, or why
+    nothing was judged; "" if all bits are the same. executions: the first is program order, or the first
+    configuration."""
 
     kernel: str
     question: str
@@ -67,12 +73,13 @@ class ComparedKernel(Fields):
                 (one.label, number(one.group) if one.group is not None else "", one.differs or one.reason)
                 for one in self.executions
             )
-            yield Table(f"{self.kernel}, {self.question}", ("", "group", "differs from group 1"), rows, 1, words=(2,))
+            which = "the stage before" if self.question == STAGES else "group 1"
+            yield Table(f"{self.kernel}, {self.question}", ("", "group", f"differs from {which}"), rows, 1, words=(2,))
 
 
 class SameBits(Result, tag="same bits"):
-    """Bits that kernels store in several orders, configurations or batches. arch: of the dry run. counts: kernels by
-    verdict."""
+    """Bits that kernels store in several orders, configurations, batches or stages. arch: of the dry run. counts:
+    kernels by verdict. notes: what was not asked."""
 
     verbs: ClassVar = "verify --configs"
 
@@ -80,17 +87,26 @@ class SameBits(Result, tag="same bits"):
     arch: str
     counts: dict[str, Count]
     kernels: tuple[ComparedKernel, ...]
+    notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, target: str, arch: str, judged: Sequence[Judged]) -> SameBits:
+    def of(cls, target: str, arch: str, judged: Sequence[Judged], tuned: Sequence[str] = ()) -> SameBits:
+        """Make the result. tuned: autotuned kernels that were executed in one configuration."""
         counts = {verdict.value: sum(each.verdict is verdict for each in judged) for verdict in BitsVerdict}
-        return cls(target=target, arch=arch, counts=counts, kernels=tuple(map(ComparedKernel.of, judged)))
+        kernels = tuple(map(ComparedKernel.of, judged))
+        notes = [f"autotuned, in the first configuration that fits: {listed(tuned)}"] if tuned else []
+        notes += (
+            ["stages: of the first launch of each compiled kernel"]
+            if any(k.question == STAGES for k in kernels)
+            else []
+        )
+        return cls(target=target, arch=arch, counts=counts, kernels=kernels, notes=tuple(notes))
 
     @property
     def exit_code(self) -> int:
         """1 if bits differ, else 2 if a kernel was not judged."""
         verdicts = {kernel.verdict for kernel in self.kernels}
-        if verdicts - {BitsVerdict.SAME, BitsVerdict.NOT_JUDGED}:
+        if verdicts - {BitsVerdict.SAME, BitsVerdict.ROUNDING, BitsVerdict.NOT_JUDGED}:
             return 1
         return 2 if BitsVerdict.NOT_JUDGED in verdicts else 0
 
@@ -109,5 +125,5 @@ class SameBits(Result, tag="same bits"):
                 Table("Kernels", columns, rows, 3, tones, (5,)),
                 *(table for kernel in kernels for table in kernel.details()),
             ),
-            (f"run on CPU (emulated), from the PTX for {self.arch}",),
+            (f"run on CPU (emulated), from the PTX for {self.arch}", *self.notes),
         )

@@ -1,0 +1,51 @@
+"""Facts of captured kernels that need an execution on the CPU: counters, and the hash of what is stored.
+
+They stand beside the shape of the launch that was executed: counters of two shapes are not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tritonhook.capture.model import Capture
+from tritonhook.errors import NotUnderstood, TritonHookError, listed
+from tritonhook.snapshot.bits import bits_of
+from tritonhook.snapshot.counted import count_launch, figures_of, launch_at
+from tritonhook.snapshot.facts import COUNTERS, KernelFacts
+
+MOST_CTAS = 64  # of a launch that is counted: those at its edges, and some between them
+_FAILURES = (TritonHookError, OSError, MemoryError, RecursionError)
+
+
+def with_executed(
+    kernels: Sequence[tuple[Capture, KernelFacts]], known: Sequence[KernelFacts], counts: bool, bits: bool
+) -> tuple[list[KernelFacts], list[str]]:
+    """Execute the most frequent launch of each captured kernel, and add its counters and bits to the kernel's facts.
+    known: kernels of a lock: the same launch is executed, and the same code is not counted again. Also return notes on
+    what stays unknown."""
+    before = {it.identity: it for it in known}
+    done, unknown = list[KernelFacts](), dict[str, list[str]]()
+    for capture, facts in kernels:
+        old = before.get(facts.identity)
+        for wanted, what in ((counts, "not counted"), (bits, "bits not known")):
+            try:
+                facts = _executed(capture, facts, old, what.startswith("bits")) if wanted else facts
+            except _FAILURES as error:
+                why = f"{'NOT UNDERSTOOD: ' * isinstance(error, NotUnderstood)}{error or type(error).__name__}"
+                unknown.setdefault(f"{what}: {{}}: {why}", []).append(facts.identity.text)
+        done.append(facts)
+    return done, [note.replace("{}", listed(names), 1) for note, names in unknown.items()]
+
+
+def _executed(capture: Capture, facts: KernelFacts, old: KernelFacts | None, bits: bool) -> KernelFacts:
+    """Add counters or bits. Raises UsageError where no such launch was recorded."""
+    chosen = launch_at(facts.place, "" if old is None else old.launch)
+    facts = replace(facts, launch=chosen.launch.summary)
+    if bits:
+        return replace(facts, bits=bits_of(capture, chosen.launch))
+    if old is not None and old.is_counted and set(facts.codes) & set(old.codes):
+        figures = {name: old.figures.get(name) for name in COUNTERS}
+    else:
+        figures = figures_of(count_launch(capture, chosen, MOST_CTAS))
+    return replace(facts, figures={**facts.figures, **figures})
