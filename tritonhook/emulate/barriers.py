@@ -263,7 +263,7 @@ class SharedBarriers:
             raise Fault("1 arrivals at an mbarrier that waits for 0", thread)
         one.pending -= 1
         if (watch := self.machine.memory.watch) is not None:
-            watch.products_done(("mbarrier", place), thread)
+            watch.flights.commit_products(("mbarrier", place), thread)
         self._settle(place, one)
 
     def _settle(self, place: int, one: Phase) -> None:

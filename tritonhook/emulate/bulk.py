@@ -35,7 +35,7 @@ def copy(
         if into is memory.shared:
             memory.watch.bulk_write(thread, at + pieces, PIECE, gate)
         if from_ is memory.shared:
-            memory.watch.bulk_read("bulk", [thread], begin + pieces, PIECE)
+            memory.watch.flights.read("bulk", [thread], begin + pieces, PIECE)
     target, given = into.data[at : at + size], from_.data[begin : begin + size]
     if combine is None:
         target[:] = given

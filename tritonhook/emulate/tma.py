@@ -124,7 +124,7 @@ def store_tile(memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int
     addresses, inside = tensor.places(begin)
     places = _in_shared(memory, tensor, cta, source, thread)
     if memory.watch is not None:
-        memory.watch.bulk_read("bulk", [thread], places, tensor.element)
+        memory.watch.flights.read("bulk", [thread], places, tensor.element)
         memory.watch.copied_outside((addresses - GLOBAL_BASE)[inside], tensor.element, "w")
     values = memory.shared.read(places, tensor.element, 1)
     memory.global_.write((addresses - GLOBAL_BASE)[inside], tensor.element, values[:, inside])

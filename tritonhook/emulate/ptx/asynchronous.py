@@ -104,9 +104,9 @@ def groups(site: Site) -> Step:
 
     def step(g: Group) -> None:
         if memory.watch is not None and commits:
-            memory.watch.commit(g, kind)
+            memory.watch.flights.commit(g, kind)
         elif memory.watch is not None:
-            memory.watch.wait_reads(g, kind, pending)
+            memory.watch.flights.wait(g, kind, pending)
 
     return step
 

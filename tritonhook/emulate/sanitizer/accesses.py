@@ -1,8 +1,8 @@
-"""Accesses that are kept: the last reads of shared memory, reads that last, and two in conflict."""
+"""Accesses that are kept: the last reads of shared memory, and two in conflict."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,16 +35,6 @@ class Conflict:
     first: Access
     second: Access
     at: int
-
-
-@dataclass(slots=True, eq=False)
-class Flight:
-    """Reads that last until a warp has waited for them. clocks: when which warp had."""
-
-    pc: int
-    warp: int
-    group: int
-    clocks: dict[int, int] = field(default_factory=dict)
 
 
 class Reads:

@@ -136,7 +136,7 @@ def _unit(kernel: Kernel, space: str = "shared") -> int:
 
 
 def _checked(order: Order, products: frozenset[int], step: Step, g: Group) -> None:
-    order.check_accumulators(g, products)
+    order.flights.check_accumulators(g, products)
     step(g)
 
 
@@ -196,7 +196,7 @@ class _Telling:
         self.code = self.code or [(one.line, one.text) for one in order.machine.code.instructions]
         self.unwritten_at |= order.unwritten
         self.lost_at |= order.lost
-        self.unfenced_at |= order.unfenced
+        self.unfenced_at |= order.flights.unfenced
         for key, one in order.conflicts.items():
             if len(self.found) < MOST:
                 self.found.setdefault(key, self._conflict(order, one))

@@ -120,7 +120,7 @@ class Tile:
             pieces = np.unique((self._at(descriptor) * self.size + cta * memory.shared_bytes) // 16) * 16
             for first in threads:
                 warps = range(int(first), int(first) + _WARPGROUP, _WARP)
-                memory.watch.bulk_read("wgmma", warps, pieces, 16)
+                memory.watch.flights.read("wgmma", warps, pieces, 16)
         found: Array = self.of_ctas(np.array([cta]), descriptor)[0]
         return found
 
