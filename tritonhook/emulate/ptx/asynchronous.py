@@ -98,7 +98,7 @@ def arrive_after_copies(site: Site) -> Step:
 @opcode("cp.async.bulk.commit_group", "cp.async.bulk.wait_group", "wgmma.commit_group", "wgmma.wait_group")
 def groups(site: Site) -> Step:
     """They are done at once; but who watches wants to know that a group of reads ends, or is waited for."""
-    site.known("read", "sync", "aligned")
+    is_read = "read" in site.known("read", "sync", "aligned")
     kind, commits = site.name.split(".")[0].replace("cp", "bulk"), site.name.endswith("commit_group")
     memory, pending = site.machine.memory, 0 if commits else site.integer(0)
 
@@ -107,6 +107,8 @@ def groups(site: Site) -> Step:
             memory.watch.flights.commit(g, kind)
         elif memory.watch is not None:
             memory.watch.flights.wait(g, kind, pending)
+            if kind == "bulk" and not is_read:
+                memory.watch.world.landed(memory.watch, g, pending)
 
     return step
 

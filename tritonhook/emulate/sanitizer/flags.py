@@ -117,6 +117,20 @@ class Flags:
         if place in self._opened:
             self._hand(self._opened[place], actors)
 
+    def fenced(self, actors: Array) -> Array:
+        """Return what a relaxed arrival hands on: what fences of these actors have covered."""
+        known = np.zeros_like(self.clocks.of(actors))
+        for one in self._who_carry(actors):
+            if (fenced := self.carried[one].fenced) is not None:
+                known = joined(known, fenced)
+        return known
+
+    def see(self, actors: Array, known: Array) -> None:
+        """Actors have waited without an acquire: they know it behind their next fence."""
+        for one in actors.tolist():
+            now = self.carried.get(one, _Carried())
+            self.carried[one] = replace(now, pending=_both(now.pending, known))
+
     def together(self, actors: Array) -> None:
         """Let these actors know what each of them knew."""
         self.give("together", actors)

@@ -101,6 +101,10 @@ class Flights:
                     second = Access("use of its accumulator", self._order.machine.pc, late[0])
                     self._order.add(Conflict("accumulator", Access("product", one.pc, one.warp), second, 0))
 
+    def group(self, kind: str, warp: int) -> int:
+        """Return the number of a warp's open group."""
+        return int(self._committed[kind][warp])
+
     def commit(self, g: Group, kind: str) -> None:
         """End the group of these reads."""
         self._committed[kind][np.unique(g.numbers // self._order.grain)] += 1

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritonhook.emulate.machine import WARP
-from tritonhook.emulate.sanitizer.accesses import READ_BYTES, READERS, Access, Conflict, Reads
+from tritonhook.emulate.sanitizer.accesses import READ_BYTES, READERS, Access, Conflict, Reads, Recent
 from tritonhook.emulate.sanitizer.clocks import SEEN, Clocks, joined
+from tritonhook.emulate.sanitizer.clusters import Elsewhere
 from tritonhook.emulate.sanitizer.flags import Flags
 from tritonhook.emulate.sanitizer.flights import Flights
 from tritonhook.emulate.sanitizer.semantics import GPU, Semantics, semantics
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int]  # of a barrier
 MOST = 32  # findings
+GATE_BYTES = 8  # of an mbarrier
 _UNIT_BYTES = 26  # of a unit: its last write
 
 
@@ -77,6 +79,14 @@ class Order:
         self.conflicts: dict[tuple[str, int, int], Conflict] = {}
         self.unwritten: set[int] = set()
         self.lost: set[int] = set()  # shuffles of lanes that are not there
+        self.parted: set[int] = set()  # aligned barriers of warps of which lanes have ended
+        self.strangers: set[int] = set()  # instructions that lanes execute which are no members
+        self.unheeded: frozenset[int] = frozenset()  # waits whose result nothing reads
+        self.gates = np.zeros(size, bool)  # what mbarriers occupy
+        self.elsewhere = Elsewhere(self)
+        self.recent = Recent(machine.threads, unit)
+        self.recent_outside = Recent(machine.threads, self.world.unit)
+        self._inside = np.tile(np.arange(machine.geometry.padded_threads) < machine.geometry.block_threads, ctas)
         self._meeting: dict[Place, Array] = {}
         self._opened: dict[Place, Array] = {}
         self._waiting: dict[Place, list[Array]] = {}
@@ -111,7 +121,8 @@ class Order:
         return self._copies[place]
 
     def give(self, place: Place, actors: Array, waits: bool) -> None:
-        known = self.clocks.of(actors)
+        is_relaxed = self._meaning("b").is_relaxed
+        known = self.flags.fenced(actors) if is_relaxed else self.clocks.of(actors)
         self._meeting[place] = joined(self._meeting.get(place, known), known)
         self.flags.give(place, actors)
         self.clocks.tick(actors)
@@ -120,6 +131,8 @@ class Order:
 
     def open(self, place: Place) -> None:
         """All are there: those that wait know what each of them knew."""
+        if place[0] == "cluster":
+            self.elsewhere.met(place[1])
         known = self._meeting.pop(place, None)
         if known is None:
             return
@@ -134,7 +147,9 @@ class Order:
         actors = np.unique(threads // self.grain)
         if not is_open:
             self._waiting.setdefault(place, []).append(actors)
-        elif place in self._opened:
+        elif place in self._opened and self._meaning("b").is_relaxed:
+            self.flags.see(actors, self._opened[place])
+        elif place in self._opened and self.machine.pc not in self.unheeded:
             self.clocks.take(actors, self._opened[place])
             self.flags.wait(place, actors)
 
@@ -142,6 +157,12 @@ class Order:
         """Note that a thread has initialised an mbarrier."""
         actor = thread // self.grain
         self._inits[place] = Access("mbarrier.init", self.machine.pc, actor), int(self.clocks.now(actor))
+        self.gates[self.places(np.array([place]), GATE_BYTES)] = True
+
+    def invalidated(self, place: int) -> None:
+        """Note that an mbarrier is none any more."""
+        self._inits.pop(place, None)
+        self.gates[self.places(np.array([place]), GATE_BYTES)] = False
 
     def uses(self, place: int, threads: Array) -> None:
         """Threads arrive at an mbarrier, or wait for it: whether its initialisation is ordered before that."""
@@ -159,7 +180,26 @@ class Order:
         """fence.proxy.async: what these warps know is also ordered for the asynchronous proxy."""
         actors = np.unique(g.numbers // self.grain)
         self.clocks.fence(actors)
+        self.world.fence()
         self.clocks.tick(actors)
+
+    def aligned(self, g: Group) -> None:
+        """Check that no lanes have ended of the warps that execute an aligned barrier."""
+        if g.mask is not None:
+            here, inside = (one.reshape(-1, WARP) for one in (g.mask, self._inside[g.s]))
+            if (here.any(1) & (inside & ~here).any(1)).any():
+                self.parted.add(self.machine.pc)
+
+    def members(self, g: Group, masks: Array) -> None:
+        """Check that the lanes here are members of their masks."""
+        if ((masks >> self.machine.lane[g.s] & 1 == 0) & g.active).any():
+            self.strangers.add(self.machine.pc)
+
+    def collective(self, g: Group) -> None:
+        """Note that lanes of these warps exchange values."""
+        warps = np.unique(g.numbers // WARP)
+        for recent in (self.recent, self.recent_outside):
+            recent.met(warps)
 
     def shuffled(self) -> None:
         """Note that a lane has read an absent lane, or is no member itself."""
@@ -191,37 +231,47 @@ class Order:
         if how in "bc":
             return
         numbers = g.numbers
-        places = self.places(index[numbers - g.s.start], size)
-        actors = np.repeat(numbers // self.grain, places.shape[1])
-        places = places.reshape(-1)
+        at = index[numbers - g.s.start]
+        if self.clocks.size > 1:
+            self.elsewhere.access(numbers, at // self.memory.shared_bytes, how)
+        places = self.places(at, size)
+        threads = np.repeat(numbers, places.shape[1])
+        actors, places = threads // self.grain, places.reshape(-1)
         one = self._meaning(how)
         if how == "a":  # no read that others have to wait for
             self.strong.note(actors % self.rows, places, self.clocks.now(actors), self.machine.pc)
-        lanes = np.repeat(numbers % WARP, len(places) // len(numbers)) if self.grain > 1 else actors
         if how != "w":
             if self.grain > 1 and not one.scope:
-                self._check_lanes(places, actors, lanes)
+                wrong, mine = (
+                    self._by_other_lanes(places, actors, threads),
+                    Access("another lane's read", self.machine.pc, 0),
+                )
+                if wrong.any():
+                    self.add_at("race", places, actors, wrong, self.write_at, mine)
             self._reads(places, actors, one)
         if how != "r":
-            self._writes(places, actors, how, one)
+            self._writes(places, actors, how, one, threads)
             if self.grain > 1:
-                self.lane[places] = lanes
+                self.lane[places] = threads % WARP
+        if self.grain > 1 and not one.scope and not (how == "r" and one.is_of_warps):
+            self.recent.note(self.machine.pc, numbers, at, size)
         if one.scope:
             begin = self.wave.first // self.wave.of_cta * self.memory.shared_bytes  # of the wave's CTAs among all
             self.flags.access("shared", begin + index[numbers - g.s.start], numbers // self.grain, how, one)
 
     def outside(self, g: Group, index: Array, size: int, how: str) -> None:
         """Lanes access global memory. index: over the slice. how: as in Memory.locate."""
-        if self.world.unset is not None and how != "b":
-            self.copied_outside(index[g.numbers - g.s.start], size, how)
+        if (unset := self.world.unset) is not None and how not in "bc":
+            unset.access(self.machine.pc, index[g.numbers - g.s.start], size, how)
         if how in "rwa" and (one := self._meaning(how)) is not None:
             self.world.access(self, g, index, size, how, one)
 
-    def copied_outside(self, index: Array, size: int, how: str) -> None:
-        """Bytes of global memory are read or written: whether anything has written what is read."""
+    def copied_outside(self, thread: int, index: Array, size: int, how: str, changes: Array | None = None) -> None:
+        """Note that a bulk copy reads or writes global memory. index: of pieces of `size` bytes. changes: which of
+        them it changes."""
         if (unset := self.world.unset) is not None:
-            pc, code = self.machine.pc, self.machine.code.instructions
-            unset.access(pc, code[pc].text if how == "c" else "", index, size, how)
+            unset.access(self.machine.pc, index, size, how)
+        self.world.copied(self, thread, index, size, how, changes)
 
     def stored_outside(self, g: Group, index: Array, unit: int, values: Any) -> None:
         """Lanes have written global memory."""
@@ -231,7 +281,7 @@ class Order:
     def _meaning(self, how: str) -> Any:
         """Return what the instruction that runs now says about order; None if it accesses what nobody writes."""
         pc, code = self.machine.pc, self.machine.code.instructions
-        if pc >= len(code):
+        if not 0 <= pc < len(code):
             return Semantics(GPU, is_atomic=True) if how == "a" else Semantics()
         if pc not in self._meanings:
             self._meanings[pc] = semantics(code[pc].text)
@@ -258,16 +308,16 @@ class Order:
         self._check_flying(places, actors, mine)
         return is_race
 
-    def _check_lanes(self, places: Array, actors: Array, lanes: Array) -> None:
+    def _by_other_lanes(self, places: Array, actors: Array, threads: Array) -> Array:
         """Whether another lane of the same warp wrote, and the warp has come to no barrier since."""
-        wrong = (self.writer[places] == actors) & (self.lane[places] != lanes) & self.is_generic[places]
+        wrong = (self.writer[places] == actors) & (self.lane[places] != threads % WARP)
         if wrong.any():
             wrong &= ~self.is_strong[places] & (self.written[places] == self.clocks.now(actors))
-            if wrong.any():
-                at = int(np.flatnonzero(wrong)[0])
-                first = self.write_at(int(places[at]))
-                mine = Access("another lane's read", self.machine.pc, 0)
-                self.add_at("race", places, actors, wrong, lambda _: first, mine)
+        if wrong.any():
+            for pc in np.unique(self.write_pc[places[wrong]]).tolist():
+                some = np.flatnonzero(wrong & (self.write_pc[places] == pc))
+                wrong[some] = self.recent.by_others(pc, threads[some], places[some], False)
+        return wrong
 
     def seen(self, actors: Array, others: Array) -> Array:
         seen: Array = self.clocks.known(SEEN, actors, others)
@@ -279,21 +329,28 @@ class Order:
         if flying.any():
             self.add_at("race", places, actors, flying, self._flying_at, mine)
 
-    def _writes(self, places: Array, actors: Array, how: str, one: Semantics) -> None:
+    def _writes(self, places: Array, actors: Array, how: str, one: Semantics, threads: Array) -> None:
         pc = self.machine.pc
         mine = Access("atomic access" if how == "a" else "write", pc, 0)
-        self._check_readers(places, actors, mine, self.read)
+        is_alone = self.grain == 1 or bool(one.scope) or one.is_of_warps
+        self._check_readers(places, actors, mine, self.read, None if is_alone else threads)
         if not one.scope:
             self._check_readers(places, actors, mine, self.strong)
         self._check_flying(places, actors, mine)
+        if self._inits and (on_gate := self.gates[places]).any():
+            self.add_at("gate", places, actors, on_gate, lambda at: self._inits_at(at, mine), mine)
         writers = self.writer[places]
         doubt = (writers >= 0) & (writers != actors) & (self.written[places] > self.seen(actors, writers))
         if one.scope:
             doubt &= ~self.is_strong[places]
+        elif not is_alone:
+            doubt |= self._by_other_lanes(places, actors, threads)
         if doubt.any() and how == "w":  # it may leave all as it is
             where = places[doubt]
             first = int(np.flatnonzero(doubt)[0])
-            conflict = self._made("race", where[0], int(actors[first]), self.write_at(int(where[0])), mine)
+            actor, before = int(actors[first]), self.write_at(int(where[0]))
+            mine = Access("another lane's write", pc, 0) if actor == before.actor else mine
+            conflict = self._made("race", int(where[0]), actor, before, mine)
             self._doubts.append((conflict, where, self._bytes(where)))
         self._written(places, actors, pc, True)
         self.is_strong[places] = bool(one.scope)
@@ -303,7 +360,11 @@ class Order:
         self.written[places] = self.clocks.now(actors)
         self.is_generic[places], self.flying[places], self.is_strong[places] = is_generic, 0, False
 
-    def _check_readers(self, places: Array, actors: Array, mine: Access, reads: Reads | None = None) -> None:
+    def _check_readers(
+        self, places: Array, actors: Array, mine: Access, reads: Reads | None = None, threads: Array | None = None
+    ) -> None:
+        """Check that the last reads of each place are ordered before a write. threads: that write, if another lane of
+        their warps may have read."""
         reads = self.read if reads is None else reads
         for row in range(self.rows if reads.is_used else 0):
             times = reads.times(row, places)
@@ -313,8 +374,24 @@ class Order:
             wrong = (times > self.seen(actors, readers)) & (readers != actors)
             if wrong.any():
                 self.add_at("race", places, actors, wrong, lambda at, r=row: self._read_at(reads, at, r), mine)
+            own = (readers == actors) & (times == self.clocks.now(actors)) if threads is not None else wrong
+            if threads is not None and own.any():
+                self._check_lanes_before(row, np.flatnonzero(own), places, actors, threads, mine)
         if reads is self.read:
             self.flights.check(places, actors, mine)
+
+    def _check_lanes_before(
+        self, row: int, some: Array, places: Array, actors: Array, threads: Array, mine: Access
+    ) -> None:
+        """Check that no other lane of the same warp has read, since the warp's last barrier, what this one writes."""
+        pcs = self.read.pcs(row, places[some])
+        for pc in np.unique(pcs).tolist():
+            those = some[pcs == pc]
+            wrong = np.zeros(len(places), bool)
+            wrong[those] = self.recent.by_others(pc, threads[those], places[those], True)
+            if wrong.any():
+                what = Access(f"another lane's {mine.what}", mine.pc, 0)
+                self.add_at("race", places, actors, wrong, lambda at: self._read_at(self.read, at, row), what)
 
     def stored(self, g: Group, index: Array, unit: int, values: Array) -> None:
         """Lanes have written. Warps of one instruction that write other values to one place: a race."""
@@ -325,7 +402,7 @@ class Order:
         wrong = (held != np.asarray(list(values))).any(0)
         if wrong.any():
             actors, lane = g.numbers // self.grain, int(np.flatnonzero(wrong)[0])
-            same = np.flatnonzero((index == index[lane]) & (actors != actors[lane]))
+            same = np.flatnonzero((index == index[lane]) & (np.arange(len(index)) != lane))
             if len(same):
                 pc, at = self.machine.pc, int(index[lane])
                 first, second = (Access("write", pc, int(actors[one])) for one in (lane, int(same[0])))
@@ -339,6 +416,7 @@ class Order:
         places = self.places(index[numbers - g.s.start], size)
         actors = np.repeat(numbers // self.grain, places.shape[1])
         places, mine = places.reshape(-1), Access("copy", self.machine.pc, 0)
+        self.recent.note(self.machine.pc, numbers, index[numbers - g.s.start], size)
         self.check_writer(places, actors, mine)
         self._check_readers(places, actors, mine)
         self.flying[places] = self.machine.pc + 1
@@ -351,6 +429,8 @@ class Order:
         pcs = self.flying[places] - 1
         self._written(places, actors, 0, False)
         self.write_pc[places] = pcs
+        if self.grain > 1:
+            self.lane[places] = np.repeat(threads % WARP, len(places) // len(threads))
 
     def bulk_write(self, thread: int, index: Array, size: int, barrier: int) -> None:
         """Note a bulk copy to shared memory: by the copies of its mbarrier, ordered behind what its thread knows."""
@@ -374,6 +454,10 @@ class Order:
     def write_at(self, place: int) -> Access:
         actor = int(self.writer[place])
         return Access("write" if actor < self.warps else "bulk copy", int(self.write_pc[place]), actor)
+
+    def _inits_at(self, place: int, mine: Access) -> Access:
+        at = place * self.unit // GATE_BYTES * GATE_BYTES
+        return self._inits[at][0] if at in self._inits else mine
 
     def _flying_at(self, place: int) -> Access:
         return Access("copy that has not landed", int(self.flying[place]) - 1, -1)

@@ -28,6 +28,7 @@ from tritonhook.ptx.program import Item
 
 GARBAGE = 0x7F  # of each byte that nothing has written: a huge number, or a NaN
 _MOST_TRIED = 16  # executions that look for reads whose values change nothing
+_TIMES_AS_LONG, _LEAST_STEPS = 8, 200_000  # steps of a run with other values, until it counts as changed
 _ELSEWHERE = {"local", "const", "param", "param::entry"}
 
 
@@ -162,6 +163,16 @@ def _uses_of_accumulators(kernel: Kernel, code: Code) -> dict[int, frozenset[int
     return {pc: used for pc, used in found.items() if used}
 
 
+def _unheeded_waits(kernel: Kernel, code: Code) -> frozenset[int]:
+    """Return the waits for mbarriers whose result no instruction reads: nothing makes threads wait."""
+    items = [item for item in kernel.function.items if item.opcode.startswith(("mbarrier.try_w", "mbarrier.test_w"))]
+    if not items:
+        return frozenset()
+    read = frozenset().union(*(flow_of(item).reads for item in kernel.function.items))
+    lines = {kernel.line(item.position) for item in items if not flow_of(item).writes & read}
+    return frozenset(pc for pc, one in enumerate(code.instructions) if one.line in lines and "_wait" in one.text)
+
+
 class _Telling:
     """Findings of the waves of one launch, in words. code: the line and the text of each instruction."""
 
@@ -172,12 +183,15 @@ class _Telling:
         self.found: dict[tuple[str, int, int], Finding] = {}
         self.unwritten_at: set[int] = set()
         self.lost_at: set[int] = set()
+        self.parted_at: set[int] = set()
+        self.strangers_at: set[int] = set()
         self.unfenced_at: set[int] = set()
         self.code: list[tuple[int, str]] = []
 
     def begin(self, machine: Machine, code: Code) -> Code:
         machine.memory.watch = order = Order(machine, machine.memory, self.unit, self.world)
         self.orders.append(order)
+        order.unheeded = _unheeded_waits(self.kernel, code)
         products = _uses_of_accumulators(self.kernel, code)
         if not products:
             return code
@@ -190,12 +204,15 @@ class _Telling:
     def end(self, machine: Machine) -> None:
         order = next(one for one in self.orders if one.machine is machine)
         self.orders.remove(order)
+        order.elsewhere.end()
         self._take(order)
 
     def _take(self, order: Order) -> None:
         self.code = self.code or [(one.line, one.text) for one in order.machine.code.instructions]
         self.unwritten_at |= order.unwritten
         self.lost_at |= order.lost
+        self.parted_at |= order.parted
+        self.strangers_at |= order.strangers
         self.unfenced_at |= order.flights.unfenced
         for key, one in order.conflicts.items():
             if len(self.found) < MOST:
@@ -230,19 +247,36 @@ class _Telling:
             text = "no wgmma.fence orders registers of the accumulator before the first product"
             yield Finding(findings.FENCE, text, (self.place("product", pc),))
 
+        for pc in sorted(self.parted_at):
+            text = "lanes of a warp have ended before a barrier that is for whole warps"
+            yield Finding(findings.BARRIER, text, (self.place("barrier", pc),))
+        for pc in sorted(self.strangers_at):
+            text = "lanes that are no members of its mask execute an instruction, which is then undefined"
+            yield Finding(findings.SHUFFLE, text, (self.place("access", pc),))
+
     def _conflict(self, order: Order, one: Conflict) -> Finding:
-        if one.kind in ("global", "constant"):
+        if one.kind in ("begin", "end"):
+            text = f"nothing orders it behind the begin of CTA {one.at}, whose shared memory it accesses"
+            if one.kind == "end":
+                text = f"nothing orders it before the end of CTA {one.at}, whose shared memory it accesses"
+            return Finding(findings.RACE, text, (self._access(order, one.first),))
+        if one.kind in ("global", "lanes", "constant", "fence"):
             first, second = (
                 self.place(f"{a.what} by {self.world.who(a.actor)}", a.pc) for a in (one.first, one.second)
             )
             where, text = self.world.where(one.at), "nothing orders the two accesses of"
             if one.kind == "constant":
                 text = "ld.global.nc, which may read what was there before the kernel, reads what the kernel wrote:"
+            if one.kind == "fence":
+                text = f"no fence.proxy.async lies between the two accesses of {where}"
+                return Finding(findings.PROXY, text, (first, second))
             return Finding(findings.RACE, f"{text} {where}", (first, second))
         both = self._access(order, one.first), self._access(order, one.second)
         if one.kind == "proxy":
             text = f"no fence.proxy.async lies between the two accesses of the shared address {one.at:#x}"
             return Finding(findings.PROXY, text, both)
+        if one.kind == "gate":
+            return Finding(findings.RACE, f"a write of the mbarrier at {one.at:#x}, which is still in use", both)
         if one.kind == "accumulator":
             text = "no wgmma.wait_group lies between a product and the use of its accumulator"
             return Finding(findings.RACE, text, both)
@@ -255,13 +289,13 @@ class _Telling:
         readers, grain = self.world.readers, self.world.wave_of(0).grain
         each = [{pc: found} for pc, found in readers.items()]
         for some in [readers, *each][:_MOST_TRIED] if len(each) > 1 else each:
-            races = [key for key in self.found if key[0] in ("global", "constant")]
+            races = [key for key in self.found if key[0] in ("global", "lanes", "constant")]
             if not races:
                 return
             if _changes(kernel, run, contents, ran, watcher=Garbled(some, grain, GARBAGE)):
                 continue
             for key in races:
-                if {*key[1:]} & {*some} and any(one.what.startswith("read") for one in self.found[key].places):
+                if {*key[1:]} & {*some} and any("read" in one.what for one in self.found[key].places):
                     del self.found[key]
 
     def fault(self, fault: Fault) -> Iterator[Finding]:
@@ -341,6 +375,7 @@ def _changes(
 ) -> bool:
     """Return whether another run stores something else. before: contents of buffers before the first run, if others.
     Raises Late, Unfinished."""
+    run = replace(run, most_steps=min(run.most_steps, _TIMES_AS_LONG * ran.steps + _LEAST_STEPS))
     try:
         after = execute(load_ptx(kernel, run, contents), run, watcher).contents
         return after != ran.contents if before is None else differ((before, contents), (ran.contents, after))

@@ -6,7 +6,6 @@ what still holds POISON is not written. Two words in a row have to hold it, so t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -16,7 +15,6 @@ from tritonhook.emulate.words import Array
 
 _WORD = 4
 _OTHER = 0x7F  # what another run has there
-_STORES = re.compile(r"\bcp\.(reduce\.)?async\.bulk\.(tensor\.\dd\.)?global\b")
 
 
 def unset_words(data: Array) -> Array:
@@ -50,13 +48,13 @@ class Unset:
             for begin, mask in self._masks.items():
                 self._open[begin // _WORD :][: len(mask)] = mask
 
-    def access(self, pc: int, text: str, index: Array, size: int, how: str) -> None:
-        """Lanes access global memory. how: as in Memory.locate. A copy that does not write there reads."""
+    def access(self, pc: int, index: Array, size: int, how: str) -> None:
+        """Lanes, or bulk copies, access global memory. how: as in Memory.locate."""
         words = (index // _WORD)[:, None] + np.arange(max(1, size // _WORD))
         is_open = self._open[words]
         if not is_open.any():
             return
-        if how == "w" or (how == "c" and _STORES.search(text)):
+        if how == "w":
             self._open[words] = False
             return
         self.reads[pc] = self.reads.get(pc, 0) + int(is_open.sum())
