@@ -122,6 +122,7 @@ def test_writes_that_change_nothing_are_no_race_but_atomics_and_others_are(w):
     other.access("atomic", 1, 0)
     other.access("atomic", 2, 1)
     assert other.found == [] and other.order.unwritten == {1}
+    other.order.together(other.group(1))
     other.access("read", 3, 1)  # behind the atomic access of its own warp, but not behind that of the other one
     other.access("read", 4, 2)
     assert other.found == [race(("atomic access", 1, 0), ("read", 3, 1)), race(("write", 2, 1), ("read", 4, 2))]

@@ -227,7 +227,13 @@ def store_elsewhere(site: Site) -> Step:
     memory, barriers, unsigned = site.machine.memory, site.machine.shared_barriers, UNSIGNED[unit]
 
     def step(g: Group) -> None:
-        memory.write(g, space, address(g), unit, [row[g.s].view(unsigned) for row in rows])
+        store, index = memory.locate(g, space, address(g), unit * len(rows), "c")
+        active, gates = g.active, barriers.places(g, space, barrier(g))
+        if memory.watch is not None:
+            for lane in np.flatnonzero(active):
+                thread = g.s.start + int(lane)
+                memory.watch.bulk_write(thread, index[lane : lane + 1], unit * len(rows), int(gates[lane]))
+        store.write(index[active], unit, np.stack([row[g.s].view(unsigned)[active] for row in rows]))
         barriers.completed(g, space, barrier(g), np.full(g.size, unit * len(rows)))
 
     return step

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tritonhook.emulate.errors import Unfinished
-from tritonhook.emulate.geometry import WARP
 from tritonhook.emulate.words import Array
 
 PART = 16  # lanes of tensor memory that are told apart
@@ -15,8 +14,6 @@ PAGE = 256  # units whose reads by a warp are kept together
 READ_BYTES = 8  # of a unit: its last read by one warp
 READERS = 8  # warps of which room is kept for reads of all of a CTA's memory
 _LEAST_READ_BYTES = 192 << 20
-_RECENT = 32  # instructions
-_THREADS = 1 << 24  # more than a machine has
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,42 +36,6 @@ class Conflict:
     first: Access
     second: Access
     at: int
-
-
-class Recent:
-    """The latest accesses of some instructions, for races of lanes of one warp. unit: bytes that are told apart."""
-
-    def __init__(self, threads: int, unit: int) -> None:
-        self.unit = unit
-        self._met = np.zeros(threads // WARP, np.int32)  # how often the lanes of each warp have met
-        self._of: dict[int, tuple[Array, Array, int, Array]] = {}
-
-    def met(self, warps: Array) -> None:
-        """Lanes of these warps have exchanged values: what they had read is read."""
-        self._met = self._met.copy()
-        self._met[warps] += 1
-
-    def note(self, pc: int, threads: Array, index: Array, size: int) -> None:
-        self._of.pop(pc, None)
-        self._of[pc] = threads, index, size, self._met
-        if len(self._of) > _RECENT:
-            del self._of[next(iter(self._of))]
-
-    def by_others(self, pc: int, threads: Array, units: Array, are_reads: bool) -> Array:
-        """Whether another lane of each thread's warp has accessed each unit by an instruction. Of reads: since its
-        lanes have met. Of writes: and the thread itself has not."""
-        if (found := self._of.get(pc)) is None:
-            return np.full(len(units), not are_reads)
-        others, index, size, met = found
-        all_units = (index // self.unit)[:, None] + np.arange(max(1, size // self.unit))
-        keys = np.sort((all_units * _THREADS + others[:, None]).reshape(-1))
-        first, own = units * _THREADS + threads // WARP * WARP, units * _THREADS + threads
-        low, high, at = (np.searchsorted(keys, one) for one in (first, first + WARP, own))
-        has_own = keys[np.minimum(at, len(keys) - 1)] == own
-        if not are_reads:
-            return (high > low) & ~has_own
-        some: Array = (high - low > has_own) & (met == self._met)[threads // WARP]
-        return some
 
 
 class Reads:

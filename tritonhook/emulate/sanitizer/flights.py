@@ -42,6 +42,7 @@ class Flights:
         self._all: list[Flight] = []
         self._committed = {kind: np.zeros(order.warps, np.int64) for kind in _KINDS}
         self._are_fenced = np.zeros(order.warps, bool)
+        self._touched: dict[int, set[int]] = {}  # by warp: products whose registers it has used since its last fence
         self.open: dict[str, list[Flight]] = {kind: [] for kind in _KINDS}
         self.unfenced: set[int] = set()
 
@@ -61,7 +62,7 @@ class Flights:
         if (order.writer[places] < 0).any():
             order.unwritten.add(pc)
         warp = threads[0] // order.grain
-        if kind == "wgmma" and not self._are_fenced[warp]:
+        if kind == "wgmma" and (not self._are_fenced[warp] or pc in self._touched.get(warp, ())):
             self.unfenced.add(pc)
         made = Flight(pc, warp, int(self._committed[kind][warp]))
         if len(self._all) == _MOST_FLIGHTS:  # most of them are read over by now
@@ -90,10 +91,15 @@ class Flights:
 
     def fence_registers(self, g: Group) -> None:
         """wgmma.fence: products may use the registers of these warps."""
-        self._are_fenced[np.unique(g.numbers // self._order.grain)] = True
+        warps = np.unique(g.numbers // self._order.grain)
+        self._are_fenced[warps] = True
+        for warp in warps.tolist() if self._touched else ():
+            self._touched.pop(warp, None)
 
     def check_accumulators(self, g: Group, products: frozenset[int]) -> None:
         """Check that the warps of an instruction have waited for the products whose accumulators it uses."""
+        for warp in np.unique(g.numbers // WARP).tolist():
+            self._touched.setdefault(warp, set()).update(products)
         if flights := [one for one in self.open["wgmma"] if one.pc in products]:
             warps = np.unique(g.numbers // WARP).tolist()
             for one in flights:

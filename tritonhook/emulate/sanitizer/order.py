@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritonhook.emulate.machine import WARP
-from tritonhook.emulate.sanitizer.accesses import READ_BYTES, READERS, Access, Conflict, Reads, Recent
+from tritonhook.emulate.sanitizer.accesses import READ_BYTES, READERS, Access, Conflict, Reads
 from tritonhook.emulate.sanitizer.clocks import SEEN, Clocks, joined
 from tritonhook.emulate.sanitizer.clusters import Elsewhere
 from tritonhook.emulate.sanitizer.flags import Flags
 from tritonhook.emulate.sanitizer.flights import Flights
+from tritonhook.emulate.sanitizer.lanes import Lanes, Recent
 from tritonhook.emulate.sanitizer.semantics import GPU, Semantics, semantics
 from tritonhook.emulate.sanitizer.world import World
 from tritonhook.emulate.words import Array
@@ -73,7 +74,6 @@ class Order:
         self.written = np.zeros(size, np.int64)
         self.is_generic, self.flying = np.zeros(size, bool), np.zeros(size, np.int32)
         self.is_strong = np.zeros(size, bool)  # the last write
-        self.lane = np.zeros(0 if self.grain == 1 else size, np.uint8)  # of the warp that wrote last
         self.read, self.strong = Reads(self.rows, size), Reads(self.rows, size)  # strong: atomic accesses
         self.flights = Flights(self, size)
         self.conflicts: dict[tuple[str, int, int], Conflict] = {}
@@ -84,7 +84,7 @@ class Order:
         self.unheeded: frozenset[int] = frozenset()  # waits whose result nothing reads
         self.gates = np.zeros(size, bool)  # what mbarriers occupy
         self.elsewhere = Elsewhere(self)
-        self.recent = Recent(machine.threads, unit)
+        self.lanes = Lanes(self, size)
         self.recent_outside = Recent(machine.threads, self.world.unit)
         self._inside = np.tile(np.arange(machine.geometry.padded_threads) < machine.geometry.block_threads, ctas)
         self._meeting: dict[Place, Array] = {}
@@ -198,7 +198,7 @@ class Order:
     def collective(self, g: Group) -> None:
         """Note that lanes of these warps exchange values."""
         warps = np.unique(g.numbers // WARP)
-        for recent in (self.recent, self.recent_outside):
+        for recent in (self.lanes.recent, self.recent_outside):
             recent.met(warps)
 
     def shuffled(self) -> None:
@@ -242,19 +242,16 @@ class Order:
             self.strong.note(actors % self.rows, places, self.clocks.now(actors), self.machine.pc)
         if how != "w":
             if self.grain > 1 and not one.scope:
-                wrong, mine = (
-                    self._by_other_lanes(places, actors, threads),
-                    Access("another lane's read", self.machine.pc, 0),
-                )
-                if wrong.any():
-                    self.add_at("race", places, actors, wrong, self.write_at, mine)
+                self.lanes.check_read(places, actors, threads)
             self._reads(places, actors, one)
         if how != "r":
             self._writes(places, actors, how, one, threads)
             if self.grain > 1:
-                self.lane[places] = threads % WARP
-        if self.grain > 1 and not one.scope and not (how == "r" and one.is_of_warps):
-            self.recent.note(self.machine.pc, numbers, at, size)
+                self.lanes.written(places, threads)
+        if self.grain > 1 and (how == "a" or not one.scope) and not (how == "r" and one.is_of_warps):
+            self.lanes.recent.note(self.machine.pc, numbers, at, size)
+        if one.releases and how != "r" and self.grain > 1:
+            self.lanes.released(numbers)
         if one.scope:
             begin = self.wave.first // self.wave.of_cta * self.memory.shared_bytes  # of the wave's CTAs among all
             self.flags.access("shared", begin + index[numbers - g.s.start], numbers // self.grain, how, one)
@@ -292,6 +289,8 @@ class Order:
         mine = Access("read", pc, 0)
         if not self.check_writer(places, actors, mine, bool(one.scope)) and not one.scope:
             self._check_readers(places, actors, mine, self.strong)
+        if not one.scope and self.grain > 1 and (left := self.lanes.are_left_out(places, actors)).any():
+            self.add_at("race", places, actors, left, self.write_at, mine)
         if (self.writer[places] < 0).any():
             self.unwritten.add(pc)
         if not one.scope:
@@ -307,17 +306,6 @@ class Order:
             self.add_at("race", places, actors, wrong, self.write_at, mine)
         self._check_flying(places, actors, mine)
         return is_race
-
-    def _by_other_lanes(self, places: Array, actors: Array, threads: Array) -> Array:
-        """Whether another lane of the same warp wrote, and the warp has come to no barrier since."""
-        wrong = (self.writer[places] == actors) & (self.lane[places] != threads % WARP)
-        if wrong.any():
-            wrong &= ~self.is_strong[places] & (self.written[places] == self.clocks.now(actors))
-        if wrong.any():
-            for pc in np.unique(self.write_pc[places[wrong]]).tolist():
-                some = np.flatnonzero(wrong & (self.write_pc[places] == pc))
-                wrong[some] = self.recent.by_others(pc, threads[some], places[some], False)
-        return wrong
 
     def seen(self, actors: Array, others: Array) -> Array:
         seen: Array = self.clocks.known(SEEN, actors, others)
@@ -343,8 +331,12 @@ class Order:
         doubt = (writers >= 0) & (writers != actors) & (self.written[places] > self.seen(actors, writers))
         if one.scope:
             doubt &= ~self.is_strong[places]
-        elif not is_alone:
-            doubt |= self._by_other_lanes(places, actors, threads)
+        if self.grain > 1 and (how == "a" or not is_alone):
+            lanes = self.lanes.have_written(places, actors, threads, bool(one.scope))
+            if how == "a" and lanes.any():
+                own = Access("another lane's atomic access", pc, 0)
+                self.add_at("race", places, actors, lanes, self.write_at, own)
+            doubt |= lanes
         if doubt.any() and how == "w":  # it may leave all as it is
             where = places[doubt]
             first = int(np.flatnonzero(doubt)[0])
@@ -373,25 +365,12 @@ class Order:
             readers = self._first_warp(places) + row
             wrong = (times > self.seen(actors, readers)) & (readers != actors)
             if wrong.any():
-                self.add_at("race", places, actors, wrong, lambda at, r=row: self._read_at(reads, at, r), mine)
+                self.add_at("race", places, actors, wrong, lambda at, r=row: self.read_at(reads, at, r), mine)
             own = (readers == actors) & (times == self.clocks.now(actors)) if threads is not None else wrong
             if threads is not None and own.any():
-                self._check_lanes_before(row, np.flatnonzero(own), places, actors, threads, mine)
+                self.lanes.check_write(row, np.flatnonzero(own), places, actors, threads, mine)
         if reads is self.read:
             self.flights.check(places, actors, mine)
-
-    def _check_lanes_before(
-        self, row: int, some: Array, places: Array, actors: Array, threads: Array, mine: Access
-    ) -> None:
-        """Check that no other lane of the same warp has read, since the warp's last barrier, what this one writes."""
-        pcs = self.read.pcs(row, places[some])
-        for pc in np.unique(pcs).tolist():
-            those = some[pcs == pc]
-            wrong = np.zeros(len(places), bool)
-            wrong[those] = self.recent.by_others(pc, threads[those], places[those], True)
-            if wrong.any():
-                what = Access(f"another lane's {mine.what}", mine.pc, 0)
-                self.add_at("race", places, actors, wrong, lambda at: self._read_at(self.read, at, row), what)
 
     def stored(self, g: Group, index: Array, unit: int, values: Array) -> None:
         """Lanes have written. Warps of one instruction that write other values to one place: a race."""
@@ -416,7 +395,7 @@ class Order:
         places = self.places(index[numbers - g.s.start], size)
         actors = np.repeat(numbers // self.grain, places.shape[1])
         places, mine = places.reshape(-1), Access("copy", self.machine.pc, 0)
-        self.recent.note(self.machine.pc, numbers, index[numbers - g.s.start], size)
+        self.lanes.recent.note(self.machine.pc, numbers, index[numbers - g.s.start], size)
         self.check_writer(places, actors, mine)
         self._check_readers(places, actors, mine)
         self.flying[places] = self.machine.pc + 1
@@ -430,7 +409,7 @@ class Order:
         self._written(places, actors, 0, False)
         self.write_pc[places] = pcs
         if self.grain > 1:
-            self.lane[places] = np.repeat(threads % WARP, len(places) // len(threads))
+            self.lanes.written(places, np.repeat(threads, len(places) // len(threads)))
 
     def bulk_write(self, thread: int, index: Array, size: int, barrier: int) -> None:
         """Note a bulk copy to shared memory: by the copies of its mbarrier, ordered behind what its thread knows."""
@@ -462,7 +441,7 @@ class Order:
     def _flying_at(self, place: int) -> Access:
         return Access("copy that has not landed", int(self.flying[place]) - 1, -1)
 
-    def _read_at(self, reads: Reads, place: int, row: int) -> Access:
+    def read_at(self, reads: Reads, place: int, row: int) -> Access:
         what = "read" if reads is self.read else "atomic access"
         return Access(what, reads.pc(row, place), int(self._first_warp(place)) + row)
 

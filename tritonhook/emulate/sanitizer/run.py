@@ -142,7 +142,7 @@ def _checked(order: Order, products: frozenset[int], step: Step, g: Group) -> No
 
 
 def _uses_of_accumulators(kernel: Kernel, code: Code) -> dict[int, frozenset[int]]:
-    """By instruction, the products whose accumulators it uses. Copies are left out: ptxas makes them wait."""
+    """By instruction, the products whose accumulators it uses. Copies of registers are left out: ptxas waits."""
     if "wgmma" not in kernel.text:
         return {}
     items = dict[int, list[Item]]()
@@ -157,7 +157,7 @@ def _uses_of_accumulators(kernel: Kernel, code: Code) -> dict[int, frozenset[int
             if item.opcode.startswith("wgmma.mma_async"):
                 for name in flow.writes:
                     products.setdefault(name, set()).add(pc)
-            elif not item.opcode.startswith(("wgmma", "mov")):
+            elif not item.opcode.startswith("wgmma") and (not item.opcode.startswith("mov") or not flow.reads):
                 uses[pc] = flow.reads | flow.writes
     found = {pc: frozenset().union(*(products.get(name, ()) for name in names)) for pc, names in uses.items()}
     return {pc: used for pc, used in found.items() if used}
@@ -244,7 +244,7 @@ class _Telling:
             self._take(order)
         yield from self.found.values()
         for pc in sorted(self.unfenced_at):
-            text = "no wgmma.fence orders registers of the accumulator before the first product"
+            text = "no wgmma.fence orders registers of the accumulator before a product"
             yield Finding(findings.FENCE, text, (self.place("product", pc),))
 
         for pc in sorted(self.parted_at):

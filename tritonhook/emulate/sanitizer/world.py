@@ -118,7 +118,7 @@ class World:
         rows = at // (self.unit * slots.shape[2])
         events = self._made(order, lanes, one)[:, None]
         self._check(order, lanes, rows, slots[0][rows], ("write", how), one)
-        threads = None if order.grain == 1 or one.scope else numbers
+        threads = None if order.grain == 1 or (one.scope and how != "a") else numbers
         self._check_lanes(order, threads, rows, slots[0][rows], ("write", how))
         if how == "r":
             last = slots[1][rows]
@@ -152,12 +152,14 @@ class World:
         threads, events = np.repeat(threads, count), events.reshape(-1)
         actors = threads // order.grain
         columns = {name: row[events] for name, row in self._events.items()}
-        own = (events > 0) & (columns["actor"] == actors + order.wave.first) & (columns["scope"] == WEAK)
+        own = (events > 0) & (columns["actor"] == actors + order.wave.first)
+        own &= (columns["scope"] == WEAK) | (what[1] != "a")
         own &= columns["time"] == order.clocks.now(actors)
         units = (rows[:, None] * count + np.arange(count)).reshape(-1)
         for pc in np.unique(columns["pc"][own]).tolist():
             some = np.flatnonzero(own & (columns["pc"] == pc))
-            wrong = some[order.recent_outside.by_others(pc, threads[some], units[some], what[0] == "read")]
+            how = "r" if what[0] == "read" else "a" if columns["scope"][some[0]] else "w"
+            wrong = some[order.recent_outside.by_others(pc, threads[some], units[some], how)]
             if len(wrong):
                 self._found(order, actors, events, units, wrong, what, "lanes")
 
