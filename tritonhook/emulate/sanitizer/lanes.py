@@ -17,7 +17,7 @@ from tritonhook.emulate.words import Array
 if TYPE_CHECKING:
     from tritonhook.emulate.sanitizer.order import Order
 
-_RECENT = 32  # instructions
+_RECENT = 16  # instructions
 _THREADS = 1 << 24  # more than a machine has
 _SEVERAL = 255
 
@@ -37,7 +37,7 @@ class Recent:
 
     def note(self, pc: int, threads: Array, index: Array, size: int) -> None:
         self._of.pop(pc, None)
-        self._of[pc] = threads, index, size, self._met
+        self._of[pc] = threads.astype(np.int32), index, size, self._met
         if len(self._of) > _RECENT:
             del self._of[next(iter(self._of))]
 
@@ -48,7 +48,7 @@ class Recent:
             return np.full(len(units), how == "w")
         others, index, size, met = found
         all_units = (index // self.unit)[:, None] + np.arange(max(1, size // self.unit))
-        keys = np.sort((all_units * _THREADS + others[:, None]).reshape(-1))
+        keys = np.sort((all_units.astype(np.int64) * _THREADS + others[:, None]).reshape(-1))
         first, own = units * _THREADS + threads // WARP * WARP, units * _THREADS + threads
         low, high, at = (np.searchsorted(keys, one) for one in (first, first + WARP, own))
         has_own = keys[np.minimum(at, len(keys) - 1)] == own

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 Place = tuple[str, int]  # of a barrier
 MOST = 32  # findings
 GATE_BYTES = 8  # of an mbarrier
-_UNIT_BYTES = 26  # of a unit: its last write
+_UNIT_BYTES = 27  # of a unit: its last write
+_WARP_BYTES = 13 << 10  # of a warp: its latest accesses
 
 
 def watched_bytes(shared: int, launch: Launch, unit: int) -> int:
@@ -49,7 +50,7 @@ def watched_bytes(shared: int, launch: Launch, unit: int) -> int:
     warps = -(-launch.block[0] * launch.block[1] * launch.block[2] // WARP)
     actors = (WARP if warps == 1 else warps) * launch.cluster[0] * launch.cluster[1] * launch.cluster[2] + 16
     of_unit = _UNIT_BYTES + READ_BYTES * min(actors, READERS)
-    return shared // unit * of_unit + 16 * actors * actors + 1024 * warps
+    return shared // unit * of_unit + 16 * actors * actors + _WARP_BYTES * warps
 
 
 class Order:

@@ -206,6 +206,7 @@ class _Telling:
         self.orders.remove(order)
         order.elsewhere.end()
         self._take(order)
+        vars(order).clear()  # it is in circles with its parts, and would stay for a while
 
     def _take(self, order: Order) -> None:
         self.code = self.code or [(one.line, one.text) for one in order.machine.code.instructions]
