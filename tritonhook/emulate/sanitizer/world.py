@@ -31,7 +31,8 @@ MOST_BYTES = 384 << 20  # of what is kept of accesses; global memory for which t
 _UNIT_BYTES = 12
 _MOST_EVENTS = 1 << 23
 _COLUMNS = "actor", "time", "pc", "scope"
-_WORDS = {"r": "read", "w": "write", "a": "atomic access", "copy": "bulk copy"}
+_WORDS = {"r": "read", "w": "write", "a": "atomic access"}
+_BULK = {"r": "read of a bulk copy", "w": "bulk copy", "a": "bulk reduction"}
 NEVER = 2**31 - 1  # when a bulk store is there for which its thread has not waited
 
 
@@ -177,7 +178,7 @@ class World:
         for rows, kinds in ((units, (0,)), (every, (1, 2) if how != "r" else ())):
             for kind in kinds:
                 events, lanes = self._slots[kind][rows][:, None], np.full(len(rows), lane)
-                self._check(order, lanes, rows, events, ("read" if kind else "write", how.replace("w", "copy")), one)
+                self._check(order, lanes, rows, events, ("read" if kind else "write", _BULK[how]), one)
         if how == "r":
             self._check_fence(order, lane, every, written[every])
         elif len(every):
@@ -199,7 +200,7 @@ class World:
             }
             late = late[np.isin(pcs, [*plain])]
         if len(late):
-            self._found(order, np.full(len(units), lane), events, units, late, ("write", "copy"), "fence")
+            self._found(order, np.full(len(units), lane), events, units, late, ("write", _BULK["r"]), "fence")
 
     def landed(self, order: Order, g: Group, pending: int) -> None:
         """Note that what these warps have stored in bulk is there, but of their latest `pending` groups."""
@@ -311,7 +312,7 @@ class World:
         first = "atomic access" if columns["scope"][event] and first == "write" else first
         earlier = first, int(columns["pc"][event]), int(columns["actor"][event])
         own = "another lane's " if kind == "lanes" else ""
-        mine = own + _WORDS[how], order.machine.pc, int(actor) + order.wave.first
+        mine = own + _WORDS.get(how, how), order.machine.pc, int(actor) + order.wave.first
         return lambda: order.add_conflict(kind, earlier, mine, int(unit) * self.unit)
 
     def _note_readers(self, pcs: Array, actors: Array) -> None:
