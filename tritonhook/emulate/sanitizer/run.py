@@ -18,7 +18,7 @@ from tritonhook.emulate.sanitizer.accesses import Access, Conflict
 from tritonhook.emulate.sanitizer.findings import Finding, Place, source_lines
 from tritonhook.emulate.sanitizer.idle import Garbled
 from tritonhook.emulate.sanitizer.order import MOST, Order, watched_bytes
-from tritonhook.emulate.sanitizer.unset import Unset, differ
+from tritonhook.emulate.sanitizer.unset import OTHERS, Unset, differ
 from tritonhook.emulate.sanitizer.world import World
 from tritonhook.emulate.waves import Loaded, Watcher
 from tritonhook.errors import listed
@@ -117,8 +117,8 @@ def _sanitized(told: _Telling, loaded: Loaded, run: Run, contents: Sequence[byte
         told.drop_idle(kernel, run, contents, ran)
         open_values = (*told.unwritten(kernel, run, contents, ran), *told.early(kernel, run, contents, ran))
         if unset is not None and unset.reads:
-            other = unset.otherwise(contents)
-            if _changes(kernel, run, other, ran, contents):
+            others = (unset.otherwise(contents, one) for one in OTHERS)
+            if any(_changes(kernel, run, other, ran, contents) for other in others):
                 open_values += tuple(told.unset(run, loaded))
     except (Late, Unfinished) as error:
         why = Unfinished(f"finished, but whether unwritten values matter is not known: {error}")

@@ -14,7 +14,7 @@ from tritonhook.capture.launches.record import POISON
 from tritonhook.emulate.words import Array
 
 _WORD = 4
-_OTHER = 0x7F  # what another run has there
+OTHERS = 0x7F, 0x3F  # what other runs have there: huge numbers, and some to which a sum adds
 
 
 def unset_words(data: Array) -> Array:
@@ -66,12 +66,12 @@ class Unset:
         """Bytes of a buffer that were read."""
         return _WORD * int(self._read[begin // _WORD :][: len(self._masks[begin])].sum())
 
-    def otherwise(self, contents: Sequence[bytes]) -> list[bytes]:
-        """Return the contents of the buffers, with something else where nothing was written."""
+    def otherwise(self, contents: Sequence[bytes], byte: int) -> list[bytes]:
+        """Return the contents of the buffers, with this byte where nothing was written."""
         made = []
         for data, mask in zip(contents, self._masks.values(), strict=True):
             other = np.frombuffer(data, np.uint8).copy()
-            other[: len(mask) * _WORD].reshape(-1, _WORD)[mask] = _OTHER
+            other[: len(mask) * _WORD].reshape(-1, _WORD)[mask] = byte
             made.append(other.tobytes())
         return made
 
