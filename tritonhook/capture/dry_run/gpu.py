@@ -125,13 +125,15 @@ ORDERS, CONFIGS, ROWS, RESULT, REFUSED = "orders", "configs", "rows", "result", 
 class Compared:
     """Executions of a dry run whose stored bits are compared. folder: where children/bits.py writes them. orders: of
     each launch. configs: whether all configurations of autotuned kernels are. settings: values of constants and options
-    that each kernel gets too, by name. rows: ARG[:DIM],... of a function, or FUNCTION.ARG[:DIM],...; "": none."""
+    that each kernel gets too, by name. rows: ARG[:DIM],... of a function, or FUNCTION.ARG[:DIM],...; "": none. once:
+    only the first launch of a kernel gets `settings`."""
 
     folder: str
     orders: int = 1
     configs: bool = False
     settings: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     rows: str = ""
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.program import Item
 
 GARBAGE = 0x7F  # of each byte that nothing has written: a huge number, or a NaN
+_LONGEST = 120  # characters of an instruction
 _MOST_TRIED = 16  # executions that look for reads whose values change nothing
 _TIMES_AS_LONG, _LEAST_STEPS = 8, 200_000  # steps of a run with other values, until it counts as changed
 _ELSEWHERE = {"local", "const", "param", "param::entry"}
@@ -51,17 +52,19 @@ def sanitize(
     kernel: Kernel | None = None,
     is_poisoned: bool = False,
     room: tuple[int, str] | None = None,
+    is_triton: bool = False,
 ) -> Sanitized:
     """Execute a launch, and look for faults. contents: of its buffers before it. kernel: of the PTX, if it was read
     before. is_poisoned: buffers hold POISON where nothing was written. room: CTAs that the GPU holds at once, and
-    that in words. Raises NotUnderstood, UsageError."""
+    that in words. is_triton: the compiler, not the source, orders accesses of shared memory. Raises NotUnderstood,
+    UsageError."""
     kernel = kernel or read_kernel(ptx, entry)
     loaded, unset = load_ptx(kernel, run, contents), None
     if is_poisoned:
         begins = [one.begin for one in loaded.placed.buffers]
         unset = Unset(dict(zip(begins, contents, strict=True)), loaded.memory.size)
         unset = None if unset.is_empty else unset
-    told = _Telling(ptx, kernel, World(loaded.memory, _unit(kernel, "global"), unset))
+    told = _Telling(ptx, kernel, World(loaded.memory, _unit(kernel, "global"), unset), is_triton)
     of_watching = watched_bytes(loaded.memory.shared_bytes, run.launch, told.unit)
     loaded = replace(loaded, cta_bytes=loaded.cta_bytes + of_watching)
     done = replace(_sanitized(told, loaded, run, contents), unwatched=told.world.unwatched)
@@ -176,8 +179,8 @@ def _unheeded_waits(kernel: Kernel, code: Code) -> frozenset[int]:
 class _Telling:
     """Findings of the waves of one launch, in words. code: the line and the text of each instruction."""
 
-    def __init__(self, ptx: Ptx, kernel: Kernel, world: World) -> None:
-        self.kernel, self.world = kernel, world
+    def __init__(self, ptx: Ptx, kernel: Kernel, world: World, is_triton: bool) -> None:
+        self.kernel, self.world, self.hint = kernel, world, findings.HINT if is_triton else ""
         self.unit, self.source, self.lines = _unit(kernel), source_lines(ptx), ptx.text.splitlines()
         self.orders: list[Order] = []  # of waves that have not ended
         self.found: dict[tuple[str, int, int], Finding] = {}
@@ -222,7 +225,8 @@ class _Telling:
     def place(self, what: str, pc: int) -> Place:
         line, own = self.code[pc]
         text = self.lines[line - 1].strip() if line else ""
-        return Place(what, line, " ".join((text if text.count(";") == 1 else own).split()), self.source(line))
+        text = " ".join((text if text.count(";") == 1 else own).split())
+        return Place(what, line, text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ...", self.source(line))
 
     def may_end(self, pc: int) -> bool:
         """Return whether threads at an instruction of the entry can reach its end; True where it is not known."""
@@ -273,17 +277,16 @@ class _Telling:
                 return Finding(findings.PROXY, text, (first, second))
             return Finding(findings.RACE, f"{text} {where}", (first, second))
         both = self._access(order, one.first), self._access(order, one.second)
-        if one.kind == "proxy":
-            text = f"no fence.proxy.async lies between the two accesses of the shared address {one.at:#x}"
-            return Finding(findings.PROXY, text, both)
-        if one.kind == "gate":
-            return Finding(findings.RACE, f"a write of the mbarrier at {one.at:#x}, which is still in use", both)
-        if one.kind == "accumulator":
-            text = "no wgmma.wait_group lies between a product and the use of its accumulator"
-            return Finding(findings.RACE, text, both)
-        if one.kind == "tensor":
-            return Finding(findings.RACE, f"nothing orders the two accesses of column {one.at} of tensor memory", both)
-        return Finding(findings.RACE, f"nothing orders the two accesses of the shared address {one.at:#x}", both)
+        kind, text = {
+            "proxy": (
+                findings.PROXY,
+                f"no fence.proxy.async lies between the two accesses of the shared address {one.at:#x}",
+            ),
+            "gate": (findings.RACE, f"a write of the mbarrier at {one.at:#x}, which is still in use"),
+            "accumulator": (findings.RACE, "no wgmma.wait_group lies between a product and the use of its accumulator"),
+            "tensor": (findings.RACE, f"nothing orders the two accesses of column {one.at} of tensor memory"),
+        }.get(one.kind, (findings.RACE, f"nothing orders the two accesses of the shared address {one.at:#x}"))
+        return Finding(kind, text + self.hint, both)
 
     def drop_idle(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> None:
         """Forget races in global memory of reads whose values change nothing. Raises Late, Unfinished."""
