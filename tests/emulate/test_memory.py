@@ -243,11 +243,11 @@ def test_buffers_lie_apart_and_keep_their_names():
 
 def test_sizes_are_rounded_and_memory_begins_as_it_is_told():
     memory = Memory(1025, 17, b"abc", garbage=0x7F)
-    assert (memory.shared_bytes, memory.local_bytes, memory.constant_bytes, memory.late) == (2048, 32, 3, False)
+    assert (memory.shared_bytes, memory.local_bytes, memory.constant_bytes) == (2048, 32, 3)
     machine = Machine(Geometry((2, 1, 1), (40, 1, 1), (0, 1)), memory)
     assert len(memory.shared.data) == 4096 and set(memory.shared.data.tolist()) == {0x7F}
     assert len(memory.local.data) == 32 * machine.threads == 32 * 128 and not memory.local.data.any()
-    assert bytes(memory.constant.data[:4]) == b"abc\0" and Memory(late=True).late
+    assert bytes(memory.constant.data[:4]) == b"abc\0"
     assert len(spaces.Store.of_size(0).data) == 64 == len(spaces.Store.of_size(64).data)
     assert len(spaces.Store.of_size(65).data) == 128
 

@@ -96,16 +96,16 @@ class Memory:
     """All memory of one run.
 
     shared_bytes: of each CTA; addresses from 0 to this. local_bytes: of each thread. constant: the bytes of CONSTANT.
-    garbage: each byte of shared memory, until something is written. late: registers of tcgen05.ld hold NaN until they
-    are waited for. local: as garbage, of local memory. absent: each byte that shuffles read of lanes that take no part.
+    garbage: each byte of shared memory, until something is written. local: as garbage, of local memory. absent: each
+    byte that shuffles read of lanes that take no part.
     Allocate buffers first; `Machine` attaches itself, and after that the size of global memory is fixed.
     """
 
     def __init__(
-        self, shared_bytes: int = 0, local_bytes: int = 0, constant: bytes = b"", garbage: int = 0, late: bool = False,
+        self, shared_bytes: int = 0, local_bytes: int = 0, constant: bytes = b"", garbage: int = 0,
         local: int = 0, absent: int = 0,
     ) -> None:  # fmt: skip
-        self.garbage, self.late, self.local_garbage, self.absent = garbage, late, local, absent
+        self.garbage, self.local_garbage, self.absent = garbage, local, absent
         self.shared_end = shared_bytes  # of what a kernel may access
         self.shared_bytes = -(-shared_bytes // 1024) * 1024
         self.local_bytes = -(-local_bytes // 16) * 16

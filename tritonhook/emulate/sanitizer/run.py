@@ -118,7 +118,7 @@ def _sanitized(told: _Telling, loaded: Loaded, run: Run, contents: Sequence[byte
         return Sanitized(None, tuple(told.conflicts()), unfinished)
     try:
         told.drop_idle(kernel, run, contents, ran)
-        open_values = (*told.unwritten(kernel, run, contents, ran), *told.early(kernel, run, contents, ran))
+        open_values = tuple(told.unwritten(kernel, run, contents, ran))
         if unset is not None and unset.reads:
             others = (unset.otherwise(contents, one) for one in OTHERS)
             if any(_changes(kernel, run, other, ran, contents) for other in others):
@@ -337,15 +337,6 @@ class _Telling:
                 read.append(f"{number:,} element{'s' * (number > 1)} of {one.name}")
         text = f"the kernel uses {listed(read)}, which nothing has written since torch.empty"
         yield Finding(findings.UNWRITTEN, text, tuple(self.place("read", pc) for pc in sorted(unset.reads)[:4]))
-
-    def early(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> Iterator[Finding]:
-        """Find registers of tcgen05.ld that are read before tcgen05.wait::ld, when their values are undefined."""
-        loads = [pc for pc, (_, text) in enumerate(self.code) if "tcgen05.ld." in text]
-        if loads and _changes(kernel, replace(run, late=True), contents, ran):
-            text = (
-                "what is loaded from tensor memory is read before tcgen05.wait::ld, and changes what the kernel stores"
-            )
-            yield Finding(findings.UNWRITTEN, text, tuple(self.place("load", pc) for pc in loads[:4]))
 
     def unwritten(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> Iterator[Finding]:
         """Find memory that nothing has written and that the result depends on: other garbage there changes it."""
