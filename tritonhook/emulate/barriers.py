@@ -44,12 +44,23 @@ class Barriers:
         """Arrive at barriers of the CTA. numbers, counts: over the slice; counts None: all threads of the CTA."""
         keys = self._keys(g, numbers)
         before = self._generation[keys]
-        if vote is None and counts is None and not self._sums and self.machine.memory.watch is None:
+        watch, is_plain = self.machine.memory.watch, vote is None and counts is None and not self._sums
+        if is_plain and watch is None:
+            self._arrive_all(keys[g.active])
+        elif is_plain and waits and watch is not None and watch.can_meet() and self._are_whole(keys[g.active]):
+            watch.meet(np.unique(keys[g.active]) // NUMBERS)
             self._arrive_all(keys[g.active])
         else:
             self._arrive_one_by_one(g, keys, counts, waits, vote, before)
         if waits and not bool((self._generation[keys] != before)[g.active].all()):
             self._wait_for(g, self._generation, keys, before)
+
+    def _are_whole(self, keys: Array) -> bool:
+        """Whether these are the barriers of all live threads of their CTAs, and nobody has arrived before."""
+        came = np.bincount(keys, minlength=len(self._arrived))
+        at = np.flatnonzero(came)
+        live = self.machine.live.reshape(-1, self.machine.geometry.padded_threads).sum(1)
+        return bool((came[at] == live[at // NUMBERS]).all() and not self._arrived[at].any())
 
     def _arrive_all(self, keys: Array) -> None:
         """Arrive at barriers that wait for all threads of their CTA. keys: of the threads."""

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tritonhook.emulate.sanitizer.world import Wave
 
 Flag = tuple[str, int]  # where it lies
-MOST_PUBLICATIONS = 1 << 16
-_MOST_FLAGS = 4 * MOST_PUBLICATIONS
+MOST_PUBLICATIONS = 1 << 13
+_MOST_FLAGS = 32 * MOST_PUBLICATIONS
 
 
 @dataclass(slots=True)
@@ -159,7 +159,7 @@ class Flags:
 
     def access(self, space: str, index: Array, actors: Array, how: str, one: Semantics) -> None:
         """Actors access flags strongly, one each. index: of bytes. how: as in Memory.locate."""
-        if not (one.releases or self.carried or self.published.flags):
+        if not (one.releases or self.carried or self.published.flags) or (space == "global" and self.published.is_full):
             return
         pairs = np.unique(np.stack([actors, index]), axis=1).T.tolist()
         if how != "r":

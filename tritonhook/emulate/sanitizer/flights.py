@@ -77,17 +77,17 @@ class Flights:
 
     def check(self, places: Array, actors: Array, mine: Access) -> None:
         """Check that a write is ordered behind the latest reads of its places."""
-        order = self._order
-        for number in np.unique(self._latest[places]) if self._all else ():
-            if number == 0:
+        order, numbers = self._order, self._latest[places]
+        sequence = np.argsort(numbers, kind="stable") if self._all and numbers.any() else numbers[:0]
+        for some in np.split(sequence, np.flatnonzero(np.diff(numbers[sequence])) + 1):
+            if not len(some) or numbers[some[0]] == 0:
                 continue
-            flight = self._all[number - 1]
-            here = self._latest[places] == number
-            ordered = [order.seen(actors, np.full_like(actors, warp)) >= time for warp, time in flight.clocks.items()]
-            wrong = here & ~np.logical_or.reduce(ordered) if ordered else here
+            flight, who = self._all[numbers[some[0]] - 1], actors[some]
+            ordered = [order.seen(who, np.full_like(who, warp)) >= time for warp, time in flight.clocks.items()]
+            wrong = ~np.logical_or.reduce(ordered) if ordered else np.ones(len(some), bool)
             if wrong.any():
                 first = Access("asynchronous read", flight.pc, flight.warp)
-                order.add_at("race", places, actors, wrong, lambda at, one=first: one, mine)
+                order.add_at("race", places[some], who, wrong, lambda at, one=first: one, mine)
 
     def fence_registers(self, g: Group) -> None:
         """wgmma.fence: products may use the registers of these warps."""

@@ -111,6 +111,14 @@ class Order:
         """Threads arrive; those that wait go on when it opens."""
         self.give(place, np.unique(threads // self.grain), waits)
 
+    def can_meet(self) -> bool:
+        """Whether `meet` does what arrivals one after the other do."""
+        return self.clocks.size == 1 and not self.flags.carried
+
+    def meet(self, ctas: Array) -> None:
+        """All threads of each of these CTAs are at a barrier."""
+        self.clocks.meet(ctas)
+
     def copied(self, place: Place) -> None:
         """Bytes of a bulk copy arrive at an mbarrier."""
         self.give(place, np.array([self._copies_for(place)]), False)
