@@ -37,6 +37,12 @@ KERNELS = {
         "@%p1 cp.async.bulk.wait_group 0;\nbar.sync 0; ld.global.u32 %r4, [%rd1];\n",
         [("wait_group 0", "wait_group.read 0"), ("%r28, 256", "%r28, 128"), ("0;\nbar.sync 0;", "0;")],
     ),
+    "a bulk store that its own thread reads": (
+        ROOM + "bar.sync 0; mad.wide.u32 %rd4, %r28, 256, %rd20; @!%p1 bra Z;\n"
+        "cp.async.bulk.global.shared::cta.bulk_group [%rd4], [room], 256; cp.async.bulk.commit_group;\n"
+        "cp.async.bulk.wait_group 0;\nld.global.u32 %r4, [%rd4];\nZ:\n",
+        [("wait_group 0", "wait_group.read 0")],
+    ),
     "a bulk reduction": (
         ROOM + "bar.sync 0;\n@%p1 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd20], [room], 256;\n",
         [("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32", "cp.async.bulk.global.shared::cta.bulk_group")],
