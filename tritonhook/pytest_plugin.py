@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tritonhook.testing import NEED_EMULATE
+
 if TYPE_CHECKING:
     from tritonhook.testing.kernels import CapturedKernels
 
@@ -62,6 +64,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kernel-suppress", metavar="FILE", help="with --kernel-sanitize: findings that do not count, in TOML"
     )
     group.addoption(
+        "--kernel-bounds",
+        choices=("storage", "view"),
+        metavar="WHAT",
+        help="with --kernel-sanitize: with `view`, a tensor ends where its view of a storage ends",
+    )
+    group.addoption(
         "--kernel-limit",
         type=float,
         metavar="SECONDS",
@@ -94,9 +102,7 @@ def pytest_configure(config: pytest.Config) -> None:
         lock_run.register_verify(config)
     if config.getoption("kernel_lock") is not None and not only_listed:
         return
-    if not arch and (
-        needs := [name for name in ("sanitize", "suppress", "limit", "shrink") if config.getoption(f"kernel_{name}")]
-    ):
+    if not arch and (needs := [name for name in NEED_EMULATE if config.getoption(f"kernel_{name}")]):
         raise pytest.UsageError(f"--kernel-{needs[0]}: only with --kernel-arch and --kernel-emulate")
     for option in ("update", "fail_on", *(() if arch else ("captures",))):
         if config.getoption(f"kernel_{option}"):

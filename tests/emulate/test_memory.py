@@ -165,7 +165,7 @@ def test_what_lies_outside_is_a_fault_of_the_first_thread_there(at, space, addre
 
 @pytest.mark.parametrize("space", [SHARED, LOCAL, CONSTANT])
 def test_the_last_bytes_are_inside(at, space):
-    last = {SHARED: SHARED_BYTES, LOCAL: LOCAL_BYTES, CONSTANT: 100}[space] - 4
+    last = {SHARED: SHARED_BYTES - 4, LOCAL: LOCAL_BYTES, CONSTANT: 100}[space] - 4
     at.memory.read(at.all, space, np.full(THREADS * CTAS, last, np.uint32), 4)
 
 
@@ -243,11 +243,11 @@ def test_buffers_lie_apart_and_keep_their_names():
 
 def test_sizes_are_rounded_and_memory_begins_as_it_is_told():
     memory = Memory(1025, 17, b"abc", garbage=0x7F)
-    assert (memory.shared_bytes, memory.local_bytes, memory.constant_bytes, memory.late) == (2048, 32, 3, False)
+    assert (memory.shared_bytes, memory.local_bytes, memory.constant_bytes) == (2048, 32, 3)
     machine = Machine(Geometry((2, 1, 1), (40, 1, 1), (0, 1)), memory)
     assert len(memory.shared.data) == 4096 and set(memory.shared.data.tolist()) == {0x7F}
     assert len(memory.local.data) == 32 * machine.threads == 32 * 128 and not memory.local.data.any()
-    assert bytes(memory.constant.data[:4]) == b"abc\0" and Memory(late=True).late
+    assert bytes(memory.constant.data[:4]) == b"abc\0"
     assert len(spaces.Store.of_size(0).data) == 64 == len(spaces.Store.of_size(64).data)
     assert len(spaces.Store.of_size(65).data) == 128
 
@@ -278,8 +278,8 @@ def test_sizes_are_rounded_and_memory_begins_as_it_is_told():
         ),
         (GLOBAL, GLOBAL_BASE + GUARD_BYTES + 1022, 2, 1, "r", ""),
         (GLOBAL, GLOBAL_BASE + GUARD_BYTES + 2, 4, 1, "r", "misaligned read of 4 bytes of global memory at 0x4002"),
-        (SHARED, 2040, 4, 2, "r", ""),
-        (CLUSTER, (1 << 24) + 2032, 4, 4, "r", ""),
+        (SHARED, 2032, 4, 2, "r", ""),
+        (CLUSTER, (1 << 24) + 2016, 4, 4, "r", ""),
         (LOCAL, 48, 8, 2, "w", ""),
         (CONSTANT, 99, 1, 1, "r", ""),
         (GLOBAL, GLOBAL_BASE + 2 * GUARD_BYTES + 1024 + 96, 4, 1, "a", ""),

@@ -129,6 +129,47 @@ KERNELS = {
         "st.shared.b32 [%r3], 0;\nld.shared.b32 %r4, [%r3];\n",
         ("st.shared.b32 [%r3], 0;", "uninitialised", "read", ""),
     ),
+    "lanes that have read before another lane writes": (
+        "st.shared.b32 [%r3], %r2; bar.sync 0; xor.b32 %r6, %r3, 4; ld.shared.b32 %r4, [%r6];\nbar.warp.sync -1;\n"
+        "st.shared.b32 [%r3], %r4;\n",
+        ("bar.warp.sync -1;", "race", "read by warp", "another lane's write"),
+    ),
+    "a store behind the atomic accesses of its warp": (
+        "st.shared.b32 [%r3], 0; bar.sync 0; setp.eq.u32 %p1, %r2, 3; setp.lt.u32 %p2, %r2, 32; mov.u32 %r4, 0;\n"
+        "@%p2 red.shared.add.u32 [%r1], 1;\nbar.warp.sync -1;\n@%p1 st.shared.b32 [%r1], %r2;\n",
+        ("bar.warp.sync -1;", "race", "write by warp 0", "another lane's write"),
+    ),
+    "a lane that hands on what its warp wrote": (
+        FLAG + "@%p1 st.release.cta.shared.b32 [gate], 1; bra END;\n"
+        "W: ld.acquire.cta.shared.u32 %r6, [gate]; setp.ne.u32 %p2, %r6, 1; @%p2 bra W;\nld.shared.b32 %r4, [%r5];\n"
+        "END:\n",
+        ("bar.warp.sync -1;", "race", "write by warp 0", "read by warp 1"),
+    ),
+    "a barrier that counts all warps": (
+        "mov.b32 %r7, 32;\nmov.b32 %r7, 64;\nst.shared.b32 [%r3], %r2; bar.sync 1, %r7;\nld.shared.b32 %r4, [%r5];\n",
+        ("mov.b32 %r7, 64;", "race", "write by warp", "read by warp"),
+    ),
+    "a barrier of whole warps": (
+        "and.b32 %r6, %r2, 31; setp.ge.u32 %p3, %r6, 20; mov.u32 %r4, 0;\nsetp.ge.u32 %p3, %r2, 32;\n@%p3 ret;\n"
+        "bar.sync 0;\n",
+        ("setp.ge.u32 %p3, %r2, 32;", "barrier in divergence", "barrier", "barrier"),
+    ),
+    "a wait that heeds its result": (
+        INIT + "mov.u32 %r4, 0; setp.ge.u32 %p3, %r2, 32; @%p3 bra OTHER;\nst.shared.b32 [%r3], %r2;\n"
+        "@%p1 mbarrier.arrive.shared.b64 %rd3, [gate]; bra END;\n"
+        "OTHER: mbarrier.try_wait.parity.shared.b64 %p2, [gate], 0;\n@!%p2 bra OTHER;\nld.shared.b32 %r4, [%r5];\n"
+        "END:\n",
+        ("@!%p2 bra OTHER;", "race", "write by warp", "read by warp"),
+    ),
+    "votes of members": (
+        "mov.b32 %r7, 0xffff; setp.eq.u32 %p1, %r2, 0;\nmov.b32 %r7, -1;\nvote.sync.ballot.b32 %r4, %p1, %r7;\n",
+        ("mov.b32 %r7, -1;", "shuffle", "access", "access"),
+    ),
+    "a write where an mbarrier was": (
+        INIT + "mov.u32 %r4, 0;\n@%p1 mbarrier.inval.shared.b64 [gate];\n"
+        "bar.sync 0; @%p1 st.shared.b32 [gate+4], %r2;\n",
+        ("@%p1 mbarrier.inval.shared.b64 [gate];", "race", "mbarrier.init by warp 0", "write by warp 0"),
+    ),
     "a register that is written": (
         "mov.u32 %r4, 1;\nadd.u32 %r4, %r4, 1;\n",
         ("mov.u32 %r4, 1;", "uninitialised", "read", ""),
@@ -136,10 +177,10 @@ KERNELS = {
 }  # fmt: skip
 
 
-def found(body, threads=64, grid=1, ctas=(0,), limit_s=600.0, most_steps=MOST_STEPS):
+def found(body, threads=64, grid=1, ctas=(0,), limit_s=600.0, most_steps=MOST_STEPS, cluster=1):
     """What is found in a kernel that stores %r4."""
     buffers = [np.zeros(128, np.uint32)] * 2
-    launch = launch_of(*buffers, threads=threads, grid=grid)
+    launch = launch_of(*buffers, threads=threads, grid=grid, cluster=(cluster, 1, 1))
     text = ".loc 1 7 3\n" + MINE + body + (STORE if grid == 1 else "")
     run = Run(launch, ctas, limit_s=limit_s, most_steps=most_steps)
     return sanitize(module_of(text, 2, declarations=ROOM), run, [one.tobytes() for one in buffers])
@@ -154,6 +195,29 @@ def test_a_line_that_is_missing_is_a_finding(name):
     assert one.kind == kind
     assert one.places[0].what.startswith(first) and one.places[-1].what.startswith(second)
     assert all(place.source == "kernels.py:7" and place.line > 0 for place in one.places)
+
+
+MEET = "barrier.cluster.arrive; barrier.cluster.wait;\n"
+ELSEWHERE = (
+    "st.shared.b32 [%r3], %r2;\n" + MEET + "mov.u32 %r6, %cluster_ctarank; xor.b32 %r6, %r6, 1;\n"
+    "mapa.shared::cluster.u32 %r7, %r3, %r6; ld.shared::cluster.u32 %r4, [%r7];\n" + MEET + "add.u32 %r4, %r4, 1;\n"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("arrive;", "arrive.relaxed;", "nothing orders the two accesses"),
+        ("arrive;", "arrive.relaxed; barrier.cluster.wait; bar.sync 0; barrier.cluster.arrive;", ""),
+        (MEET + "mov", "bar.sync 0; mov", "behind the begin of CTA"),
+        (MEET + "add", "bar.sync 0; add", "before the end of CTA"),
+        (MEET + "add", MEET.replace("arrive;", "arrive.relaxed;") + "add", ""),  # what is read is read
+    ],
+)
+def test_shared_memory_of_another_cta(old, new, text):
+    assert found(ELSEWHERE, grid=2, ctas=(0, 1), cluster=2).findings == ()
+    findings = found(ELSEWHERE.replace(old, new, 1), grid=2, ctas=(0, 1), cluster=2).findings
+    assert any(text in one.text and one.kind == "race" for one in findings) if text else findings == ()
 
 
 def test_wgmma_needs_a_fence_behind_generic_writes_and_a_wait_before_the_next():
@@ -173,6 +237,11 @@ def test_wgmma_needs_a_fence_behind_generic_writes_and_a_wait_before_the_next():
     assert sorted((one.kind, one.places[0].what[:12]) for one in both) == [
         ("race", "asynchronous"), ("race", "product by w"),
     ]  # fmt: skip
+    again = f"add.f32 %r10, %r10, %r11; wgmma.fence.sync.aligned; {WGMMA} wgmma.wait_group.sync.aligned 0; bar.sync 0;"
+    twice = body.replace("bar.sync 0; st.shared.b32 [%r3], %r10;", again)
+    assert found(twice, 128).findings == ()
+    (one,) = found(twice.replace("%r11; wgmma.fence.sync.aligned;", "%r11;"), 128).findings
+    assert one.kind == "missing wgmma.fence"
     early = body.replace("wgmma.wait_group", "add.f32 %r10, %r10, %r11; wgmma.wait_group")
     (one,) = found(early, 128).findings
     assert one.kind == "race" and one.places[1].instruction.startswith("add.f32")
@@ -209,8 +278,8 @@ def test_atomics_of_several_warps_are_no_race():
     atomics = "atom.shared.add.u32 %r4, [gate], 1;\n@%p9 atom.shared.add.u32 %r4, [gate], 1;\n"
     body = "setp.lt.u32 %p9, %r2, 32; st.shared.b64 [gate], 0;\nbar.sync 0;\n" + atomics
     assert found(body + "mov.u32 %r4, 0;\n").findings == ()
-    (one,) = found(body + "ld.shared.b32 %r4, [gate]; min.u32 %r4, %r4, 0;\n").findings
-    assert one.kind == "race" and one.places[1].what.startswith("read by warp 1")
+    both = found(body + "ld.shared.b32 %r4, [gate]; min.u32 %r4, %r4, 0;\n").findings
+    assert {one.kind for one in both} == {"race"} and all("read by warp" in one.places[1].what for one in both)
 
 
 def test_what_does_not_reach_the_result_is_no_finding():

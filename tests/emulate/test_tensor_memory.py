@@ -215,7 +215,7 @@ def test_columns_that_are_free_again_are_allocated_again(tools):
         ("fence.proxy.async;\n", "", "missing proxy fence", "write by", "read of tcgen05.mma"),
         ("tcgen05.fence::after_thread_sync;", "st.shared.b32 [%r6], 0;", None, "", ""),
         (WAIT, "st.shared.b32 [%r6], 0;" + WAIT, "race", "asynchronous read", "write by"),
-        (LOADED, "", "uninitialised", "load", "load"),
+        (LOADED, "", None, "", ""),
         (LOADED, LOADED + "bar.sync 0;" + AGAIN, None, "", ""),
         (LOADED, LOADED + AGAIN, "race", "read of tensor memory by warp", "product"),
         (LOADED, "bar.sync 0;" + AGAIN + LOADED, "race", "read of tensor memory by warp", "product"),

@@ -96,6 +96,11 @@ def test_unwritten():
 def test_unwritten_as_expected():
     asked[(1,)](out(), UNWRITTEN)
 
+def test_viewed():
+    x = tensor(np.arange(1000, dtype=np.float32))
+    x.shape = (900,)
+    kernels.add_kernel[(8,)](x, x, tensor(np.zeros(1000, np.float32)), 1000, BLOCK=128)
+
 def test_large():
     assert (add(1 << 19) == 3 * np.arange(1 << 19)).all()
 """
@@ -109,7 +114,7 @@ def run(project: Project, *words: str) -> Run:
 
 @pytest.mark.parametrize("workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.nightly)], ids=["alone", "xdist"])
 def test_tests_are_judged_as_they_are(project: Project, workers: tuple[str, ...]) -> None:
-    done = run(project, "-k", "not slow and not unwritten and not large", *workers)
+    done = run(project, "-k", "not slow and not unwritten and not large and not viewed", *workers)
     assert "2 failed, 1 passed, 6 skipped, 1 xfailed" in done.said and done.code == 1, done.said
     assert "FAILED test_it.py::test_wrong " in done.said and "FAILED test_it.py::test_out_of_bounds " in done.said
     assert "dry_launches.py" not in done.said  # a traceback ends at the test's line that launched
@@ -132,6 +137,12 @@ def test_a_fault_of_a_kernel_fails_its_test(project: Project) -> None:
     assert "1 failed, 1 passed, 1 xfailed" in done.said and done.code == 1, done.said
     assert "asked: uninitialised: registers that nothing has written" in done.said
     assert "2 tests with a finding of the sanitizer" in done.said
+
+
+def test_a_tensor_ends_where_its_view_ends(project: Project) -> None:
+    assert "1 passed" in run(project, "-k", "viewed", "--kernel-sanitize").said
+    done = run(project, "-k", "viewed", "--kernel-sanitize", "--kernel-bounds=view")
+    assert "1 failed" in done.said and "out of bounds" in done.said and "(3,600 bytes)" in done.said, done.said
 
 
 @pytest.mark.parametrize("workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.nightly)], ids=["alone", "xdist"])
@@ -157,7 +168,7 @@ def test_the_project_sets_what_the_command_line_leaves_out(project: Project) -> 
     settings = project.folder / "pyproject.toml"
     settings.write_text('[tool.tritonhook]\nkernel_arch = "sm_90a"\nkernel_limit = 0.5\n')
     done = project.run("test_it.py", "-k", "slow or right", "--kernel-emulate")
-    assert "1 passed, 1 skipped" in done.said.replace(" 12 deselected,", ""), done.said
+    assert "1 passed, 1 skipped" in done.said.replace(" 13 deselected,", ""), done.said
     settings.write_text("[tool.tritonhook]\nkernel_limit = true\n")
     done = project.run("test_it.py", "--kernel-emulate")
     assert "kernel_limit = True: give what --kernel-limit of pytest takes" in done.said
@@ -172,6 +183,10 @@ def test_the_project_sets_what_the_command_line_leaves_out(project: Project) -> 
         (
             ("--kernel-arch=sm_90a", "--kernel-emulate", "--kernel-suppress=known.toml"),
             "--kernel-suppress: only with --kernel-sanitize",
+        ),
+        (
+            ("--kernel-arch=sm_90a", "--kernel-emulate", "--kernel-bounds=view"),
+            "--kernel-bounds: only with --kernel-sanitize",
         ),
         (("--kernel-arch=sm_90a", "--kernel-limit=3"), "--kernel-limit: only with --kernel-emulate"),
         (("--kernel-arch=sm_90a", "--kernel-emulate", "--kernel-limit=0"), "give numbers above 0"),

@@ -19,7 +19,7 @@ from tritonhook.capture.settings import REWRITES
 from tritonhook.errors import UsageError, did_you_mean
 
 _TESTS: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("kernel_arch", "kernel_suppress"), (str,)),
+    **dict.fromkeys(("kernel_arch", "kernel_suppress", "kernel_bounds"), (str,)),
     **dict.fromkeys(("kernel_emulate", "kernel_sanitize"), (bool,)),
     **dict.fromkeys(("kernel_limit", "kernel_shrink"), (int, float)),
 }

@@ -221,19 +221,21 @@ def begin_comparing(compared: Compared) -> ExitStack:
     if compared.settings:
         from triton.runtime.jit import JITFunction
 
-        stack.callback(Patch(JITFunction, "run", lambda original: _with_settings(compared.settings, original)).undo)
+        stack.callback(Patch(JITFunction, "run", lambda original: _with_settings(compared, original)).undo)
     return stack
 
 
 # --- other settings of a kernel ------------------------------------------------------------------
 
 
-def _with_settings(settings: Mapping[str, Sequence[Any]], original: Callable[..., Any]) -> Callable[..., Any]:
+def _with_settings(compared: Compared, original: Callable[..., Any]) -> Callable[..., Any]:
     """Try a kernel with each combination of settings before its launch, as an autotuner does."""
+    settings, tried = compared.settings, set[int]()
 
     def run(function: Any, *given: Any, grid: Any, warmup: bool, **named: Any) -> Any:
         own = {name: values for name, values in settings.items() if name in (*function.arg_names, *_OPTIONS)}
-        if own and not (warmup or tuners.trying):
+        if own and not (warmup or tuners.trying or (compared.once and id(function) in tried)):
+            tried.add(id(function))
             _try(function, own, {**dict(zip(function.arg_names, given, strict=False)), **named}, grid)
         return original(function, *given, grid=grid, warmup=warmup, **named)
 

@@ -72,8 +72,9 @@ def begin_triton(emulation: Emulation) -> ExitStack:
                 described = partial(of_triton, kernel, (x, y, z), rest[3:])
                 bits.compiled = kernel
                 emulator.execute(
-                    kernel.name, kernel.hash, lambda: kernel.asm["ptx"], described, lambda: kernel.asm["cubin"]
-                )
+                    kernel.name, kernel.hash, lambda: kernel.asm["ptx"], described, lambda: kernel.asm["cubin"],
+                    is_triton="ttir" in kernel.asm,  # not of Gluon, whose source orders accesses
+                )  # fmt: skip
                 return result
 
             return launched
@@ -142,6 +143,7 @@ class Emulator:
         text: Callable[[], str],
         described: Describe,
         cubin: Callable[[], bytes] | None = None,
+        is_triton: bool = False,
     ) -> None:
         """Execute one launch, and write what it stores to its tensors. Raises EmulationError, as the program cannot go
         on with wrong numbers: NotExecuted if the reason lies in the emulator."""
@@ -162,7 +164,7 @@ class Emulator:
             run = Run(launch, range(math.prod(launch.grid)), limit_s=limit_s, began=began - launches.seconds)
             try:
                 before = [one.tobytes() for one in contents]
-                after = self._executed(name, key, text, run, before)
+                after = self._executed(name, key, text, run, before, is_triton)
                 if bits.compared is not None:
                     bits.launched(name, Ptx(text()), self._kernels[key], run, before, after)
             except Fault:
@@ -189,7 +191,7 @@ class Emulator:
             one[:] = np.frombuffer(data, np.uint8)
 
     def _executed(
-        self, name: str, key: str, text: Callable[[], str], run: Run, contents: Sequence[bytes]
+        self, name: str, key: str, text: Callable[[], str], run: Run, contents: Sequence[bytes], is_triton: bool
     ) -> Sequence[bytes]:
         """Return what the buffers hold after a launch."""
         if key not in self._kernels:
@@ -199,12 +201,12 @@ class Emulator:
             room = room_of(gpu, kernel.target, run.launch, kernel.shared.size, self._registers.get(key))
             views = views_of(run.launch, self._emulation.bounds)
             cut = replace(run, launch=views.launch), views.split(contents)
-            done = sanitize(Ptx(text()), *cut, kernel=kernel, is_poisoned=True, room=room)
+            done = sanitize(Ptx(text()), *cut, kernel=kernel, is_poisoned=True, room=room, is_triton=is_triton)
             if isinstance(done.error, Fault) and _have_pointers(run.launch, contents):
                 raise done.error  # findings may come from memory that no argument names
             for one in done.findings:
                 lines = [place.source or str(place.line) for place in one.places]
-                found.add(name, one.kind, lines, f"{name}: {one}")
+                found.add(name, one.kind, lines, f"{name}: {one}", tuners.trial.label if tuners.trial else "")
             if done.unwatched:
                 found.note(f"{name}: {done.unwatched}")
             if done.ran is None:

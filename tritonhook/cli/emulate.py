@@ -9,6 +9,7 @@ asks another question: does ptxas compute what the PTX says?
   tritonhook emulate kernel.ptx --args launch.json                 # all CTAs of one launch
   tritonhook emulate kernel.ptx --args launch.json --contents out  # also write its buffers afterwards
   tritonhook emulate tritonhook-captures --ctas 2                  # each kernel that was captured with a launch
+  tritonhook emulate script.py --configs                           # its kernels, with several num_stages and num_warps
   tritonhook emulate kernel.cubin --args launch.json --count       # Nsight Compute's counters, from machine code
 
 With --count, the machine code is executed, and counted: instructions, sectors, bank conflicts, by line.
@@ -35,12 +36,13 @@ from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.launches.contents import INPUTS, RECORDED
 from tritonhook.capture.launches.views import BOUNDS, STORAGE
+from tritonhook.capture.model import Stage
 from tritonhook.capture.selection import Selected, Skipped, selected
 from tritonhook.capture.store import read_launch
 from tritonhook.cli._files import check_new, write_new
 from tritonhook.cli._inputs import Input, OnlyKernel, RecordedLaunch, captures_at, limit_option, load_input, place
-from tritonhook.cli._parser import Group, flag, option, part
-from tritonhook.cli._programs import check_numpy
+from tritonhook.cli._parser import Group, flag, option, part, rest
+from tritonhook.cli._programs import check_numpy, is_script
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import Results, give
 from tritonhook.errors import NotUnderstood, TritonHookError, UsageError
@@ -55,13 +57,15 @@ if TYPE_CHECKING:
     from tritonhook.report.results.emulation import EmulatedKernel
 
 _MOST_STATEMENTS = 300_000  # of PTX: about 1.5 GiB of memory
+_ARCH = "sm_90a"
 _LONGEST_S = 1e8  # limit of a timer
 _FAILURES = (TritonHookError, OSError, MemoryError, RecursionError)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
-    target: str = place(metavar="KERNEL", help="PTX file, capture folder, captured kernel or its id")
+    target: str = place(metavar="KERNEL", help="PTX file, capture folder, captured kernel or its id, script")
+    rest: tuple[str, ...] | None = rest()
     recorded: RecordedLaunch = part(RecordedLaunch)
     only: OnlyKernel = part(OnlyKernel)
     input: str = option(
@@ -82,6 +86,8 @@ class Options(Group):
         metavar="WHAT",
         help="with `view`, a tensor ends where its view of a storage ends",
     )
+    configs: bool = flag(help="run a script dry, and execute its kernels with num_stages 1 to 4 and num_warps 1 to 8")
+    arch: str | None = option(metavar="sm_XX", help=f"with --configs: run the script dry for this (default: {_ARCH})")
     count: bool = flag(help="execute the machine code, and give Nsight Compute's counters")
     results: Results = part(Results)
 
@@ -97,6 +103,8 @@ def run(options: Options) -> int:
             "--orders: not with --count or --seed: the first order is program order, the others have seeds"
         )
     check_numpy()
+    if options.configs or options.arch or is_script(options.target):
+        return _in_configurations(options)
     with working("emulating kernels") as advance:
         done: list[Any] = []
         for target in _targets(options):
@@ -111,6 +119,20 @@ def run(options: Options) -> int:
     if any(kernel.faults for kernel in done if isinstance(kernel, EmulatedKernel)):
         return 1
     return 2 if any(kernel.reason for kernel in done) else 0
+
+
+def _in_configurations(options: Options) -> int:
+    from tritonhook.cli._configurations import in_configurations
+    from tritonhook.report.results.emulation import Emulation
+
+    if not (options.configs and is_script(options.target)):
+        raise UsageError(
+            f"{options.target}: write `emulate SCRIPT.py --configs`, or `run --arch --emulate` for a script"
+        )
+    words = [options.target, *(options.rest or ())]
+    kernels = tuple(in_configurations(words, options.arch or _ARCH, options.bounds, options.limit))
+    give(options.results, Emulation(options.target, "what the script put there", options.ctas, kernels))
+    return 1 if any(kernel.faults for kernel in kernels) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +204,10 @@ def _emulated(options: Options, target: _Target) -> EmulatedKernel | CountedKern
             if options.count:
                 return _counted(given, case, files, how, options.results.force)
             assert given.ptx is not None
-            done = sanitized(case, given.ptx, *how, orders=options.orders, cubin=given.cubin, bounds=options.bounds)
+            is_triton = given.capture is not None and Stage.TTIR in given.capture.artifacts
+            done = sanitized(
+                case, given.ptx, *how, options.orders, cubin=given.cubin, bounds=options.bounds, is_triton=is_triton
+            )
     except _FAILURES as error:
         if options.count:
             return CountedKernel(kernel, launch, _reason(error, target))

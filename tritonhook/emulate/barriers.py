@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tritonhook.emulate.errors import Fault
+from tritonhook.emulate.geometry import WARP
 from tritonhook.emulate.memory import CLUSTER
 from tritonhook.emulate.words import Array
 
@@ -43,12 +44,23 @@ class Barriers:
         """Arrive at barriers of the CTA. numbers, counts: over the slice; counts None: all threads of the CTA."""
         keys = self._keys(g, numbers)
         before = self._generation[keys]
-        if vote is None and counts is None and not self._sums and self.machine.memory.watch is None:
+        watch, is_plain = self.machine.memory.watch, vote is None and counts is None and not self._sums
+        if is_plain and watch is None:
+            self._arrive_all(keys[g.active])
+        elif is_plain and waits and watch is not None and watch.can_meet() and self._are_whole(keys[g.active]):
+            watch.meet(np.unique(keys[g.active]) // NUMBERS)
             self._arrive_all(keys[g.active])
         else:
-            self._arrive_one_by_one(g, keys, counts, waits, vote)
+            self._arrive_one_by_one(g, keys, counts, waits, vote, before)
         if waits and not bool((self._generation[keys] != before)[g.active].all()):
             self._wait_for(g, self._generation, keys, before)
+
+    def _are_whole(self, keys: Array) -> bool:
+        """Whether these are the barriers of all live threads of their CTAs, and nobody has arrived before."""
+        came = np.bincount(keys, minlength=len(self._arrived))
+        at = np.flatnonzero(came)
+        live = self.machine.live.reshape(-1, self.machine.geometry.padded_threads).sum(1)
+        return bool((came[at] == live[at // NUMBERS]).all() and not self._arrived[at].any())
 
     def _arrive_all(self, keys: Array) -> None:
         """Arrive at barriers that wait for all threads of their CTA. keys: of the threads."""
@@ -62,17 +74,30 @@ class Barriers:
         self._arrived[at[is_open]] = 0
         self._generation[at[is_open]] += 1
 
-    def _arrive_one_by_one(self, g: Group, keys: Array, counts: Array | None, waits: bool, vote: Vote | None) -> None:
+    def _arrive_one_by_one(
+        self, g: Group, keys: Array, counts: Array | None, waits: bool, vote: Vote | None, before: Array
+    ) -> None:
+        """Arrive; one warp after the other where a barrier opens between. before: the generation that each thread came
+        to."""
         for key, lanes in _each(keys, g.active):
-            if (watch := self.machine.memory.watch) is not None:
-                watch.arrive(("barrier", key), lanes + g.s.start, waits)
-            if vote is not None:
-                kind, values, target = vote
-                true, voted = self._sums.get(key, (0, 0))
-                self._sums[key] = true + int(values(g)[lanes].sum()), voted + len(lanes)
-                self._targets.setdefault(key, []).append((target, lanes + g.s.start, kind))
-            self._arrived[key] += len(lanes)
-            self._settle(key, None if counts is None else int(counts[lanes[0]]))
+            opens = counts is not None and int(counts[lanes[0]]) < self._arrived[key] + len(lanes)
+            ends = np.flatnonzero(np.diff((lanes + g.s.start) // WARP)) + 1 if opens else []
+            for some in np.split(lanes, ends):
+                before[some] = self._generation[key]
+                self._arrive_at(key, g, some, counts, waits, vote)
+
+    def _arrive_at(
+        self, key: int, g: Group, lanes: Array, counts: Array | None, waits: bool, vote: Vote | None
+    ) -> None:
+        if (watch := self.machine.memory.watch) is not None:
+            watch.arrive(("barrier", key), lanes + g.s.start, waits)
+        if vote is not None:
+            kind, values, target = vote
+            true, voted = self._sums.get(key, (0, 0))
+            self._sums[key] = true + int(values(g)[lanes].sum()), voted + len(lanes)
+            self._targets.setdefault(key, []).append((target, lanes + g.s.start, kind))
+        self._arrived[key] += len(lanes)
+        self._settle(key, None if counts is None else int(counts[lanes[0]]))
 
     def ended(self) -> None:
         """Threads have ended: barriers that wait for all threads no longer wait for those."""
@@ -103,6 +128,8 @@ class Barriers:
             padded, cta = self.machine.geometry.padded_threads, key // NUMBERS
             count = int(self.machine.live[cta * padded : (cta + 1) * padded].sum())
         else:
+            if count % WARP:
+                raise Fault(f"a barrier of {count} threads: no multiple of {WARP}", int(self.machine.first_thread))
             self._counts[key] = count
         if self._arrived[key] < count:
             return
@@ -202,6 +229,8 @@ class SharedBarriers:
     def invalidate(self, g: Group, space: str, addresses: Array) -> None:
         for place, _ in _each(self.places(g, space, addresses), g.active):
             self.phases.pop(place, None)
+            if (watch := self.machine.memory.watch) is not None:
+                watch.invalidated(place)
 
     def arrive(
         self, g: Group, space: str, addresses: Array, counts: Array | int = 1, expect: Array | None = None,
@@ -263,7 +292,7 @@ class SharedBarriers:
             raise Fault("1 arrivals at an mbarrier that waits for 0", thread)
         one.pending -= 1
         if (watch := self.machine.memory.watch) is not None:
-            watch.products_done(("mbarrier", place), thread)
+            watch.flights.commit_products(("mbarrier", place), thread)
         self._settle(place, one)
 
     def _settle(self, place: int, one: Phase) -> None:
@@ -272,13 +301,18 @@ class SharedBarriers:
 
     def is_complete(self, g: Group, space: str, addresses: Array, states: Array, by_parity: bool) -> Array:
         """Whether the phase of these states, or of this parity, is complete."""
+        found = self._are_complete(g, space, addresses, states, by_parity)
+        if (watch := self.machine.memory.watch) is not None and found[g.active].any():
+            for place, lanes in _each(self.places(g, space, addresses), g.active & found):
+                watch.wait(("mbarrier", place), lanes + g.s.start, True)
+        return found
+
+    def _are_complete(self, g: Group, space: str, addresses: Array, states: Array, by_parity: bool) -> Array:
         found = np.zeros(g.size, bool)
         for place, lanes in _each(self.places(g, space, addresses), g.active):
             phase = np.uint64(self.at(place).phase)
             given = states[lanes].astype(np.uint64) & np.uint64(0xFFFF_FFFF)
             found[lanes] = ((given ^ phase) & _PARITY) != 0 if by_parity else given != phase
-            if (watch := self.machine.memory.watch) is not None and found[lanes].any():
-                watch.wait(("mbarrier", place), lanes[found[lanes]] + g.s.start, True)
         return found
 
     def try_wait(self, g: Group, space: str, addresses: Array, states: Array, by_parity: bool) -> Array:
@@ -295,7 +329,7 @@ class SharedBarriers:
 
         def ready() -> Array:
             now = every.copy()
-            now[g_slice] = self.is_complete(frozen, space, addresses, states, by_parity) | ~frozen.active
+            now[g_slice] = self._are_complete(frozen, space, addresses, states, by_parity) | ~frozen.active
             return now
 
         g_slice, frozen = g.s, g.frozen()

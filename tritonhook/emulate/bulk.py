@@ -35,14 +35,19 @@ def copy(
         if into is memory.shared:
             memory.watch.bulk_write(thread, at + pieces, PIECE, gate)
         if from_ is memory.shared:
-            memory.watch.bulk_read("bulk", [thread], begin + pieces, PIECE)
-    target, given = into.data[at : at + size], from_.data[begin : begin + size]
-    if combine is None:
-        target[:] = given
-    else:
+            memory.watch.flights.read("bulk", [thread], begin + pieces, PIECE)
+        if from_ is memory.global_:
+            memory.watch.copied_outside(thread, begin + pieces, PIECE, "r")
+    target, made = into.data[at : at + size], from_.data[begin : begin + size]
+    if combine is not None:
         function, unit = combine
         kind = UNSIGNED[unit]
-        target.view(kind)[:] = function(target.view(kind).copy(), given.view(kind))
+        made = function(target.view(kind).copy(), made.view(kind)).view(np.uint8)
+    if memory.watch is not None and into is memory.global_:
+        changes = (target != made).reshape(-1, PIECE).any(1)
+        how = "w" if combine is None else "a"
+        memory.watch.copied_outside(thread, at + pieces, PIECE, how, changes)
+    target[:] = made
     if barrier is not None:
         barriers.complete(gate, size)
 

@@ -96,16 +96,17 @@ class Memory:
     """All memory of one run.
 
     shared_bytes: of each CTA; addresses from 0 to this. local_bytes: of each thread. constant: the bytes of CONSTANT.
-    garbage: each byte of shared memory, until something is written. late: registers of tcgen05.ld hold NaN until they
-    are waited for. local: as garbage, of local memory. absent: each byte that shuffles read of lanes that take no part.
+    garbage: each byte of shared memory, until something is written. local: as garbage, of local memory. absent: each
+    byte that shuffles read of lanes that take no part.
     Allocate buffers first; `Machine` attaches itself, and after that the size of global memory is fixed.
     """
 
     def __init__(
-        self, shared_bytes: int = 0, local_bytes: int = 0, constant: bytes = b"", garbage: int = 0, late: bool = False,
+        self, shared_bytes: int = 0, local_bytes: int = 0, constant: bytes = b"", garbage: int = 0,
         local: int = 0, absent: int = 0,
     ) -> None:  # fmt: skip
-        self.garbage, self.late, self.local_garbage, self.absent = garbage, late, local, absent
+        self.garbage, self.local_garbage, self.absent = garbage, local, absent
+        self.shared_end = shared_bytes  # of what a kernel may access
         self.shared_bytes = -(-shared_bytes // 1024) * 1024
         self.local_bytes = -(-local_bytes // 16) * 16
         self.constant_bytes = len(constant)
@@ -253,7 +254,7 @@ class Memory:
             active = index if group.mask is None else index[group.mask]
             self._check_global(group, active, size, how)
         else:
-            store, index, limit = self._in_store(group, space, addresses)
+            store, index, limit = self._in_store(group, space, addresses, size)
             active = index if group.mask is None else index[group.mask]
             outside = (active < 0) | (active + size > limit)
             if outside.any():
@@ -274,14 +275,14 @@ class Memory:
             self.observe(group, store, index, size, how)
         return store, index
 
-    def _in_store(self, group: Group, space: str, addresses: Array) -> tuple[Store, Array, int]:
+    def _in_store(self, group: Group, space: str, addresses: Array, size: int) -> tuple[Store, Array, int]:
         """Find the store, the offsets in each thread's part of it, and the size of that part."""
         offset = addresses.astype(np.int64)
         if space == SHARED:
-            return self.shared, offset & (1 << RANK_SHIFT) - 1, self.shared_bytes
+            return self.shared, offset & (1 << RANK_SHIFT) - 1, self.shared_end
         if space == CLUSTER:
             rank, offset = offset >> RANK_SHIFT, offset & (1 << RANK_SHIFT) - 1
-            inside = (offset < self.shared_bytes) & (rank < self._stride)
+            inside = (offset + size <= self.shared_end) & (rank < self._stride)
             return self.shared, np.where(inside, rank * self.shared_bytes + offset, -1), 1 << 62
         if space == LOCAL:
             return self.local, offset, self.local_bytes
@@ -293,21 +294,31 @@ class Memory:
         begins = {SHARED: "_shared_begin", CLUSTER: "_cluster_begin", LOCAL: "_local_begin"}
         return getattr(self, begins[space])[group.s] if space in begins else None
 
+    def check_copy(self, index: Array, size: int, thread: int) -> None:
+        """Check that what a copy by descriptor accesses lies in buffers. Raises Outside."""
+        if len(index) and (first := self._outside(index, size)) is not None:
+            at, access = int(index[first]), f"copy by descriptor, of {size} bytes an element,"
+            raise Outside(access, at, self.outside(access, at), thread)
+
     def _check_global(self, group: Group, index: Array, size: int, how: str) -> None:
+        if (first := self._outside(index, size)) is not None:
+            wrong = np.arange(len(index)) == first
+            at, access = int(index[first]), f"{_WORDS[how]} of {size} bytes"
+            raise Outside(access, at, self.outside(access, at), _first(group, wrong)[1])
+
+    def _outside(self, index: Array, size: int) -> int | None:
+        """Find the first of these accesses of global memory that lies in no buffer."""
         low, high = int(index.min()), int(index.max())
         number = bisect_right(self._begins, low) - 1
         if number >= 0:
             one = self.allocations[number]
             if high + size <= one.begin + one.size:
-                return
+                return None
         begins = np.asarray(self._begins or [0], np.int64)
         sizes = np.asarray([one.size for one in self.allocations] or [0], np.int64)
         place = np.searchsorted(begins, index, "right") - 1
         outside = (place < 0) | (index + size > begins[place] + sizes[place])
-        if outside.any():
-            first, lane = _first(group, outside)
-            at, access = int(index[first]), f"{_WORDS[how]} of {size} bytes"
-            raise Outside(access, at, self.outside(access, at), lane)
+        return int(np.flatnonzero(outside)[0]) if outside.any() else None
 
     def _refuse(self, group: Group, wrong: Array, index: Array, text: str) -> None:
         first, lane = _first(group, wrong)

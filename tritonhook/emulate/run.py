@@ -50,7 +50,7 @@ class Run:
     chooses the order of CTAs, warps and atomics; 0 is program order. most_steps: of a wave; more count as hung, and so
     does what takes longer than limit_s from `began` on (time.monotonic). shared, local, registers: the bytes of these
     until something is written, of the first two in PTX alone. other_nan: operations of PTX give NaNs of other bits
-    (of numbers.OTHER_NANS): PTX leaves open which. late, absent: see Memory. room: CTAs that the GPU holds at
+    (of numbers.OTHER_NANS): PTX leaves open which. absent: see Memory. room: CTAs that the GPU holds at
     once; 0: as many as fit into memory."""
 
     launch: Launch
@@ -63,7 +63,6 @@ class Run:
     other_nan: int = 0
     local: int = 0
     absent: int = 0
-    late: bool = False
     room: int = 0
     began: float = field(default_factory=time.monotonic)
 
@@ -79,9 +78,7 @@ def load_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Loaded:
     ):
         if size > most:
             raise UsageError(f"{kernel.entry}: {size:,} bytes of {what}: at most {most:,} are possible")
-    memory = Memory(
-        kernel.shared.size + launch.shared, kernel.local.size, b"", run.shared, run.late, run.local, run.absent
-    )
+    memory = Memory(kernel.shared.size + launch.shared, kernel.local.size, b"", run.shared, run.local, run.absent)
     placed = place(run.launch, contents, memory)
     given = bytearray(kernel.parameters.size)
     _check_count(kernel.entry, len(kernel.parameters.variables), placed)
@@ -96,7 +93,7 @@ def load_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Loaded:
         lambda machine: decode(kernel, machine, parameters, allocated, launch.shared, run.registers, run.other_nan),
         _cta_bytes(launch, memory, registers, kernel.text),
         kernel,
-        None if run.registers or run.late else (run.other_nan,),
+        None if run.registers else (run.other_nan,),
     )
 
 

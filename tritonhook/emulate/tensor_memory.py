@@ -46,16 +46,6 @@ class Fragment:
         return cls(count, np.arange(WARP) % 16, np.arange(WARP) // 16 * apart)
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """What a load has read, before its threads wait for it. who: its threads among those of the slice s."""
-
-    s: slice
-    who: Array
-    rows: Sequence[Array]
-    values: Array
-
-
 class TensorMemory:
     """The tensor memory of all CTAs of a machine. cells: uint32 (CTA, lane, column). allocated: bool (CTA, column)."""
 
@@ -63,7 +53,6 @@ class TensorMemory:
         self.machine, ctas = machine, len(machine.geometry.ctas)
         self.cells = np.full((ctas, LANES, COLUMNS), _NOTHING, np.uint32)
         self.allocated = np.zeros((ctas, COLUMNS), bool)
-        self._loads: list[_Load] = []
 
     # --- columns -----------------------------------------------------------------------------
 
@@ -138,30 +127,3 @@ class TensorMemory:
             for thread, rows, mine in zip(threads, lanes, columns, strict=True):
                 watch.tensor.by_warp(int(thread), rows, np.unique(mine), writes)
         return warps, (ctas[:, None, None], lanes[:, :, None], columns)
-
-    # --- what is asynchronous ------------------------------------------------------------------
-
-    def start(self, g: Group, rows: Sequence[Array], values: Array) -> None:
-        """Start a load: its registers have these values. PTX leaves open what they hold until the threads wait for it;
-        code of ptxas waits for a register that it reads. If that comes late, they hold NaN before."""
-        late = self.machine.memory.late
-        for row, value in zip(rows, values, strict=True):
-            g.put(row, _NOTHING if late else value)
-        if late:
-            self._loads.append(_Load(g.s, g.active.copy(), rows, values))
-
-    def wait(self, g: Group) -> None:
-        """Finish the loads of these warps."""
-        left = []
-        for load in self._loads:
-            if load.s.stop <= g.s.start or g.s.stop <= load.s.start:
-                left.append(load)
-                continue
-            here = np.zeros(self.machine.threads, bool)
-            here[g.s] = g.active
-            arriving = load.who & here[load.s]
-            for row, value in zip(load.rows, load.values, strict=True):
-                np.copyto(row[load.s], value, where=arriving)
-            if (rest := load.who & ~arriving).any():
-                left.append(_Load(load.s, rest, load.rows, load.values))
-        self._loads = left

@@ -107,6 +107,7 @@ def load_tile(
     addresses, inside = tensor.places(begin)
     unit = tensor.element
     index = np.where(inside, addresses - GLOBAL_BASE, 0)
+    memory.check_copy(index[inside], unit, thread)
     values = memory.global_.read(index, unit, 1)[0]
     if tensor.fills_nan:
         raise NotUnderstood("tensormap", why="NaN outside of the tensor")
@@ -114,7 +115,7 @@ def load_tile(
     places = _in_shared(memory, tensor, cta, target, thread)
     if memory.watch is not None:
         memory.watch.bulk_write(thread, places, unit, barrier)
-        memory.watch.copied_outside(index[inside], unit, "r")
+        memory.watch.copied_outside(thread, index[inside], unit, "r")
     memory.shared.write(places, unit, values[None])
     return tensor.bytes
 
@@ -123,11 +124,14 @@ def store_tile(memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int
     """Copy a box from the shared memory of a CTA; what the tensor does not have is left out."""
     addresses, inside = tensor.places(begin)
     places = _in_shared(memory, tensor, cta, source, thread)
+    index, unit = (addresses - GLOBAL_BASE)[inside], tensor.element
+    memory.check_copy(index, unit, thread)
+    values = memory.shared.read(places, unit, 1)[:, inside]
     if memory.watch is not None:
-        memory.watch.bulk_read("bulk", [thread], places, tensor.element)
-        memory.watch.copied_outside((addresses - GLOBAL_BASE)[inside], tensor.element, "w")
-    values = memory.shared.read(places, tensor.element, 1)
-    memory.global_.write((addresses - GLOBAL_BASE)[inside], tensor.element, values[:, inside])
+        memory.watch.flights.read("bulk", [thread], places, unit)
+        changes = memory.global_.read(index, unit, 1)[0] != values[0]
+        memory.watch.copied_outside(thread, index, unit, "w", changes)
+    memory.global_.write(index, unit, values)
 
 
 def _in_shared(memory: Memory, tensor: TensorMap, cta: int, address: int, thread: int) -> Array:

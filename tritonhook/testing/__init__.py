@@ -4,3 +4,5 @@ recording    capture what the tests of this process and its child processes comp
 kernels      the kernels of a test, for its assertions
 lock_run     a run of the tests held to a lock
 """
+
+NEED_EMULATE = "sanitize", "suppress", "bounds", "limit", "shrink"  # options, behind --kernel-

@@ -15,10 +15,12 @@ import pytest
 from tritonhook.capture.dry_run.gpu import ALL, DryRun, Emulation, notes
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.dry_run.suppressions import Found, read_suppressions
+from tritonhook.capture.launches.views import BOUNDS, STORAGE
 from tritonhook.capture.project import read_project
 from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.report.result import count
+from tritonhook.testing import NEED_EMULATE
 from tritonhook.testing.recording import RecordedRun, is_recorded
 
 _NOT_JUDGED = (AssertionError, pytest.fail.Exception)
@@ -53,9 +55,7 @@ class Target:
         dry = DryRun.of(arch) if emulates else DryRun.of(arch, autotune=ALL)
         check_assembled(dry)
         if not emulates:
-            if needs := [
-                name for name in ("sanitize", "suppress", "limit", "shrink") if config.getoption(f"kernel_{name}")
-            ]:
+            if needs := [name for name in NEED_EMULATE if config.getoption(f"kernel_{name}")]:
                 raise UsageError(f"--kernel-{needs[0]}: only with --kernel-emulate, which executes launches")
             return cls(dry)
         if find_spec("numpy") is None:
@@ -65,10 +65,14 @@ class Target:
             raise UsageError("--kernel-limit, --kernel-shrink: give numbers above 0")
         limit_s, most = limit_s or _LIMIT_S, math.inf if shrink is None else shrink * (1 << 20)
         sanitizes, path = bool(option("kernel_sanitize")), option("kernel_suppress")
-        if config.getoption("kernel_suppress") and not sanitizes:
-            raise UsageError("--kernel-suppress: only with --kernel-sanitize")
+        needs = [name for name in ("suppress", "bounds") if config.getoption(f"kernel_{name}")]
+        if needs and not sanitizes:
+            raise UsageError(f"--kernel-{needs[0]}: only with --kernel-sanitize")
+        if (bounds := option("kernel_bounds") or STORAGE) not in BOUNDS:
+            raise UsageError(f"kernel_bounds = {bounds!r}: give {' or '.join(BOUNDS)}")
         suppressed = read_suppressions(config.invocation_params.dir / path) if path and sanitizes else ()
-        return cls(dry, replace(Found(suppressed).emulation, sanitize=sanitizes, limit_s=limit_s, most_bytes=most))
+        emulation = replace(Found(suppressed).emulation, sanitize=sanitizes, bounds=bounds)
+        return cls(dry, replace(emulation, limit_s=limit_s, most_bytes=most))
 
 
 def register(config: pytest.Config) -> None:

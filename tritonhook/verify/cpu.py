@@ -121,12 +121,12 @@ class _Before(Sequence[bytes]):
 def sanitized(
     case: Case, ptx: Ptx, name: str, ctas: int | None, limit_s: float = LIMIT_S, seed: int = 0,
     began: float | None = None, orders: int = 1, cubin: Cubin | None = None,
-    bounds: str = STORAGE,
+    bounds: str = STORAGE, is_triton: bool = False,
 ) -> Sanitized:  # fmt: skip
     """Execute the PTX of a launch on one input, and look for faults of the kernel itself. ctas: None: all of them.
     began: when its time began; None: now. orders: of CTAs, warps and atomics, in which it is executed; buffers that
     then hold other bits are a finding. cubin: of the kernel, for its registers; None: not known.
-    bounds: what a pointer may access, see capture/launches/views.py.
+    bounds: what a pointer may access, see capture/launches/views.py. is_triton: see sanitize.
 
     Raises NotUnderstood, UsageError; with several orders also Fault, Hang and Unfinished, of the further ones."""
     from tritonhook.emulate.ptx.kernel import read_kernel
@@ -140,7 +140,7 @@ def sanitized(
     gpu = GPUS.get(int(re.sub(r"\D", "", kernel.target)))
     registers = cubin.resources[case.kernel].registers if cubin and case.kernel in cubin.resources else None
     room = room_of(gpu, kernel.target, case.launch, kernel.shared.size, registers)
-    done = sanitize(ptx, run, given, kernel=kernel, room=room)
+    done = sanitize(ptx, run, given, kernel=kernel, room=room, is_triton=is_triton)
     if done.ran is None:
         return done
     joined = replace(done.ran, contents=views.joined(whole, done.ran.contents))

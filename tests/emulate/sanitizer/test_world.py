@@ -17,11 +17,43 @@ MINE = """mov.u32 %r1, %tid.x; setp.eq.u32 %p1, %r1, 0; setp.eq.u32 %p2, %r28, 0
 mad.wide.u32 %rd1, %r20, 4, %rd20; xor.b32 %r2, %r20, 32; mad.wide.u32 %rd2, %r2, 4, %rd20;
 xor.b32 %r3, %r20, 64; mad.wide.u32 %rd3, %r3, 4, %rd20; add.u32 %r5, %r20, 1;
 """
+ROOM = """.shared .align 16 .b8 room[512]; mov.u32 %r9, room; mad.lo.u32 %r9, %r1, 4, %r9;
+st.shared.u32 [%r9], %r5; fence.proxy.async;
+"""
 SPIN = "W: ld.acquire.gpu.global.u32 %r6, [%rd21];\nsetp.ne.u32 %p4, %r6, {}; @%p4 bra W;\n"
 KERNELS = {
     "a barrier of the CTA": (
         "st.global.u32 [%rd1], %r5;\nbar.sync 0;\nld.global.u32 %r4, [%rd2];\n",
         [("bar.sync 0;", "")],
+    ),
+    "a barrier of the warp": (
+        "xor.b32 %r2, %r20, 1; mad.wide.u32 %rd2, %r2, 4, %rd20;\nst.global.u32 [%rd1], %r5;\nbar.warp.sync -1;\n"
+        "ld.global.u32 %r4, [%rd2];\nbar.warp.sync 0xffffffff;\nst.global.u32 [%rd1], %r28;\n",
+        [("bar.warp.sync -1;", ""), ("bar.warp.sync 0xffffffff;", "")],
+    ),
+    "a bulk store that is waited for": (
+        ROOM + "bar.sync 0; mad.wide.u32 %rd4, %r28, 256, %rd20;\n"
+        "@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd4], [room], 256; @%p1 cp.async.bulk.commit_group;\n"
+        "@%p1 cp.async.bulk.wait_group 0;\nbar.sync 0; ld.global.u32 %r4, [%rd1];\n",
+        [("wait_group 0", "wait_group.read 0"), ("%r28, 256", "%r28, 128"), ("0;\nbar.sync 0;", "0;")],
+    ),
+    "a bulk store that its own thread reads": (
+        ROOM + "bar.sync 0; mad.wide.u32 %rd4, %r28, 256, %rd20; @!%p1 bra Z;\n"
+        "cp.async.bulk.global.shared::cta.bulk_group [%rd4], [room], 256; cp.async.bulk.commit_group;\n"
+        "cp.async.bulk.wait_group 0;\nld.global.u32 %r4, [%rd4];\nZ:\n",
+        [("wait_group 0", "wait_group.read 0")],
+    ),
+    "a bulk reduction": (
+        ROOM + "bar.sync 0;\n@%p1 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd20], [room], 256;\n",
+        [("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32", "cp.async.bulk.global.shared::cta.bulk_group")],
+    ),
+    "a bulk copy of what the kernel wrote": (
+        ROOM + "st.global.u32 [%rd1], %r5; @%p1 mbarrier.init.shared.b64 [room+256], 1;\nfence.proxy.async;\n"
+        "bar.sync 0;\n"
+        "mad.wide.u32 %rd4, %r28, 256, %rd20; @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [room+256], 256;\n@%p1 "
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [room], [%rd4], 256, [room+256];\n"
+        "W: mbarrier.try_wait.parity.shared.b64 %p4, [room+256], 0; @!%p4 bra W;\nld.shared.u32 %r4, [room];\n",
+        [("%r28, 256", "%r28, 128")],
     ),
     "a read before a write of another CTA": (
         "ld.global.u32 %r4, [%rd1];\nred.release.gpu.global.add.u32 [%rd21], 1;\n" + SPIN.format(128)
@@ -98,6 +130,12 @@ def test_what_is_handed_over_is_no_race_and_what_is_not_is_one(name, in_waves, m
         findings = found(body.replace(line, other, 1))
         assert findings and {one.kind for one in findings} == {"race"}, (line, other)
         assert all("of CTA" in place.what and place.line > 0 for one in findings for place in one.places)
+
+
+def test_a_bulk_copy_of_what_stores_wrote_needs_a_proxy_fence():
+    body, _ = KERNELS["a bulk copy of what the kernel wrote"]
+    (one,) = found(body.replace("fence.proxy.async;\nbar", "bar"))
+    assert one.kind == "missing proxy fence" and "argument x0" in one.text
 
 
 @pytest.mark.parametrize("in_waves", [False, True])

@@ -25,9 +25,11 @@ _missing = object()
 
 
 class Trial:
-    """The launches of one trial that are executed on the CPU. A trial leaves nothing behind."""
+    """The launches of one trial that are executed on the CPU. A trial leaves nothing behind. label: of the settings
+    that are tried; "" for a configuration of an autotuner."""
 
-    def __init__(self) -> None:
+    def __init__(self, label: str = "") -> None:
+        self.label = label
         self.before: dict[tuple[int, int], tuple[str, Any, bytes]] = {}
         self.dtypes: dict[str, str] = {}
 
@@ -156,7 +158,8 @@ def _call_once(call: Callable[[], Any], quantiles: Any = None, **_: Any) -> list
 def _executed(name: str, is_first: bool, config: Any, call: Callable[[], Any], *rest: Any, **named: Any) -> list[float]:
     """Call once as `_call_once` does, and undo what the launch stored. is_first: call again, to find arguments that
     each further trial changes. Where trials are compared, one that fails is kept with the reason."""
-    outer, tuners.trial = tuners.trial, Trial()
+    label = getattr(config, "label", "")
+    outer, tuners.trial = tuners.trial, Trial(label)
     try:
         try:
             times = _call_once(call)
@@ -167,7 +170,7 @@ def _executed(name: str, is_first: bool, config: Any, call: Callable[[], Any], *
             return list(_NEVER)
         if tuners.tried is not None:
             tuners.tried(name, config, tuners.trial, "")
-        if is_first:
+        if is_first and not label:
             once = tuners.trial.contents()
             call()
             if changed := tuners.trial.differing(once):

@@ -135,7 +135,8 @@ class Compared:
     """Executions of a dry run whose stored bits are compared. folder: where children/bits.py writes them. orders: of
     each launch. configs: whether all configurations of autotuned kernels are. settings: values of constants and options
     that each kernel gets too, by name. rows: ARG[:DIM],... of a function, or FUNCTION.ARG[:DIM],...; "": none. stages:
-    whether the first launch of each kernel is executed in each of them."""
+    whether the first launch of each kernel is executed in each of them. once: only the first launch of a kernel gets
+    `settings`."""
 
     folder: str
     orders: int = 1
@@ -143,6 +144,7 @@ class Compared:
     settings: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     rows: str = ""
     stages: bool = False
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

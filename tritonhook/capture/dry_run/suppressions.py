@@ -83,24 +83,25 @@ class Found:
     handed_to: str = ""
     used: set[int] = field(default_factory=set)
     texts: list[str] = field(default_factory=list)
-    _seen: set[tuple[str, str, tuple[str, ...]]] = field(default_factory=set)
+    _seen: set[tuple[str, str, tuple[str, ...], str]] = field(default_factory=set)
 
     @property
     def emulation(self) -> Emulation:
         """How other processes look for what this one takes."""
         return Emulation(True, suppressions=tuple(astuple(one) for one in self.suppressions), findings=self.handed_to)
 
-    def add(self, kernel: str, kind: str, lines: Sequence[str], text: str) -> None:
-        """Keep a finding, unless it is known. text: with the kernel's name."""
-        if (kernel, kind, tuple(lines)) in self._seen:
+    def add(self, kernel: str, kind: str, lines: Sequence[str], text: str, label: str = "") -> None:
+        """Keep a finding, unless it is known. text: with the kernel's name. label: of the settings that are tried."""
+        key = kernel, kind, tuple(lines), label
+        if key in self._seen:
             return
-        self._seen.add((kernel, kind, tuple(lines)))
+        self._seen.add(key)
         covering = (n for n, one in enumerate(self.suppressions) if one.covers(kernel, kind, lines))
         if (number := next(covering, None)) is not None:
             self.used.add(number)
         else:
             self.texts.append(text)
-        self._hand_on({"finding": [kernel, kind, list(lines), text]})
+        self._hand_on({"finding": [kernel, kind, list(lines), text, label]})
 
     def forget(self) -> None:
         """Let the same findings be new again."""

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
-from tritonhook.capture.dry_run.gpu import DryRun
+from tritonhook.capture.dry_run.gpu import DryRun, Emulation, notes
 from tritonhook.capture.dry_run.torch_random import DryGenerator
 from tritonhook.capture.dry_run.torch_tensors import current, gpu, without_gpu
 
@@ -65,6 +65,18 @@ DryGraph = _idle("CUDAGraph", pool=(0, 0), raw_cuda_graph=0, raw_cuda_graph_exec
 DryPool = _idle("MemPool", snapshot=[], use_count=1)
 DryPool.id = (0, 0)
 DryStream = _idle("Stream", wait_stream=None, wait_event=None, is_capturing=False, priority_range=(0, -5), **_ended)
+
+
+def _made_stream(*_: Any, **__: Any) -> None:
+    """Name what the sanitizer does not look for in a program with a stream of its own."""
+    how = Emulation.from_environment(os.environ)
+    if how is not None and how.sanitize:
+        notes.add(
+            "streams: launches are executed one after the other; races between those of two streams are not found"
+        )
+
+
+DryStream.__init__ = _made_stream
 DryStream.cuda_stream = DryStream.device_index = DryStream.priority = 0
 DryStream.device = property(lambda stream: gpu())
 DryStream.record_event = lambda stream, event=None: event or DryEvent()
@@ -141,7 +153,7 @@ def cuda_answers(dry: DryRun) -> Iterator[None]:
 
 def _values(dry: DryRun) -> Mapping[str, Any]:
     """Return the fixed answers of functions of torch.cuda."""
-    properties, stream, memory = _properties(dry), DryStream(), dry.gpu.memory_bytes
+    properties, stream, memory = _properties(dry), DryStream.__new__(DryStream), dry.gpu.memory_bytes
     return {
         "is_available": True,
         "is_initialized": True,

@@ -98,15 +98,17 @@ def arrive_after_copies(site: Site) -> Step:
 @opcode("cp.async.bulk.commit_group", "cp.async.bulk.wait_group", "wgmma.commit_group", "wgmma.wait_group")
 def groups(site: Site) -> Step:
     """They are done at once; but who watches wants to know that a group of reads ends, or is waited for."""
-    site.known("read", "sync", "aligned")
+    is_read = "read" in site.known("read", "sync", "aligned")
     kind, commits = site.name.split(".")[0].replace("cp", "bulk"), site.name.endswith("commit_group")
     memory, pending = site.machine.memory, 0 if commits else site.integer(0)
 
     def step(g: Group) -> None:
         if memory.watch is not None and commits:
-            memory.watch.commit(g, kind)
+            memory.watch.flights.commit(g, kind)
         elif memory.watch is not None:
-            memory.watch.wait_reads(g, kind, pending)
+            memory.watch.flights.wait(g, kind, pending)
+            if kind == "bulk" and not is_read:
+                memory.watch.world.landed(memory.watch, g, pending)
 
     return step
 
@@ -225,7 +227,13 @@ def store_elsewhere(site: Site) -> Step:
     memory, barriers, unsigned = site.machine.memory, site.machine.shared_barriers, UNSIGNED[unit]
 
     def step(g: Group) -> None:
-        memory.write(g, space, address(g), unit, [row[g.s].view(unsigned) for row in rows])
+        store, index = memory.locate(g, space, address(g), unit * len(rows), "c")
+        active, gates = g.active, barriers.places(g, space, barrier(g))
+        if memory.watch is not None:
+            for lane in np.flatnonzero(active):
+                thread = g.s.start + int(lane)
+                memory.watch.bulk_write(thread, index[lane : lane + 1], unit * len(rows), int(gates[lane]))
+        store.write(index[active], unit, np.stack([row[g.s].view(unsigned)[active] for row in rows]))
         barriers.completed(g, space, barrier(g), np.full(g.size, unit * len(rows)))
 
     return step

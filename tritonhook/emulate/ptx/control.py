@@ -74,6 +74,9 @@ def nothing(site: Site) -> Step:
     if "proxy" in how and how & {"async", "async::generic"} and "global" not in how:
         memory = site.machine.memory
         return lambda g: None if memory.watch is None else memory.watch.fence(g)
+    if "proxy" in how and "async" in how:
+        memory = site.machine.memory
+        return lambda g: None if memory.watch is None else memory.watch.world.fence()
     if name in ("membar", "fence") and "proxy" not in how:
         memory = site.machine.memory
         return lambda g: None if memory.watch is None else memory.watch.memory_fence(g)
@@ -96,6 +99,7 @@ def barrier(site: Site) -> Step:
     def step(g: Group) -> None:
         if aligned and memory.watch is not None:
             g.converge(0xFFFF_FFFF)  # who watches wants to know whether all lanes come
+            memory.watch.aligned(g)
         barriers.arrive(g, number[g.s], None if count is None else count[g.s], waits, vote)
 
     return step
@@ -109,6 +113,7 @@ def warp_barrier(site: Site) -> Step:
     def step(g: Group) -> None:
         g.meet(lanes[g.s])
         if memory.watch is not None:
+            memory.watch.members(g, lanes[g.s])
             memory.watch.together(g)
 
     return step

@@ -83,7 +83,7 @@ def wgmma_fence(site: Site) -> Step:
     """Each product is done at once; but who watches wants to know."""
     site.known("sync", "aligned")
     memory = site.machine.memory
-    return lambda g: None if memory.watch is None else memory.watch.registers_fenced(g)
+    return lambda g: None if memory.watch is None else memory.watch.flights.fence_registers(g)
 
 
 @opcode("wgmma.mma_async.sync.aligned")

@@ -87,7 +87,8 @@ def load(site: Site) -> Step:
 
     def step(g: Group) -> None:
         g.converge(ALL)
-        memory.start(g, targets, memory.load(g, address(g), fragment))
+        for row, value in zip(targets, memory.load(g, address(g), fragment), strict=True):
+            g.put(row, value)
 
     return step
 
@@ -106,14 +107,12 @@ def store(site: Site) -> Step:
 
 @opcode("tcgen05.wait::ld", "tcgen05.wait::st")
 def wait(site: Site) -> Step:
-    """Make the step at which loaded values arrive. What was stored is there at once; but who watches wants to know of
-    both."""
+    """Tell who watches: loads and stores are done at once. Registers need no wait: PTX asks for one where
+    memory is accessed again, and ptxas waits for a register that is read."""
     site.known("sync", "aligned")
     machine, writes = site.machine, site.name.endswith("st")
 
     def step(g: Group) -> None:
-        if not writes:
-            machine.tensor_memory.wait(g)
         if machine.memory.watch is not None:
             machine.memory.watch.tensor.done(g, writes)
 

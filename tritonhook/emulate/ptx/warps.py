@@ -27,8 +27,17 @@ from tritonhook.emulate.words import REDUCTIONS
 
 def converging(site: Site, operand: int) -> Callable[[Group], None]:
     """Wait until the lanes that an operand names are there."""
-    row = site.row(operand, "u32")
-    return lambda g: None if g.mask is None else g.converge(row[g.s])
+    row, memory, reads_lanes = site.row(operand, "u32"), site.machine.memory, site.name.startswith("shfl")
+
+    def converge(g: Group) -> None:
+        if g.mask is not None:
+            g.converge(row[g.s])
+        if memory.watch is not None:
+            memory.watch.collective(g)
+            if not reads_lanes:
+                memory.watch.members(g, row[g.s])
+
+    return converge
 
 
 @opcode("shfl.sync")

@@ -1,8 +1,8 @@
-"""Accesses that are kept: the last reads of shared memory, reads that last, and two in conflict."""
+"""Accesses that are kept: the last reads of shared memory, and two in conflict."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,23 +28,14 @@ class Access:
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """Two accesses of one byte of shared memory that nothing orders; of one kind: "race" or "proxy"; "tensor": of one
-    column of tensor memory; "global", "constant": of global memory. first: the earlier one, as it was executed. at: the
-    shared address, the column, or the index in global memory."""
+    column of tensor memory; "global", "constant", "fence": of global memory; "gate": of an mbarrier; "begin", "end": of
+    another CTA's shared memory. first: the earlier one, as it was executed. at: the shared address, the column, the
+    index in global memory, or the CTA."""
 
     kind: str
     first: Access
     second: Access
     at: int
-
-
-@dataclass(slots=True, eq=False)
-class Flight:
-    """Reads that last until a warp has waited for them. clocks: when which warp had."""
-
-    pc: int
-    warp: int
-    group: int
-    clocks: dict[int, int] = field(default_factory=dict)
 
 
 class Reads:
@@ -82,4 +73,9 @@ class Reads:
         return np.where(pages < 0, 0, self._times[pages, places % PAGE])
 
     def pc(self, row: int, place: int) -> int:
-        return int(self._pcs[self._page[row, place // PAGE], place % PAGE])
+        return int(self.pcs(row, np.array([place]))[0])
+
+    def pcs(self, row: int, places: Array) -> Array:
+        """By which instruction each place was read."""
+        found: Array = self._pcs[self._page[row, places // PAGE], places % PAGE]
+        return found

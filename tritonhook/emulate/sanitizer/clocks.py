@@ -31,6 +31,7 @@ class Clocks:
         self._count = [(of_cta + 1) * size] * (ctas // size)  # actors of each cluster
         self._times = self._room(self._count[0])
         self._times[SEEN, :, np.arange(self._count[0]), np.arange(self._count[0])] = 1
+        self._count_of_cta = of_cta
 
     def _room(self, actors: int) -> Array:
         shape = 2, len(self._count), actors, actors
@@ -78,6 +79,15 @@ class Clocks:
         cluster, inside, length = self.cluster(actors[0]), self._inside[actors], known.shape[1]
         before = self._times[:, cluster, inside, :length]
         self._times[:, cluster, inside, :length] = np.maximum(before, known[:, None])
+
+    def meet(self, ctas: Array) -> None:
+        """Let all warps of each of these CTAs know what each of them knew. Of clusters of one CTA."""
+        count = self._count_of_cta
+        rows = self._times[:, ctas, :count]  # a copy
+        known, own = rows.max(2, keepdims=True), np.arange(count)
+        now = rows[SEEN][:, own, own] + 1
+        self._times[:, ctas, :count] = known
+        self._times[SEEN, ctas[:, None], own, own] = now
 
     def fence(self, actors: Array) -> None:
         """Let what these actors know count for the asynchronous proxy, too."""

@@ -13,6 +13,7 @@ from tritonhook.ptx.module import Ptx
 RACE, PROXY, BARRIER = "race", "missing proxy fence", "barrier in divergence"
 OUTSIDE, MISALIGNED, UNWRITTEN = "out of bounds", "misaligned", "uninitialised"
 FAULT, HANG, SHUFFLE, FENCE = "fault", "hang", "shuffle", "missing wgmma.fence"
+HINT = "; the compiler ordered these, not the source: try num_stages=1"
 ORDER, ROOM = "nondeterministic", "CTAs without room"
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tritonhook.emulate.sanitizer.world import Wave
 
 Flag = tuple[str, int]  # where it lies
-MOST_PUBLICATIONS = 1 << 16
-_MOST_FLAGS = 4 * MOST_PUBLICATIONS
+MOST_PUBLICATIONS = 1 << 13
+_MOST_FLAGS = 32 * MOST_PUBLICATIONS
 
 
 @dataclass(slots=True)
@@ -117,6 +117,20 @@ class Flags:
         if place in self._opened:
             self._hand(self._opened[place], actors)
 
+    def fenced(self, actors: Array) -> Array:
+        """Return what a relaxed arrival hands on: what fences of these actors have covered."""
+        known = np.zeros_like(self.clocks.of(actors))
+        for one in self._who_carry(actors):
+            if (fenced := self.carried[one].fenced) is not None:
+                known = joined(known, fenced)
+        return known
+
+    def see(self, actors: Array, known: Array) -> None:
+        """Actors have waited without an acquire: they know it behind their next fence."""
+        for one in actors.tolist():
+            now = self.carried.get(one, _Carried())
+            self.carried[one] = replace(now, pending=_both(now.pending, known))
+
     def together(self, actors: Array) -> None:
         """Let these actors know what each of them knew."""
         self.give("together", actors)
@@ -145,7 +159,7 @@ class Flags:
 
     def access(self, space: str, index: Array, actors: Array, how: str, one: Semantics) -> None:
         """Actors access flags strongly, one each. index: of bytes. how: as in Memory.locate."""
-        if not (one.releases or self.carried or self.published.flags):
+        if not (one.releases or self.carried or self.published.flags) or (space == "global" and self.published.is_full):
             return
         pairs = np.unique(np.stack([actors, index]), axis=1).T.tolist()
         if how != "r":

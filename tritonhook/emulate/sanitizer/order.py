@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tritonhook.emulate.errors import Unfinished
 from tritonhook.emulate.machine import WARP
-from tritonhook.emulate.sanitizer.accesses import READ_BYTES, READERS, Access, Conflict, Flight, Reads
-from tritonhook.emulate.sanitizer.clocks import FENCED, SEEN, Clocks, joined
+from tritonhook.emulate.sanitizer.accesses import READ_BYTES, READERS, Access, Conflict, Reads
+from tritonhook.emulate.sanitizer.clocks import SEEN, Clocks, joined
+from tritonhook.emulate.sanitizer.clusters import Elsewhere
 from tritonhook.emulate.sanitizer.flags import Flags
+from tritonhook.emulate.sanitizer.flights import Flights
+from tritonhook.emulate.sanitizer.lanes import Lanes, Recent
 from tritonhook.emulate.sanitizer.semantics import GPU, Semantics, semantics
 from tritonhook.emulate.sanitizer.world import World
 from tritonhook.emulate.words import Array
@@ -38,9 +40,9 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int]  # of a barrier
 MOST = 32  # findings
-_UNIT_BYTES = 26  # of a unit: its last write
-_MOST_FLIGHTS = 1 << 16
-KINDS = {"wgmma": "read of wgmma", "bulk": "read of a bulk store", "tcgen05": "read of tcgen05.mma"}
+GATE_BYTES = 8  # of an mbarrier
+_UNIT_BYTES = 27  # of a unit: its last write
+_WARP_BYTES = 13 << 10  # of a warp: its latest accesses
 
 
 def watched_bytes(shared: int, launch: Launch, unit: int) -> int:
@@ -48,7 +50,7 @@ def watched_bytes(shared: int, launch: Launch, unit: int) -> int:
     warps = -(-launch.block[0] * launch.block[1] * launch.block[2] // WARP)
     actors = (WARP if warps == 1 else warps) * launch.cluster[0] * launch.cluster[1] * launch.cluster[2] + 16
     of_unit = _UNIT_BYTES + READ_BYTES * min(actors, READERS)
-    return shared // unit * of_unit + 16 * actors * actors + 1024 * warps
+    return shared // unit * of_unit + 16 * actors * actors + _WARP_BYTES * warps
 
 
 class Order:
@@ -73,17 +75,19 @@ class Order:
         self.written = np.zeros(size, np.int64)
         self.is_generic, self.flying = np.zeros(size, bool), np.zeros(size, np.int32)
         self.is_strong = np.zeros(size, bool)  # the last write
-        self.lane = np.zeros(0 if self.grain == 1 else size, np.uint8)  # of the warp that wrote last
         self.read, self.strong = Reads(self.rows, size), Reads(self.rows, size)  # strong: atomic accesses
-        self.flight = np.zeros(size, np.int32)  # the number of the latest one that reads there, plus one
-        self.flights: list[Flight] = []
-        self.committed = {kind: np.zeros(self.warps, np.int64) for kind in KINDS}
-        self.open_flights: dict[str, list[Flight]] = {kind: [] for kind in KINDS}
+        self.flights = Flights(self, size)
         self.conflicts: dict[tuple[str, int, int], Conflict] = {}
         self.unwritten: set[int] = set()
-        self._are_fenced = np.zeros(self.warps, bool)
-        self.unfenced: set[int] = set()  # products without wgmma.fence
         self.lost: set[int] = set()  # shuffles of lanes that are not there
+        self.parted: set[int] = set()  # aligned barriers of warps of which lanes have ended
+        self.strangers: set[int] = set()  # instructions that lanes execute which are no members
+        self.unheeded: frozenset[int] = frozenset()  # waits whose result nothing reads
+        self.gates = np.zeros(size, bool)  # what mbarriers occupy
+        self.elsewhere = Elsewhere(self)
+        self.lanes = Lanes(self, size)
+        self.recent_outside = Recent(machine.threads, self.world.unit)
+        self._inside = np.tile(np.arange(machine.geometry.padded_threads) < machine.geometry.block_threads, ctas)
         self._meeting: dict[Place, Array] = {}
         self._opened: dict[Place, Array] = {}
         self._waiting: dict[Place, list[Array]] = {}
@@ -105,11 +109,19 @@ class Order:
 
     def arrive(self, place: Place, threads: Array, waits: bool) -> None:
         """Threads arrive; those that wait go on when it opens."""
-        self._give(place, np.unique(threads // self.grain), waits)
+        self.give(place, np.unique(threads // self.grain), waits)
+
+    def can_meet(self) -> bool:
+        """Whether `meet` does what arrivals one after the other do."""
+        return self.clocks.size == 1 and not self.flags.carried
+
+    def meet(self, ctas: Array) -> None:
+        """All threads of each of these CTAs are at a barrier."""
+        self.clocks.meet(ctas)
 
     def copied(self, place: Place) -> None:
         """Bytes of a bulk copy arrive at an mbarrier."""
-        self._give(place, np.array([self._copies_for(place)]), False)
+        self.give(place, np.array([self._copies_for(place)]), False)
 
     def _copies_for(self, place: Place) -> int:
         """Return the copies that an mbarrier waits for, as an actor: those of others may be done later."""
@@ -117,8 +129,9 @@ class Order:
             self._copies[place] = self.clocks.add(place[1] // self.memory.shared_bytes)
         return self._copies[place]
 
-    def _give(self, place: Place, actors: Array, waits: bool) -> None:
-        known = self.clocks.of(actors)
+    def give(self, place: Place, actors: Array, waits: bool) -> None:
+        is_relaxed = self._meaning("b").is_relaxed
+        known = self.flags.fenced(actors) if is_relaxed else self.clocks.of(actors)
         self._meeting[place] = joined(self._meeting.get(place, known), known)
         self.flags.give(place, actors)
         self.clocks.tick(actors)
@@ -127,6 +140,8 @@ class Order:
 
     def open(self, place: Place) -> None:
         """All are there: those that wait know what each of them knew."""
+        if place[0] == "cluster":
+            self.elsewhere.met(place[1])
         known = self._meeting.pop(place, None)
         if known is None:
             return
@@ -141,7 +156,9 @@ class Order:
         actors = np.unique(threads // self.grain)
         if not is_open:
             self._waiting.setdefault(place, []).append(actors)
-        elif place in self._opened:
+        elif place in self._opened and self._meaning("b").is_relaxed:
+            self.flags.see(actors, self._opened[place])
+        elif place in self._opened and self.machine.pc not in self.unheeded:
             self.clocks.take(actors, self._opened[place])
             self.flags.wait(place, actors)
 
@@ -149,6 +166,12 @@ class Order:
         """Note that a thread has initialised an mbarrier."""
         actor = thread // self.grain
         self._inits[place] = Access("mbarrier.init", self.machine.pc, actor), int(self.clocks.now(actor))
+        self.gates[self.places(np.array([place]), GATE_BYTES)] = True
+
+    def invalidated(self, place: int) -> None:
+        """Note that an mbarrier is none any more."""
+        self._inits.pop(place, None)
+        self.gates[self.places(np.array([place]), GATE_BYTES)] = False
 
     def uses(self, place: int, threads: Array) -> None:
         """Threads arrive at an mbarrier, or wait for it: whether its initialisation is ordered before that."""
@@ -160,13 +183,32 @@ class Order:
         late |= self.clocks.known(SEEN, actors, np.full_like(actors, first.actor)) < time
         if late.any():
             second = Access("use of the mbarrier", self.machine.pc, int(actors[late][0]))
-            self._add(Conflict("race", first, second, place % self.memory.shared_bytes))
+            self.add(Conflict("race", first, second, place % self.memory.shared_bytes))
 
     def fence(self, g: Group) -> None:
         """fence.proxy.async: what these warps know is also ordered for the asynchronous proxy."""
         actors = np.unique(g.numbers // self.grain)
         self.clocks.fence(actors)
+        self.world.fence()
         self.clocks.tick(actors)
+
+    def aligned(self, g: Group) -> None:
+        """Check that no lanes have ended of the warps that execute an aligned barrier."""
+        if g.mask is not None:
+            here, inside = (one.reshape(-1, WARP) for one in (g.mask, self._inside[g.s]))
+            if (here.any(1) & (inside & ~here).any(1)).any():
+                self.parted.add(self.machine.pc)
+
+    def members(self, g: Group, masks: Array) -> None:
+        """Check that the lanes here are members of their masks."""
+        if ((masks >> self.machine.lane[g.s] & 1 == 0) & g.active).any():
+            self.strangers.add(self.machine.pc)
+
+    def collective(self, g: Group) -> None:
+        """Note that lanes of these warps exchange values."""
+        warps = np.unique(g.numbers // WARP)
+        for recent in (self.lanes.recent, self.recent_outside):
+            recent.met(warps)
 
     def shuffled(self) -> None:
         """Note that a lane has read an absent lane, or is no member itself."""
@@ -189,7 +231,7 @@ class Order:
 
     # --- accesses ----------------------------------------------------------------------------
 
-    def _places(self, index: Array, size: int) -> Array:
+    def places(self, index: Array, size: int) -> Array:
         """Return the numbers of the units that accesses take, one row for each."""
         return (index // self.unit)[:, None] + np.arange(max(1, size // self.unit))
 
@@ -198,37 +240,44 @@ class Order:
         if how in "bc":
             return
         numbers = g.numbers
-        places = self._places(index[numbers - g.s.start], size)
-        actors = np.repeat(numbers // self.grain, places.shape[1])
-        places = places.reshape(-1)
+        at = index[numbers - g.s.start]
+        if self.clocks.size > 1:
+            self.elsewhere.access(numbers, at // self.memory.shared_bytes, how)
+        places = self.places(at, size)
+        threads = np.repeat(numbers, places.shape[1])
+        actors, places = threads // self.grain, places.reshape(-1)
         one = self._meaning(how)
         if how == "a":  # no read that others have to wait for
             self.strong.note(actors % self.rows, places, self.clocks.now(actors), self.machine.pc)
-        lanes = np.repeat(numbers % WARP, len(places) // len(numbers)) if self.grain > 1 else actors
         if how != "w":
             if self.grain > 1 and not one.scope:
-                self._check_lanes(places, actors, lanes)
+                self.lanes.check_read(places, actors, threads)
             self._reads(places, actors, one)
         if how != "r":
-            self._writes(places, actors, how, one)
+            self._writes(places, actors, how, one, threads)
             if self.grain > 1:
-                self.lane[places] = lanes
+                self.lanes.written(places, threads)
+        if self.grain > 1 and (how == "a" or not one.scope) and not (how == "r" and one.is_of_warps):
+            self.lanes.recent.note(self.machine.pc, numbers, at, size)
+        if one.releases and how != "r" and self.grain > 1:
+            self.lanes.released(numbers)
         if one.scope:
             begin = self.wave.first // self.wave.of_cta * self.memory.shared_bytes  # of the wave's CTAs among all
             self.flags.access("shared", begin + index[numbers - g.s.start], numbers // self.grain, how, one)
 
     def outside(self, g: Group, index: Array, size: int, how: str) -> None:
         """Lanes access global memory. index: over the slice. how: as in Memory.locate."""
-        if self.world.unset is not None and how != "b":
-            self.copied_outside(index[g.numbers - g.s.start], size, how)
+        if (unset := self.world.unset) is not None and how not in "bc":
+            unset.access(self.machine.pc, index[g.numbers - g.s.start], size, how)
         if how in "rwa" and (one := self._meaning(how)) is not None:
             self.world.access(self, g, index, size, how, one)
 
-    def copied_outside(self, index: Array, size: int, how: str) -> None:
-        """Bytes of global memory are read or written: whether anything has written what is read."""
+    def copied_outside(self, thread: int, index: Array, size: int, how: str, changes: Array | None = None) -> None:
+        """Note that a bulk copy reads or writes global memory. index: of pieces of `size` bytes. changes: which of
+        them it changes."""
         if (unset := self.world.unset) is not None:
-            pc, code = self.machine.pc, self.machine.code.instructions
-            unset.access(pc, code[pc].text if how == "c" else "", index, size, how)
+            unset.access(self.machine.pc, index, size, how)
+        self.world.copied(self, thread, index, size, how, changes)
 
     def stored_outside(self, g: Group, index: Array, unit: int, values: Any) -> None:
         """Lanes have written global memory."""
@@ -238,7 +287,7 @@ class Order:
     def _meaning(self, how: str) -> Any:
         """Return what the instruction that runs now says about order; None if it accesses what nobody writes."""
         pc, code = self.machine.pc, self.machine.code.instructions
-        if pc >= len(code):
+        if not 0 <= pc < len(code):
             return Semantics(GPU, is_atomic=True) if how == "a" else Semantics()
         if pc not in self._meanings:
             self._meanings[pc] = semantics(code[pc].text)
@@ -247,36 +296,27 @@ class Order:
     def _reads(self, places: Array, actors: Array, one: Semantics) -> None:
         pc = self.machine.pc
         mine = Access("read", pc, 0)
-        if not self._check_writer(places, actors, mine, bool(one.scope)) and not one.scope:
+        if not self.check_writer(places, actors, mine, bool(one.scope)) and not one.scope:
             self._check_readers(places, actors, mine, self.strong)
+        if not one.scope and self.grain > 1 and (left := self.lanes.are_left_out(places, actors)).any():
+            self.add_at("race", places, actors, left, self.write_at, mine)
         if (self.writer[places] < 0).any():
             self.unwritten.add(pc)
         if not one.scope:
             self.read.note(actors % self.rows, places, self.clocks.now(actors), pc)
 
-    def _check_writer(self, places: Array, actors: Array, mine: Access, is_strong: bool = False) -> bool:
+    def check_writer(self, places: Array, actors: Array, mine: Access, is_strong: bool = False) -> bool:
         """Whether the last write of each place is not ordered before this access."""
         writers = self.writer[places]
-        wrong = (writers >= 0) & (writers != actors) & (self.written[places] > self._seen(actors, writers))
+        wrong = (writers >= 0) & (writers != actors) & (self.written[places] > self.seen(actors, writers))
         if is_strong:
             wrong &= ~self.is_strong[places]
         if is_race := bool(wrong.any()):
-            self._conflict("race", places, actors, wrong, self._write_at, mine)
+            self.add_at("race", places, actors, wrong, self.write_at, mine)
         self._check_flying(places, actors, mine)
         return is_race
 
-    def _check_lanes(self, places: Array, actors: Array, lanes: Array) -> None:
-        """Whether another lane of the same warp wrote, and the warp has come to no barrier since."""
-        wrong = (self.writer[places] == actors) & (self.lane[places] != lanes) & self.is_generic[places]
-        if wrong.any():
-            wrong &= ~self.is_strong[places] & (self.written[places] == self.clocks.now(actors))
-            if wrong.any():
-                at = int(np.flatnonzero(wrong)[0])
-                first = self._write_at(int(places[at]))
-                mine = Access("another lane's read", self.machine.pc, 0)
-                self._conflict("race", places, actors, wrong, lambda _: first, mine)
-
-    def _seen(self, actors: Array, others: Array) -> Array:
+    def seen(self, actors: Array, others: Array) -> Array:
         seen: Array = self.clocks.known(SEEN, actors, others)
         return seen
 
@@ -284,23 +324,34 @@ class Order:
         """Whether a copy is on its way there."""
         flying = self.flying[places] > 0
         if flying.any():
-            self._conflict("race", places, actors, flying, self._flying_at, mine)
+            self.add_at("race", places, actors, flying, self._flying_at, mine)
 
-    def _writes(self, places: Array, actors: Array, how: str, one: Semantics) -> None:
+    def _writes(self, places: Array, actors: Array, how: str, one: Semantics, threads: Array) -> None:
         pc = self.machine.pc
         mine = Access("atomic access" if how == "a" else "write", pc, 0)
-        self._check_readers(places, actors, mine, self.read)
+        is_alone = self.grain == 1 or bool(one.scope) or one.is_of_warps
+        self._check_readers(places, actors, mine, self.read, None if is_alone else threads)
         if not one.scope:
             self._check_readers(places, actors, mine, self.strong)
         self._check_flying(places, actors, mine)
+        if self._inits and (on_gate := self.gates[places]).any():
+            self.add_at("gate", places, actors, on_gate, lambda at: self._inits_at(at, mine), mine)
         writers = self.writer[places]
-        doubt = (writers >= 0) & (writers != actors) & (self.written[places] > self._seen(actors, writers))
+        doubt = (writers >= 0) & (writers != actors) & (self.written[places] > self.seen(actors, writers))
         if one.scope:
             doubt &= ~self.is_strong[places]
+        if self.grain > 1 and (how == "a" or not is_alone):
+            lanes = self.lanes.have_written(places, actors, threads, bool(one.scope))
+            if how == "a" and lanes.any():
+                own = Access("another lane's atomic access", pc, 0)
+                self.add_at("race", places, actors, lanes, self.write_at, own)
+            doubt |= lanes
         if doubt.any() and how == "w":  # it may leave all as it is
             where = places[doubt]
             first = int(np.flatnonzero(doubt)[0])
-            conflict = self._made("race", where[0], int(actors[first]), self._write_at(int(where[0])), mine)
+            actor, before = int(actors[first]), self.write_at(int(where[0]))
+            mine = Access("another lane's write", pc, 0) if actor == before.actor else mine
+            conflict = self._made("race", int(where[0]), actor, before, mine)
             self._doubts.append((conflict, where, self._bytes(where)))
         self._written(places, actors, pc, True)
         self.is_strong[places] = bool(one.scope)
@@ -310,26 +361,25 @@ class Order:
         self.written[places] = self.clocks.now(actors)
         self.is_generic[places], self.flying[places], self.is_strong[places] = is_generic, 0, False
 
-    def _check_readers(self, places: Array, actors: Array, mine: Access, reads: Reads | None = None) -> None:
+    def _check_readers(
+        self, places: Array, actors: Array, mine: Access, reads: Reads | None = None, threads: Array | None = None
+    ) -> None:
+        """Check that the last reads of each place are ordered before a write. threads: that write, if another lane of
+        their warps may have read."""
         reads = self.read if reads is None else reads
         for row in range(self.rows if reads.is_used else 0):
             times = reads.times(row, places)
             if times is None:
                 continue
             readers = self._first_warp(places) + row
-            wrong = (times > self._seen(actors, readers)) & (readers != actors)
+            wrong = (times > self.seen(actors, readers)) & (readers != actors)
             if wrong.any():
-                self._conflict("race", places, actors, wrong, lambda at, r=row: self._read_at(reads, at, r), mine)
-        for number in np.unique(self.flight[places]) if reads is self.read else ():
-            if number == 0:
-                continue
-            flight = self.flights[number - 1]
-            here = self.flight[places] == number
-            ordered = [self._seen(actors, np.full_like(actors, warp)) >= time for warp, time in flight.clocks.items()]
-            wrong = here & ~np.logical_or.reduce(ordered) if ordered else here
-            if wrong.any():
-                first = Access("asynchronous read", flight.pc, flight.warp)
-                self._conflict("race", places, actors, wrong, lambda at, one=first: one, mine)
+                self.add_at("race", places, actors, wrong, lambda at, r=row: self.read_at(reads, at, r), mine)
+            own = (readers == actors) & (times == self.clocks.now(actors)) if threads is not None else wrong
+            if threads is not None and own.any():
+                self.lanes.check_write(row, np.flatnonzero(own), places, actors, threads, mine)
+        if reads is self.read:
+            self.flights.check(places, actors, mine)
 
     def stored(self, g: Group, index: Array, unit: int, values: Array) -> None:
         """Lanes have written. Warps of one instruction that write other values to one place: a race."""
@@ -340,102 +390,46 @@ class Order:
         wrong = (held != np.asarray(list(values))).any(0)
         if wrong.any():
             actors, lane = g.numbers // self.grain, int(np.flatnonzero(wrong)[0])
-            same = np.flatnonzero((index == index[lane]) & (actors != actors[lane]))
+            same = np.flatnonzero((index == index[lane]) & (np.arange(len(index)) != lane))
             if len(same):
                 pc, at = self.machine.pc, int(index[lane])
                 first, second = (Access("write", pc, int(actors[one])) for one in (lane, int(same[0])))
-                self._add(Conflict("race", first, second, at % self.memory.shared_bytes))
+                self.add(Conflict("race", first, second, at % self.memory.shared_bytes))
 
     # --- what is asynchronous ------------------------------------------------------------------
 
     def copying(self, g: Group, index: Array, size: int) -> None:
         """cp.async begins."""
         numbers = g.numbers
-        places = self._places(index[numbers - g.s.start], size)
+        places = self.places(index[numbers - g.s.start], size)
         actors = np.repeat(numbers // self.grain, places.shape[1])
         places, mine = places.reshape(-1), Access("copy", self.machine.pc, 0)
-        self._check_writer(places, actors, mine)
+        self.lanes.recent.note(self.machine.pc, numbers, index[numbers - g.s.start], size)
+        self.check_writer(places, actors, mine)
         self._check_readers(places, actors, mine)
         self.flying[places] = self.machine.pc + 1
         self.writer[places] = np.maximum(self.writer[places], 0)
 
     def landed(self, threads: Array, index: Array, size: int) -> None:
         """Note that the copies of these threads have arrived."""
-        places = self._places(index, size)
+        places = self.places(index, size)
         actors, places = np.repeat(threads // self.grain, places.shape[1]), places.reshape(-1)
         pcs = self.flying[places] - 1
         self._written(places, actors, 0, False)
         self.write_pc[places] = pcs
+        if self.grain > 1:
+            self.lanes.written(places, np.repeat(threads, len(places) // len(threads)))
 
     def bulk_write(self, thread: int, index: Array, size: int, barrier: int) -> None:
         """Note a bulk copy to shared memory: by the copies of its mbarrier, ordered behind what its thread knows."""
-        places, warp = self._places(index, size).reshape(-1), thread // self.grain
+        places, warp = self.places(index, size).reshape(-1), thread // self.grain
         actor = self._copies_for(("mbarrier", barrier))
         self.clocks.take(np.array([actor]), self.clocks.of(np.array([warp])))
         actors, mine = np.full(len(places), actor), Access("bulk copy", self.machine.pc, 0)
-        self._check_writer(places, actors, mine)
+        self.check_writer(places, actors, mine)
         self._check_readers(places, actors, mine)
         self.clocks.tick(actor)
         self._written(places, actors, mine.pc, False)
-
-    def bulk_read(self, kind: str, threads: Sequence[int], index: Array, size: int) -> None:
-        """Note a read that lasts until its warps wait for it: see KINDS. threads: one of each warp."""
-        places, pc = np.unique(self._places(index.reshape(-1), size)), self.machine.pc
-        for thread in threads:
-            warp = thread // self.grain
-            actors, mine = np.full(len(places), warp), Access(KINDS[kind], pc, 0)
-            self._check_writer(places, actors, mine)
-            writers = self.writer[places]
-            known = self.clocks.known(FENCED, actors, writers)
-            wrong = self.is_generic[places] & (writers >= 0) & (self.written[places] > known)
-            if wrong.any():
-                self._conflict("proxy", places, actors, wrong, self._write_at, mine)
-        if (self.writer[places] < 0).any():
-            self.unwritten.add(pc)
-        warp = threads[0] // self.grain
-        if kind == "wgmma" and not self._are_fenced[warp]:
-            self.unfenced.add(pc)
-        made = Flight(pc, warp, int(self.committed[kind][warp]))
-        if len(self.flights) == _MOST_FLIGHTS:  # most of them are read over by now
-            used = np.unique(self.flight)
-            self.flight = np.searchsorted(used[used > 0], self.flight).astype(np.int32) + (self.flight > 0)
-            self.flights = [self.flights[number - 1] for number in used[used > 0]]
-            if len(self.flights) == _MOST_FLIGHTS:
-                raise Unfinished(f"more than {_MOST_FLIGHTS:,} reads of matrices and bulk stores at once")
-        self.flights.append(made)
-        self.open_flights[kind].append(made)
-        self.flight[places] = len(self.flights)
-
-    def registers_fenced(self, g: Group) -> None:
-        """wgmma.fence: products may use the registers of these warps."""
-        self._are_fenced[np.unique(g.numbers // self.grain)] = True
-
-    def commit(self, g: Group, kind: str) -> None:
-        """End the group of these reads."""
-        self.committed[kind][np.unique(g.numbers // self.grain)] += 1
-
-    def check_accumulators(self, g: Group, products: frozenset[int]) -> None:
-        """Check that the warps of an instruction have waited for the products whose accumulators it uses."""
-        if flights := [one for one in self.open_flights["wgmma"] if one.pc in products]:
-            warps = np.unique(g.numbers // WARP).tolist()
-            for one in flights:
-                if late := [w for w in warps if w // 4 == one.warp // 4 and w not in one.clocks]:
-                    first = Access("product", one.pc, one.warp)
-                    self._add(
-                        Conflict("accumulator", first, Access("use of its accumulator", self.machine.pc, late[0]), 0)
-                    )
-
-    def wait_reads(self, g: Group, kind: str, pending: int) -> None:
-        """All but the latest `pending` groups of these warps are done."""
-        warps = set(np.unique(g.numbers // self.grain).tolist())
-        left = []
-        for one in self.open_flights[kind]:
-            mine = {one.warp, one.warp + 1, one.warp + 2, one.warp + 3} if kind == "wgmma" else {one.warp}
-            done = [w for w in mine & warps if one.group < self.committed[kind][w] - pending]
-            one.clocks |= {w: int(self.clocks.now(w)) for w in done}
-            if len(one.clocks) < len(mine):
-                left.append(one)
-        self.open_flights[kind] = left
 
     # --- tcgen05 -----------------------------------------------------------------------------
 
@@ -443,25 +437,20 @@ class Order:
         """Return the tensor core of a thread's CTA: an actor that works in order."""
         return self.warps + int(self.machine.cta[thread])
 
-    def products_done(self, place: Place, thread: int) -> None:
-        """Note a commit: the products that a thread has begun arrive at an mbarrier when they are done."""
-        core, warp = self.core_of(thread), thread // self.grain
-        for one in self.open_flights["tcgen05"]:
-            if one.warp == warp:
-                one.clocks[core] = int(self.clocks.now(core))
-        self.open_flights["tcgen05"] = [one for one in self.open_flights["tcgen05"] if one.warp != warp]
-        self._give(place, np.array([core]), False)
-
     # --- findings ----------------------------------------------------------------------------
 
-    def _write_at(self, place: int) -> Access:
+    def write_at(self, place: int) -> Access:
         actor = int(self.writer[place])
         return Access("write" if actor < self.warps else "bulk copy", int(self.write_pc[place]), actor)
+
+    def _inits_at(self, place: int, mine: Access) -> Access:
+        at = place * self.unit // GATE_BYTES * GATE_BYTES
+        return self._inits[at][0] if at in self._inits else mine
 
     def _flying_at(self, place: int) -> Access:
         return Access("copy that has not landed", int(self.flying[place]) - 1, -1)
 
-    def _read_at(self, reads: Reads, place: int, row: int) -> Access:
+    def read_at(self, reads: Reads, place: int, row: int) -> Access:
         what = "read" if reads is self.read else "atomic access"
         return Access(what, reads.pc(row, place), int(self._first_warp(place)) + row)
 
@@ -469,18 +458,18 @@ class Order:
         """Return the first warp of the cluster that owns this shared memory."""
         return places * self.unit // self.memory.shared_bytes // self.machine.geometry.cluster_size * self.rows
 
-    def _conflict(self, kind: str, places: Array, actors: Array, wrong: Array, first: Any, mine: Access) -> None:
+    def add_at(self, kind: str, places: Array, actors: Array, wrong: Array, first: Any, mine: Access) -> None:
         at = int(np.flatnonzero(wrong)[0])
-        self._add(self._made(kind, int(places[at]), int(actors[at]), first(int(places[at])), mine))
+        self.add(self._made(kind, int(places[at]), int(actors[at]), first(int(places[at])), mine))
 
     def _made(self, kind: str, place: int, actor: int, first: Access, mine: Access) -> Conflict:
         second = Access(mine.what, mine.pc, actor)
         return Conflict(kind, first, second, int(place) * self.unit % self.memory.shared_bytes)
 
     def add_conflict(self, kind: str, first: tuple[str, int, int], second: tuple[str, int, int], at: int) -> None:
-        self._add(Conflict(kind, Access(*first), Access(*second), at))
+        self.add(Conflict(kind, Access(*first), Access(*second), at))
 
-    def _add(self, found: Conflict) -> None:
+    def add(self, found: Conflict) -> None:
         key = found.kind, found.first.pc, found.second.pc
         if len(self.conflicts) < MOST:
             self.conflicts.setdefault(key, found)
@@ -492,5 +481,5 @@ class Order:
         """Report writes after writes as races if they changed something."""
         for conflict, places, before in self._doubts:
             if (self._bytes(places) != before).any():
-                self._add(conflict)
+                self.add(conflict)
         self._doubts.clear()

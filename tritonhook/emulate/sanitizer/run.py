@@ -18,7 +18,7 @@ from tritonhook.emulate.sanitizer.accesses import Access, Conflict
 from tritonhook.emulate.sanitizer.findings import Finding, Place, source_lines
 from tritonhook.emulate.sanitizer.idle import Garbled
 from tritonhook.emulate.sanitizer.order import MOST, Order, watched_bytes
-from tritonhook.emulate.sanitizer.unset import Unset, differ
+from tritonhook.emulate.sanitizer.unset import OTHERS, Unset, differ
 from tritonhook.emulate.sanitizer.world import World
 from tritonhook.emulate.waves import Loaded, Watcher
 from tritonhook.errors import listed
@@ -27,7 +27,9 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.program import Item
 
 GARBAGE = 0x7F  # of each byte that nothing has written: a huge number, or a NaN
+_LONGEST = 120  # characters of an instruction
 _MOST_TRIED = 16  # executions that look for reads whose values change nothing
+_TIMES_AS_LONG, _LEAST_STEPS = 8, 200_000  # steps of a run with other values, until it counts as changed
 _ELSEWHERE = {"local", "const", "param", "param::entry"}
 
 
@@ -50,17 +52,19 @@ def sanitize(
     kernel: Kernel | None = None,
     is_poisoned: bool = False,
     room: tuple[int, str] | None = None,
+    is_triton: bool = False,
 ) -> Sanitized:
     """Execute a launch, and look for faults. contents: of its buffers before it. kernel: of the PTX, if it was read
     before. is_poisoned: buffers hold POISON where nothing was written. room: CTAs that the GPU holds at once, and
-    that in words. Raises NotUnderstood, UsageError."""
+    that in words. is_triton: the compiler, not the source, orders accesses of shared memory. Raises NotUnderstood,
+    UsageError."""
     kernel = kernel or read_kernel(ptx, entry)
     loaded, unset = load_ptx(kernel, run, contents), None
     if is_poisoned:
         begins = [one.begin for one in loaded.placed.buffers]
         unset = Unset(dict(zip(begins, contents, strict=True)), loaded.memory.size)
         unset = None if unset.is_empty else unset
-    told = _Telling(ptx, kernel, World(loaded.memory, _unit(kernel, "global"), unset))
+    told = _Telling(ptx, kernel, World(loaded.memory, _unit(kernel, "global"), unset), is_triton)
     of_watching = watched_bytes(loaded.memory.shared_bytes, run.launch, told.unit)
     loaded = replace(loaded, cta_bytes=loaded.cta_bytes + of_watching)
     done = replace(_sanitized(told, loaded, run, contents), unwatched=told.world.unwatched)
@@ -114,10 +118,10 @@ def _sanitized(told: _Telling, loaded: Loaded, run: Run, contents: Sequence[byte
         return Sanitized(None, tuple(told.conflicts()), unfinished)
     try:
         told.drop_idle(kernel, run, contents, ran)
-        open_values = (*told.unwritten(kernel, run, contents, ran), *told.early(kernel, run, contents, ran))
+        open_values = tuple(told.unwritten(kernel, run, contents, ran))
         if unset is not None and unset.reads:
-            other = unset.otherwise(contents)
-            if _changes(kernel, run, other, ran, contents):
+            others = (unset.otherwise(contents, one) for one in OTHERS)
+            if any(_changes(kernel, run, other, ran, contents) for other in others):
                 open_values += tuple(told.unset(run, loaded))
     except (Late, Unfinished) as error:
         why = Unfinished(f"finished, but whether unwritten values matter is not known: {error}")
@@ -136,12 +140,12 @@ def _unit(kernel: Kernel, space: str = "shared") -> int:
 
 
 def _checked(order: Order, products: frozenset[int], step: Step, g: Group) -> None:
-    order.check_accumulators(g, products)
+    order.flights.check_accumulators(g, products)
     step(g)
 
 
 def _uses_of_accumulators(kernel: Kernel, code: Code) -> dict[int, frozenset[int]]:
-    """By instruction, the products whose accumulators it uses. Copies are left out: ptxas makes them wait."""
+    """By instruction, the products whose accumulators it uses. Copies of registers are left out: ptxas waits."""
     if "wgmma" not in kernel.text:
         return {}
     items = dict[int, list[Item]]()
@@ -156,28 +160,41 @@ def _uses_of_accumulators(kernel: Kernel, code: Code) -> dict[int, frozenset[int
             if item.opcode.startswith("wgmma.mma_async"):
                 for name in flow.writes:
                     products.setdefault(name, set()).add(pc)
-            elif not item.opcode.startswith(("wgmma", "mov")):
+            elif not item.opcode.startswith("wgmma") and (not item.opcode.startswith("mov") or not flow.reads):
                 uses[pc] = flow.reads | flow.writes
     found = {pc: frozenset().union(*(products.get(name, ()) for name in names)) for pc, names in uses.items()}
     return {pc: used for pc, used in found.items() if used}
 
 
+def _unheeded_waits(kernel: Kernel, code: Code) -> frozenset[int]:
+    """Return the waits for mbarriers whose result no instruction reads: nothing makes threads wait."""
+    items = [item for item in kernel.function.items if item.opcode.startswith(("mbarrier.try_w", "mbarrier.test_w"))]
+    if not items:
+        return frozenset()
+    read = frozenset().union(*(flow_of(item).reads for item in kernel.function.items))
+    lines = {kernel.line(item.position) for item in items if not flow_of(item).writes & read}
+    return frozenset(pc for pc, one in enumerate(code.instructions) if one.line in lines and "_wait" in one.text)
+
+
 class _Telling:
     """Findings of the waves of one launch, in words. code: the line and the text of each instruction."""
 
-    def __init__(self, ptx: Ptx, kernel: Kernel, world: World) -> None:
-        self.kernel, self.world = kernel, world
+    def __init__(self, ptx: Ptx, kernel: Kernel, world: World, is_triton: bool) -> None:
+        self.kernel, self.world, self.hint = kernel, world, findings.HINT if is_triton else ""
         self.unit, self.source, self.lines = _unit(kernel), source_lines(ptx), ptx.text.splitlines()
         self.orders: list[Order] = []  # of waves that have not ended
         self.found: dict[tuple[str, int, int], Finding] = {}
         self.unwritten_at: set[int] = set()
         self.lost_at: set[int] = set()
+        self.parted_at: set[int] = set()
+        self.strangers_at: set[int] = set()
         self.unfenced_at: set[int] = set()
         self.code: list[tuple[int, str]] = []
 
     def begin(self, machine: Machine, code: Code) -> Code:
         machine.memory.watch = order = Order(machine, machine.memory, self.unit, self.world)
         self.orders.append(order)
+        order.unheeded = _unheeded_waits(self.kernel, code)
         products = _uses_of_accumulators(self.kernel, code)
         if not products:
             return code
@@ -190,13 +207,17 @@ class _Telling:
     def end(self, machine: Machine) -> None:
         order = next(one for one in self.orders if one.machine is machine)
         self.orders.remove(order)
+        order.elsewhere.end()
         self._take(order)
+        vars(order).clear()  # it is in circles with its parts, and would stay for a while
 
     def _take(self, order: Order) -> None:
         self.code = self.code or [(one.line, one.text) for one in order.machine.code.instructions]
         self.unwritten_at |= order.unwritten
         self.lost_at |= order.lost
-        self.unfenced_at |= order.unfenced
+        self.parted_at |= order.parted
+        self.strangers_at |= order.strangers
+        self.unfenced_at |= order.flights.unfenced
         for key, one in order.conflicts.items():
             if len(self.found) < MOST:
                 self.found.setdefault(key, self._conflict(order, one))
@@ -204,7 +225,8 @@ class _Telling:
     def place(self, what: str, pc: int) -> Place:
         line, own = self.code[pc]
         text = self.lines[line - 1].strip() if line else ""
-        return Place(what, line, " ".join((text if text.count(";") == 1 else own).split()), self.source(line))
+        text = " ".join((text if text.count(";") == 1 else own).split())
+        return Place(what, line, text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ...", self.source(line))
 
     def may_end(self, pc: int) -> bool:
         """Return whether threads at an instruction of the entry can reach its end; True where it is not known."""
@@ -227,41 +249,57 @@ class _Telling:
             self._take(order)
         yield from self.found.values()
         for pc in sorted(self.unfenced_at):
-            text = "no wgmma.fence orders registers of the accumulator before the first product"
+            text = "no wgmma.fence orders registers of the accumulator before a product"
             yield Finding(findings.FENCE, text, (self.place("product", pc),))
 
+        for pc in sorted(self.parted_at):
+            text = "lanes of a warp have ended before a barrier that is for whole warps"
+            yield Finding(findings.BARRIER, text, (self.place("barrier", pc),))
+        for pc in sorted(self.strangers_at):
+            text = "lanes that are no members of its mask execute an instruction, which is then undefined"
+            yield Finding(findings.SHUFFLE, text, (self.place("access", pc),))
+
     def _conflict(self, order: Order, one: Conflict) -> Finding:
-        if one.kind in ("global", "constant"):
+        if one.kind in ("begin", "end"):
+            text = f"nothing orders it behind the begin of CTA {one.at}, whose shared memory it accesses"
+            if one.kind == "end":
+                text = f"nothing orders it before the end of CTA {one.at}, whose shared memory it accesses"
+            return Finding(findings.RACE, text, (self._access(order, one.first),))
+        if one.kind in ("global", "lanes", "constant", "fence"):
             first, second = (
                 self.place(f"{a.what} by {self.world.who(a.actor)}", a.pc) for a in (one.first, one.second)
             )
             where, text = self.world.where(one.at), "nothing orders the two accesses of"
             if one.kind == "constant":
                 text = "ld.global.nc, which may read what was there before the kernel, reads what the kernel wrote:"
+            if one.kind == "fence":
+                text = f"no fence.proxy.async lies between the two accesses of {where}"
+                return Finding(findings.PROXY, text, (first, second))
             return Finding(findings.RACE, f"{text} {where}", (first, second))
         both = self._access(order, one.first), self._access(order, one.second)
-        if one.kind == "proxy":
-            text = f"no fence.proxy.async lies between the two accesses of the shared address {one.at:#x}"
-            return Finding(findings.PROXY, text, both)
-        if one.kind == "accumulator":
-            text = "no wgmma.wait_group lies between a product and the use of its accumulator"
-            return Finding(findings.RACE, text, both)
-        if one.kind == "tensor":
-            return Finding(findings.RACE, f"nothing orders the two accesses of column {one.at} of tensor memory", both)
-        return Finding(findings.RACE, f"nothing orders the two accesses of the shared address {one.at:#x}", both)
+        kind, text = {
+            "proxy": (
+                findings.PROXY,
+                f"no fence.proxy.async lies between the two accesses of the shared address {one.at:#x}",
+            ),
+            "gate": (findings.RACE, f"a write of the mbarrier at {one.at:#x}, which is still in use"),
+            "accumulator": (findings.RACE, "no wgmma.wait_group lies between a product and the use of its accumulator"),
+            "tensor": (findings.RACE, f"nothing orders the two accesses of column {one.at} of tensor memory"),
+        }.get(one.kind, (findings.RACE, f"nothing orders the two accesses of the shared address {one.at:#x}"))
+        return Finding(kind, text + self.hint, both)
 
     def drop_idle(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> None:
         """Forget races in global memory of reads whose values change nothing. Raises Late, Unfinished."""
         readers, grain = self.world.readers, self.world.wave_of(0).grain
         each = [{pc: found} for pc, found in readers.items()]
         for some in [readers, *each][:_MOST_TRIED] if len(each) > 1 else each:
-            races = [key for key in self.found if key[0] in ("global", "constant")]
+            races = [key for key in self.found if key[0] in ("global", "lanes", "constant")]
             if not races:
                 return
             if _changes(kernel, run, contents, ran, watcher=Garbled(some, grain, GARBAGE)):
                 continue
             for key in races:
-                if {*key[1:]} & {*some} and any(one.what.startswith("read") for one in self.found[key].places):
+                if {*key[1:]} & {*some} and any("read" in one.what for one in self.found[key].places):
                     del self.found[key]
 
     def fault(self, fault: Fault) -> Iterator[Finding]:
@@ -300,15 +338,6 @@ class _Telling:
         text = f"the kernel uses {listed(read)}, which nothing has written since torch.empty"
         yield Finding(findings.UNWRITTEN, text, tuple(self.place("read", pc) for pc in sorted(unset.reads)[:4]))
 
-    def early(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> Iterator[Finding]:
-        """Find registers of tcgen05.ld that are read before tcgen05.wait::ld, when their values are undefined."""
-        loads = [pc for pc, (_, text) in enumerate(self.code) if "tcgen05.ld." in text]
-        if loads and _changes(kernel, replace(run, late=True), contents, ran):
-            text = (
-                "what is loaded from tensor memory is read before tcgen05.wait::ld, and changes what the kernel stores"
-            )
-            yield Finding(findings.UNWRITTEN, text, tuple(self.place("load", pc) for pc in loads[:4]))
-
     def unwritten(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> Iterator[Finding]:
         """Find memory that nothing has written and that the result depends on: other garbage there changes it."""
         if self.unwritten_at and _changes(kernel, replace(run, shared=GARBAGE), contents, ran):
@@ -341,6 +370,7 @@ def _changes(
 ) -> bool:
     """Return whether another run stores something else. before: contents of buffers before the first run, if others.
     Raises Late, Unfinished."""
+    run = replace(run, most_steps=min(run.most_steps, _TIMES_AS_LONG * ran.steps + _LEAST_STEPS))
     try:
         after = execute(load_ptx(kernel, run, contents), run, watcher).contents
         return after != ran.contents if before is None else differ((before, contents), (ran.contents, after))

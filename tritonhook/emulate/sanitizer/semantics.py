@@ -15,13 +15,16 @@ _OPCODE = re.compile(r"(?:@!?[\w%$]+\s+)?([\w.:]+)")
 @dataclass(frozen=True, slots=True)
 class Semantics:
     """scope: of a strong access or a fence; WEAK: of others. is_constant: `ld.global.nc`. is_atomic: it reads and
-    writes."""
+    writes. is_relaxed: a barrier that hands on only what a fence has covered.
+    is_of_warps: lanes wait there for one another."""
 
     scope: int = WEAK
     acquires: bool = False
     releases: bool = False
     is_constant: bool = False
     is_atomic: bool = False
+    is_relaxed: bool = False
+    is_of_warps: bool = False
 
 
 @cache
@@ -34,7 +37,8 @@ def semantics(text: str) -> Semantics | None:
         return None
     is_atomic, is_fence = name in ("atom", "red"), name in ("membar", "fence")
     if not (is_atomic or is_fence or (name in ("ld", "st") and how & _STRONG)):
-        return Semantics(is_constant="nc" in how)
+        is_relaxed = "barrier" in name and "relaxed" in how
+        return Semantics(is_constant="nc" in how, is_relaxed=is_relaxed, is_of_warps=name in ("ldmatrix", "stmatrix"))
     default = SYSTEM if how & {"volatile", "mmio", "cv", "wt"} else GPU
     scope = next((_SCOPES[one] for one in parts if one in _SCOPES), default)
     return Semantics(

@@ -6,7 +6,6 @@ what still holds POISON is not written. Two words in a row have to hold it, so t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -15,8 +14,7 @@ from tritonhook.capture.launches.record import POISON
 from tritonhook.emulate.words import Array
 
 _WORD = 4
-_OTHER = 0x7F  # what another run has there
-_STORES = re.compile(r"\bcp\.(reduce\.)?async\.bulk\.(tensor\.\dd\.)?global\b")
+OTHERS = 0x7F, 0x3F  # what other runs have there: huge numbers, and some to which a sum adds
 
 
 def unset_words(data: Array) -> Array:
@@ -50,13 +48,13 @@ class Unset:
             for begin, mask in self._masks.items():
                 self._open[begin // _WORD :][: len(mask)] = mask
 
-    def access(self, pc: int, text: str, index: Array, size: int, how: str) -> None:
-        """Lanes access global memory. how: as in Memory.locate. A copy that does not write there reads."""
+    def access(self, pc: int, index: Array, size: int, how: str) -> None:
+        """Lanes, or bulk copies, access global memory. how: as in Memory.locate."""
         words = (index // _WORD)[:, None] + np.arange(max(1, size // _WORD))
         is_open = self._open[words]
         if not is_open.any():
             return
-        if how == "w" or (how == "c" and _STORES.search(text)):
+        if how == "w":
             self._open[words] = False
             return
         self.reads[pc] = self.reads.get(pc, 0) + int(is_open.sum())
@@ -68,12 +66,12 @@ class Unset:
         """Bytes of a buffer that were read."""
         return _WORD * int(self._read[begin // _WORD :][: len(self._masks[begin])].sum())
 
-    def otherwise(self, contents: Sequence[bytes]) -> list[bytes]:
-        """Return the contents of the buffers, with something else where nothing was written."""
+    def otherwise(self, contents: Sequence[bytes], byte: int) -> list[bytes]:
+        """Return the contents of the buffers, with this byte where nothing was written."""
         made = []
         for data, mask in zip(contents, self._masks.values(), strict=True):
             other = np.frombuffer(data, np.uint8).copy()
-            other[: len(mask) * _WORD].reshape(-1, _WORD)[mask] = _OTHER
+            other[: len(mask) * _WORD].reshape(-1, _WORD)[mask] = byte
             made.append(other.tobytes())
         return made
 

@@ -31,6 +31,9 @@ MOST_BYTES = 384 << 20  # of what is kept of accesses; global memory for which t
 _UNIT_BYTES = 12
 _MOST_EVENTS = 1 << 23
 _COLUMNS = "actor", "time", "pc", "scope"
+_WORDS = {"r": "read", "w": "write", "a": "atomic access"}
+_BULK = {"r": "read of a bulk copy", "w": "bulk copy", "a": "bulk reduction"}
+NEVER = 2**31 - 1  # when a bulk store is there for which its thread has not waited
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,9 @@ class World:
         self._used = 1  # event 0 is none
         self._waves: list[Wave] = []
         self.readers: dict[int, set[tuple[int, int]]] = {}  # reads that race, by instruction; see idle.py
-        self._doubt: tuple[Callable[[], None], Array, Array] | None = None
+        self._doubts: list[tuple[Callable[[], None], Array, Array]] = []
+        self._flying: dict[int, list[tuple[int, int]]] = {}  # by actor: groups of bulk stores, and events
+        self.fenced = 0  # the first event behind the latest proxy fence
 
     def join(self, machine: Machine, grain: int) -> Wave:
         """Add a wave."""
@@ -81,6 +86,10 @@ class World:
 
     def wave_of(self, actor: int) -> Wave:
         return self._waves[bisect_right(self._waves, actor, key=lambda wave: wave.first) - 1]
+
+    def fence(self) -> None:
+        """fence.proxy.async of global memory by any thread."""
+        self.fenced = self._used
 
     @property
     def unwatched(self) -> str:
@@ -110,6 +119,8 @@ class World:
         rows = at // (self.unit * slots.shape[2])
         events = self._made(order, lanes, one)[:, None]
         self._check(order, lanes, rows, slots[0][rows], ("write", how), one)
+        threads = None if order.grain == 1 or (one.scope and how != "a") else numbers
+        self._check_lanes(order, threads, rows, slots[0][rows], ("write", how))
         if how == "r":
             last = slots[1][rows]
             if last.any():  # of others: they keep theirs
@@ -121,12 +132,86 @@ class World:
             for reads in slots[1:]:
                 if (read := reads[rows]).any():
                     self._check(order, lanes, rows, read, ("read", how), one)
+                    self._check_lanes(order, threads, rows, read, ("read", how))
                     reads[rows] = 0
             slots[0][rows] = events
             if how == "a" and one.scope < GPU:  # others of the same step
                 self._check(order, lanes, rows, slots[0][rows], ("write", how), one)
+        if threads is not None:
+            order.recent_outside.note(order.machine.pc, numbers, at, size)
         if one.scope:
             order.flags.access("global", at, lanes, how, one)
+
+    def _check_lanes(
+        self, order: Order, threads: Array | None, rows: Array, events: Array, what: tuple[str, str]
+    ) -> None:
+        """Whether other lanes of the same warp, since its last barrier, have accessed what these threads access now.
+        what: before, and now."""
+        if threads is None or not events.any():
+            return
+        count = events.shape[1]
+        threads, events = np.repeat(threads, count), events.reshape(-1)
+        actors = threads // order.grain
+        columns = {name: row[events] for name, row in self._events.items()}
+        own = (events > 0) & (columns["actor"] == actors + order.wave.first)
+        own &= (columns["scope"] == WEAK) | (what[1] != "a")
+        own &= columns["time"] == order.clocks.now(actors)
+        units = (rows[:, None] * count + np.arange(count)).reshape(-1)
+        for pc in np.unique(columns["pc"][own]).tolist():
+            some = np.flatnonzero(own & (columns["pc"] == pc))
+            how = "r" if what[0] == "read" else "a" if columns["scope"][some[0]] else "w"
+            wrong = some[order.recent_outside.by_others(pc, threads[some], units[some], how)]
+            if len(wrong):
+                self._found(order, actors, events, units, wrong, what, "lanes")
+
+    def copied(self, order: Order, thread: int, index: Array, size: int, how: str, changes: Array | None) -> None:
+        """Note a bulk copy of a thread: what it reads is read at once, what it writes is there when the thread has
+        waited for it. index: of pieces of `size` bytes. changes: which of them get other contents."""
+        if not self.is_watched or not len(index):
+            return
+        pieces = index if changes is None else index[changes]
+        units, every = (
+            np.unique(one[:, None] // self.unit + np.arange(max(1, size // self.unit))) for one in (pieces, index)
+        )
+        one = Semantics(GPU, is_atomic=True) if how == "a" else Semantics()
+        written, lane = self._slots[0], thread // order.grain
+        for rows, kinds in ((units, (0,)), (every, (1, 2) if how != "r" else ())):
+            for kind in kinds:
+                events, lanes = self._slots[kind][rows][:, None], np.full(len(rows), lane)
+                self._check(order, lanes, rows, events, ("read" if kind else "write", _BULK[how]), one)
+        if how == "r":
+            self._check_fence(order, lane, every, written[every])
+        elif len(every):
+            self._slots[1:, every] = 0
+        event = self._add(order, np.array([lane]), np.array([NEVER if how != "r" else order.clocks.now(lane)]), one)
+        if how != "r":
+            self._flying.setdefault(lane + order.wave.first, []).append(
+                (order.flights.group("bulk", lane), int(event[0]))
+            )
+        self._slots[1 if how == "r" else 0, every] = event
+
+    def _check_fence(self, order: Order, lane: int, units: Array, events: Array) -> None:
+        """Whether a proxy fence came since plain stores wrote what a bulk copy reads."""
+        late = np.flatnonzero(events >= max(1, self.fenced))
+        if len(late):
+            code, pcs = order.machine.code.instructions, self._events["pc"][events[late]]
+            plain = {
+                pc for pc in np.unique(pcs).tolist() if not code[pc].text.lstrip("@!%pP0123456789 ").startswith("cp.")
+            }
+            late = late[np.isin(pcs, [*plain])]
+        if len(late):
+            self._found(order, np.full(len(units), lane), events, units, late, ("write", _BULK["r"]), "fence")
+
+    def landed(self, order: Order, g: Group, pending: int) -> None:
+        """Note that what these warps have stored in bulk is there, but of their latest `pending` groups."""
+        for lane in np.unique(g.numbers // order.grain).tolist() if self._flying else ():
+            flying = self._flying.pop(lane + order.wave.first, [])
+            limit = order.flights.group("bulk", lane) - pending
+            for group, event in flying:
+                if group < limit:
+                    self._events["time"][event] = order.clocks.now(lane)
+                else:
+                    self._flying.setdefault(lane + order.wave.first, []).append((group, event))
 
     def _check(
         self, order: Order, lanes: Array, rows: Array, events: Array, what: tuple[str, str], one: Semantics
@@ -142,13 +227,19 @@ class World:
             if not one.is_constant or what[0] == "read":
                 return
             first, kind = np.flatnonzero(events), "constant"
+        self._found(order, actors, events, units, first, what, kind)
+
+    def _found(
+        self, order: Order, actors: Array, events: Array, units: Array, first: Array, what: tuple[str, str], kind: str
+    ) -> None:
+        """Note conflicts. first: their indices."""
         if what[0] == "read":
             self._note_readers(self._events["pc"][events[first]], self._events["actor"][events[first]])
         elif what[1] == "r":
             self._note_readers(np.full(len(first), order.machine.pc), actors[first] + order.wave.first)
         add = self._pair(order, actors[first[0]], events[first[0]], what, units[first[0]], kind)
-        if what == ("write", "w") and not one.scope:  # it may leave all as it is
-            self._doubt = add, units[first], self._bytes(units[first])
+        if what == ("write", "w"):  # it may leave all as it is
+            self._doubts.append((add, units[first], self._bytes(units[first])))
         else:
             add()
 
@@ -163,23 +254,29 @@ class World:
         old = known[1, who] != now
         if old.any():
             who = np.unique(who[old])
-            if self._used + len(who) > _MOST_EVENTS:
-                raise Unfinished(f"more than {_MOST_EVENTS:,} accesses of global memory that are told apart")
-            if self._used + len(who) > len(self._events["pc"]):
-                room = max(len(who), len(self._events["pc"]))
-                self._events = {name: np.r_[row, np.zeros(room, np.int32)] for name, row in self._events.items()}
-            made = np.arange(self._used, self._used + len(who))
-            known[0, who], known[1, who] = made, order.clocks.now(who)
-            for name, value in zip(_COLUMNS, (who + order.wave.first, known[1, who], pc, one.scope), strict=True):
-                self._events[name][made] = value
-            self._used += len(who)
+            known[1, who] = order.clocks.now(who)
+            known[0, who] = self._add(order, who, known[1, who], one)
         found: Array = known[0, actors]
         return found
+
+    def _add(self, order: Order, who: Array, times: Array, one: Semantics) -> Array:
+        """Add an event for each of these actors, and return their numbers."""
+        if self._used + len(who) > _MOST_EVENTS:
+            raise Unfinished(f"more than {_MOST_EVENTS:,} accesses of global memory that are told apart")
+        if self._used + len(who) > len(self._events["pc"]):
+            room = max(len(who), len(self._events["pc"]))
+            self._events = {name: np.r_[row, np.zeros(room, np.int32)] for name, row in self._events.items()}
+        made = np.arange(self._used, self._used + len(who))
+        for name, value in zip(_COLUMNS, (who + order.wave.first, times, order.machine.pc, one.scope), strict=True):
+            self._events[name][made] = value
+        self._used += len(who)
+        return made
 
     def _unordered(self, order: Order, actors: Array, events: Array, one: Semantics) -> Array | None:
         """Return the indices of accesses that are not ordered behind these events (0: none); None if there are none."""
         others = self._events["actor"][events]
-        doubt = np.flatnonzero((events > 0) & (others != actors + order.wave.first))
+        is_flying = self._events["time"][events] == NEVER
+        doubt = np.flatnonzero((events > 0) & ((others != actors + order.wave.first) | is_flying))
         if not len(doubt):
             return None
         mine, others, events = actors[doubt], others[doubt], events[doubt]
@@ -214,7 +311,8 @@ class World:
         columns, (first, how) = self._events, what
         first = "atomic access" if columns["scope"][event] and first == "write" else first
         earlier = first, int(columns["pc"][event]), int(columns["actor"][event])
-        mine = {"r": "read", "w": "write", "a": "atomic access"}[how], order.machine.pc, int(actor) + order.wave.first
+        own = "another lane's " if kind == "lanes" else ""
+        mine = own + _WORDS.get(how, how), order.machine.pc, int(actor) + order.wave.first
         return lambda: order.add_conflict(kind, earlier, mine, int(unit) * self.unit)
 
     def _note_readers(self, pcs: Array, actors: Array) -> None:
@@ -228,17 +326,16 @@ class World:
 
     def stored(self, order: Order, g: Group, index: Array, unit: int, values: Any, how: Semantics) -> None:
         """Lanes have written: whether that changed what others wrote, or what others write in the same step."""
-        if self._doubt is not None:
-            add, units, before = self._doubt
+        for add, units, before in self._doubts:
             if (self._bytes(units) != before).any():
                 add()
-            self._doubt = None
+        self._doubts.clear()
         if how.scope:
             return
         wrong = (self.memory.global_.read(index, unit, len(values)) != np.asarray(list(values))).any(0)
         if wrong.any():
             actors, lane = g.numbers // order.grain, int(np.flatnonzero(wrong)[0])
-            same = np.flatnonzero((index == index[lane]) & (actors != actors[lane]))
+            same = np.flatnonzero((index == index[lane]) & (np.arange(len(index)) != lane))
             if len(same):
                 pc, first = order.machine.pc, order.wave.first
                 one, other = (("write", pc, first + int(actors[number])) for number in (lane, int(same[0])))

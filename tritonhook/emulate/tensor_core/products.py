@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tritonhook.emulate.errors import Fault
 from tritonhook.emulate.memory import UNSIGNED
 from tritonhook.emulate.numbers import Array
 from tritonhook.emulate.tensor_core import compiled, fragments
@@ -120,7 +121,7 @@ class Tile:
             pieces = np.unique((self._at(descriptor) * self.size + cta * memory.shared_bytes) // 16) * 16
             for first in threads:
                 warps = range(int(first), int(first) + _WARPGROUP, _WARP)
-                memory.watch.bulk_read("wgmma", warps, pieces, 16)
+                memory.watch.flights.read("wgmma", warps, pieces, 16)
         found: Array = self.of_ctas(np.array([cta]), descriptor)[0]
         return found
 
@@ -133,8 +134,9 @@ class Tile:
         """Return the indices of a tile's numbers in the shared memory of a CTA."""
         if descriptor not in self._places:
             places = addresses(Descriptor.of(descriptor), *self._shape)
-            if int(places.max()) + self.size > self.machine.memory.shared_bytes:
-                raise NotUnderstood(f"matrix descriptor {descriptor:#x}", why="of memory that the CTA has not")
+            if int(places.max()) + self.size > self.machine.memory.shared_end:
+                text = f"a matrix outside of shared memory, of the descriptor {descriptor:#x}"
+                raise Fault(text, self.machine.first_thread)
             self._places[descriptor] = places // self.size
         return self._places[descriptor]
 

@@ -213,7 +213,7 @@ def in_shared(
         raise Fault(f"matrix descriptor {descriptor:#x}: outside of shared memory", thread)
     index = places + cta * memory.shared_bytes
     if memory.watch is not None:
-        memory.watch.bulk_read("tcgen05", [thread], np.unique(index // 16) * 16, 16)
+        memory.watch.flights.read("tcgen05", [thread], np.unique(index // 16) * 16, 16)
     return memory.shared.data.view(UNSIGNED[size])[index // size]
 
 

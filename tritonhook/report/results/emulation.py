@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tritonhook._util.schema import Count, Fields, like
-from tritonhook.report.result import UNKNOWN, Result, Summary, Table, Tone, count
+from tritonhook.report.result import Result, Summary, Table, Tone, count
 
 if TYPE_CHECKING:
     from tritonhook.emulate.sanitizer.findings import Finding
@@ -56,7 +56,8 @@ class EmulatedKernel(Fields):
 
     @property
     def row(self) -> tuple[str, ...]:
-        return self.kernel, "not finished" if self.reason else "finished", str(len(self.faults) or ""), self.reason
+        why = self.reason or "; ".join(fault.text for fault in self.faults if not fault.places)
+        return self.kernel, "not finished" if self.reason else "finished", str(len(self.faults) or ""), why
 
 
 class Emulation(Result, tag="emulation"):
@@ -85,12 +86,12 @@ class Emulation(Result, tag="emulation"):
             Table(
                 f"{fault.kind} in {kernel.kernel}: {fault.text}",
                 ("access", "line", "source", "instruction"),
-                tuple((place.what, str(place.line), place.source, place.instruction) for place in fault.places)
-                or ((UNKNOWN, "", "", ""),),
+                tuple((place.what, str(place.line), place.source, place.instruction) for place in fault.places),
                 0,
             )
             for kernel in self.kernels
             for fault in kernel.faults
+            if fault.places
         )
         return Summary(
             "Emulation",

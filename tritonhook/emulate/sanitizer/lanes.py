@@ -1,0 +1,137 @@
+"""Lanes of one warp, where a CTA has several: which of them has accessed what, since the warp's last barrier.
+
+For shared memory the last writer of each unit is kept. Who read, and all of global memory, is looked up in the latest
+accesses of some instructions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tritonhook.emulate.geometry import WARP
+from tritonhook.emulate.sanitizer.accesses import Access
+from tritonhook.emulate.words import Array
+
+if TYPE_CHECKING:
+    from tritonhook.emulate.sanitizer.order import Order
+
+_RECENT = 16  # instructions
+_THREADS = 1 << 24  # more than a machine has
+_SEVERAL = 255
+
+
+class Recent:
+    """The latest accesses of some instructions, for races of lanes of one warp. unit: bytes that are told apart."""
+
+    def __init__(self, threads: int, unit: int) -> None:
+        self.unit = unit
+        self._met = np.zeros(threads // WARP, np.int32)  # how often the lanes of each warp have met
+        self._of: dict[int, tuple[Array, Array, int, Array]] = {}
+
+    def met(self, warps: Array) -> None:
+        """Lanes of these warps have exchanged values: what they had read is read."""
+        self._met = self._met.copy()
+        self._met[warps] += 1
+
+    def note(self, pc: int, threads: Array, index: Array, size: int) -> None:
+        self._of.pop(pc, None)
+        self._of[pc] = threads.astype(np.int32), index, size, self._met
+        if len(self._of) > _RECENT:
+            del self._of[next(iter(self._of))]
+
+    def by_others(self, pc: int, threads: Array, units: Array, how: str) -> Array:
+        """Whether another lane of each thread's warp has accessed each unit by an instruction. how: "r": it read, and
+        lanes have not met since. "w": it wrote, and the thread itself has not. "a": it accessed atomically."""
+        if (found := self._of.get(pc)) is None:
+            return np.full(len(units), how == "w")
+        others, index, size, met = found
+        all_units = (index // self.unit)[:, None] + np.arange(max(1, size // self.unit))
+        keys = np.sort((all_units.astype(np.int64) * _THREADS + others[:, None]).reshape(-1))
+        first, own = units * _THREADS + threads // WARP * WARP, units * _THREADS + threads
+        low, high, at = (np.searchsorted(keys, one) for one in (first, first + WARP, own))
+        has_own = keys[np.minimum(at, len(keys) - 1)] == own
+        if how == "w":
+            return (high > low) & ~has_own
+        some: Array = high - low > has_own
+        return some & (met == self._met)[threads // WARP] if how == "r" else some
+
+
+class Lanes:
+    """The lanes of a machine's warps, in shared memory."""
+
+    def __init__(self, order: Order, size: int) -> None:
+        self._order = order
+        self._last = np.zeros(size, np.uint8)  # that wrote each unit
+        self._wrote = np.zeros(order.warps, np.uint8)  # the lane of each warp that wrote, or _SEVERAL
+        self._wrote_at = np.zeros(order.warps, np.int64)
+        self._releases: dict[tuple[int, int], int] = {}  # by one lane, where others wrote: by warp and time
+        self.recent = Recent(order.machine.threads, order.unit)
+
+    def written(self, places: Array, threads: Array) -> None:
+        """Threads write these places, one each."""
+        self._last[places] = threads % WARP
+        warps, first, last = threads // WARP, threads[:-1], threads[1:]
+        ends = np.r_[warps[1:] != warps[:-1], True] if len(warps) > 1 else np.ones(len(warps), bool)
+        several = np.zeros(self._order.warps, bool)
+        several[warps[1:][(first // WARP == last // WARP) & (first != last)]] = True
+        who, lane = warps[ends], threads[ends] % WARP
+        now = self._order.clocks.now(who)
+        again = (self._wrote_at[who] == now) & (self._wrote[who] != lane)
+        self._wrote[who], self._wrote_at[who] = np.where(several[who] | again, _SEVERAL, lane), now
+
+    def released(self, threads: Array) -> None:
+        """Threads hand on what they have done. One lane alone does so for itself, not for its warp."""
+        warps, first, counts = np.unique(threads // WARP, return_index=True, return_counts=True)
+        lanes, now = threads[first] % WARP, self._order.clocks.now(warps)
+        alone = (counts == 1) & (self._wrote_at[warps] == now) & (self._wrote[warps] != lanes)
+        for warp, time, lane in zip(warps[alone].tolist(), now[alone].tolist(), lanes[alone].tolist(), strict=True):
+            self._releases[warp, time] = lane
+
+    def are_left_out(self, places: Array, actors: Array) -> Array:
+        """Whether each place was written by a lane that has not released it, but another one of its warp."""
+        order = self._order
+        wrong = np.zeros(len(places), bool)
+        if self._releases:
+            writers, times = order.writer[places], order.written[places]
+            some = (writers >= 0) & (writers != actors) & order.is_generic[places]
+            some &= times == order.seen(actors, writers)
+            for warp, time in set(zip(writers[some].tolist(), times[some].tolist(), strict=True)) & {*self._releases}:
+                lane = self._releases[warp, time]
+                wrong |= some & (writers == warp) & (times == time) & (self._last[places] != lane)
+        return wrong
+
+    def have_written(self, places: Array, actors: Array, threads: Array, is_strong: bool = False) -> Array:
+        """Whether another lane of the same warp wrote, and the warp has come to no barrier since. is_strong: what these
+        threads do now."""
+        order, strong = self._order, self._order.is_strong[places]
+        wrong: Array = (order.writer[places] == actors) & ((self._last[places] != threads % WARP) | strong)
+        if wrong.any():
+            wrong &= (order.written[places] == order.clocks.now(actors)) & ~(strong & is_strong)
+        if wrong.any():
+            for pc in np.unique(order.write_pc[places[wrong]]).tolist():
+                some = np.flatnonzero(wrong & (order.write_pc[places] == pc))
+                how = "a" if strong[some[0]] else "w"
+                wrong[some] = self.recent.by_others(pc, threads[some], places[some], how)
+        return wrong
+
+    def check_read(self, places: Array, actors: Array, threads: Array) -> None:
+        """Check that no other lane of the same warp wrote what these threads read."""
+        wrong = self.have_written(places, actors, threads)
+        if wrong.any():
+            mine = Access("another lane's read", self._order.machine.pc, 0)
+            self._order.add_at("race", places, actors, wrong, self._order.write_at, mine)
+
+    def check_write(self, row: int, some: Array, places: Array, actors: Array, threads: Array, mine: Access) -> None:
+        """Check that no other lane of the same warp has read what these threads write. some: of them, those whose warp
+        has. row: of the warps."""
+        order = self._order
+        pcs = order.read.pcs(row, places[some])
+        for pc in np.unique(pcs).tolist():
+            those = some[pcs == pc]
+            wrong = np.zeros(len(places), bool)
+            wrong[those] = self.recent.by_others(pc, threads[those], places[those], "r")
+            if wrong.any():
+                what = Access(f"another lane's {mine.what}", mine.pc, 0)
+                order.add_at("race", places, actors, wrong, lambda at: order.read_at(order.read, at, row), what)
