@@ -266,15 +266,15 @@ def nth_bit(site: Site) -> Step:
     site.known("b32")
 
     def one(bits: int, base: int, offset: int) -> int:
-        if offset == 0:
-            return base if bits >> base & 1 else 0xFFFF_FFFF
+        if base > 31 or offset == 0:
+            return base if base < 32 and bits >> base & 1 else 0xFFFF_FFFF
         places = range(base, 32) if offset > 0 else range(base, -1, -1)
         set_ = [place for place in places if bits >> place & 1]
         return set_[abs(offset) - 1] if abs(offset) <= len(set_) else 0xFFFF_FFFF
 
     def found(bits: Array, base: Array, offset: Array) -> Array:
         each = zip(bits.tolist(), base.tolist(), offset.tolist(), strict=True)
-        return np.array([one(b, p & 31, n) for b, p, n in each], np.uint32)
+        return np.array([one(*given) for given in each], np.uint32)
 
     return site.compute(found, "b32", "b32", "u32", "s32")
 

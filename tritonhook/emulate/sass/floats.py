@@ -74,8 +74,7 @@ def least(site: Site) -> Step:
     kind, put = ("bf16" if "BF16_V2" in how else "f16") if of_halves else "f32", site.target()
     count = 3 if site.base in ("FMNMX3", "VHMNMX") else 2
     if signs := "XORSIGN" in how:  # of the absolute values, but with the signs of these sources
-        is_nan = r"[-+]?[QS]NAN" if "NAN" in how else r"\|"  # it decides whatever its sign is
-        if count > 2 or not all(re.match(rf"\||\d|{is_nan}", text) for text in site.given[:2]):
+        if count > 2 or not all(re.match(r"\||\+?(\d|INF)|[-+]?[QS]NAN", text) for text in site.given[:-1]):
             raise site.refuse()
         site.given[:2] = [text.replace("|", "") for text in site.given[:2]]
     options: dict[str, Any] = {"nan": "NAN" in how, "ftz": "FTZ" in how, "signs": signs}
@@ -248,6 +247,7 @@ _HALVES: dict[str, Callable[[Array], Reader]] = {
     "H0_H0": lambda row: lambda g: (row[g.s] & _LOW) | row[g.s] << _HALF,
     "H1_H1": lambda row: lambda g: row[g.s] >> _HALF | (row[g.s] & ~_LOW),
     "H0_H1": lambda row: lambda g: row[g.s] >> _HALF | row[g.s] << _HALF,
+    "H0_NH1": lambda row: lambda g: (row[g.s] >> _HALF | row[g.s] << _HALF) ^ np.uint32(0x8000),
 }
 
 

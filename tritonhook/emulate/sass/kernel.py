@@ -100,8 +100,7 @@ class SassKernel:
     def constants(self, geometry: Geometry, parameters: bytes, address: int = 0) -> bytes:
         """Constant bank 0 of a launch. address: where global memory has the parameters, too, for descriptors of TMA."""
         places = self.places
-        image = bytearray(places.parameters + len(parameters))
-        image[places.parameters :] = parameters
+        image = bytearray(places.parameters) + parameters.ljust(-(-len(parameters) // 8) * 8, b"\0")  # read by words
         for at, values in ((places.block, geometry.block), (places.grid, geometry.grid), (places.stack, (self.stack,))):
             image[at : at + 4 * len(values)] = struct.pack(f"<{len(values)}I", *values)
         if places.window is not None:

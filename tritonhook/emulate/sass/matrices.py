@@ -37,7 +37,7 @@ def _computing(site: Site, product: Callable[..., Array], d: int, a: int, b: int
     """Make the step that computes D from A, B and C (so many registers), and from further single ones."""
     puts, *stacks = site.targets(d), _stacked(site, a), _stacked(site, b), _stacked(site, d)
     others = [site.register(site.text()) for _ in range(more)]
-    if more and site.text() != "URZ":
+    if more > 1 and site.text() != "URZ":
         raise site.refuse("a choice of factors")
     site.done()
 
@@ -63,15 +63,24 @@ def multiply(site: Site) -> Step:
         if not site.known("SF", "16832", "F32", "E4M3", "E5M2", "E8") >= {"16832", "F32", "E8"}:
             raise site.refuse()
         return _computing(site, products.scaled(_kinds(site)[1:]), 4, 4, 2, 2)
-    how = site.known(*_SHAPES, *(("SAT", *_INTEGERS) if site.base == "IMMA" else ("F32", "F16", *_FORMATS)))
+    how = site.known("SP", *_SHAPES, *(("SAT", *_INTEGERS) if site.base == "IMMA" else ("F32", "F16", *_FORMATS)))
     shape = only(site, (one for one in site.modifiers if one in _SHAPES))
     m, k = _SHAPES[shape]
     if not k or (m == 8 and site.base != "IMMA"):
         raise site.refuse()
     kinds = _kinds(site)
     bits, wide = width(kinds[1]), width(kinds[0])
+    if "SP" in how:
+        return _sparse(site, kinds, k, "SAT" in how)
     product = products.of_warp(kinds, k, f"sm_{site.decoder.kernel.arch}", "SAT" in how)
     return _computing(site, product, m * wide // 128, m * k * bits // 1024, 8 * k * bits // 1024)
+
+
+def _sparse(site: Site, kinds: tuple[str, str, str], k: int, saturate: bool) -> Step:
+    """The last source is the metadata; behind it stands which threads have it."""
+    selector, bits = int(site.given.pop(), 16), width(kinds[1])
+    product = products.of_sparse_warp(kinds, k, f"sm_{site.decoder.kernel.arch}", saturate, selector)
+    return _computing(site, product, width(kinds[0]) // 8, k * bits // 128, k * bits // 128, 1)
 
 
 @opcode("BMMA")
