@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tritonhook.emulate.atomics import OPERATIONS, combination
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.memory import GLOBAL
 from tritonhook.emulate.ptx.kernel import SIZES
 from tritonhook.emulate.ptx.memory import ORDER, VECTORS, drop_hints, take_space
 from tritonhook.emulate.ptx.site import KINDS, Site, opcode
@@ -28,7 +27,8 @@ def atomic(site: Site) -> Step:
         raise site.refuse()
     (operation,) = how & set(OPERATIONS)
     count = next((number for name, number in VECTORS.items() if name in how), 1)
-    combine = combination(operation, kind, space == GLOBAL)  # subnormal f32 in global memory are flushed
+    # Subnormal f32 in global memory are flushed.
+    combine = combination(operation, kind, True), combination(operation, kind, False, in_a_loop=True)
     returns = site.name == "atom"
     first = 1 if returns else 0
     address, dtype, unit = site.address(first), KINDS[kind], SIZES[kind]

@@ -36,7 +36,7 @@ def take_space(site: Site) -> str:
     if len(found) > 1:
         raise site.refuse()
     if found and found[0].startswith("param"):  # of a call: in local memory
-        names = re.findall(r"\[([^\]+?)(?:\+[^\]]*)?\]", " ".join(site.operands))
+        names = re.findall(r"\[\s*([^\]\s+]+)\s*(?:\+[^\]]*)?\]", " ".join(site.operands))
         if any(site.decoder.slot(site.decoder.function.name, name) is not None for name in names):
             return LOCAL
     return SPACES[found[0]] if found else GENERIC

@@ -11,6 +11,7 @@ from tritonhook.cubin.elf import Elf, read_elf
 from tritonhook.cubin.loaded import parameter_places
 from tritonhook.cubin.resources import reserved_in_image
 from tritonhook.cubin.sass import Sass, words_of
+from tritonhook.emulate.memory import LOCAL_WINDOW
 from tritonhook.errors import NotUnderstood
 
 if TYPE_CHECKING:
@@ -35,13 +36,17 @@ class Places:
     window: int | None = None  # the generic address of the parameters
     clustered: int | None = None  # 1 where CTAs are in clusters
     limits: int | None = None  # of a window of generic addresses: isspacep compares with it twice, which cancels out
+    local: int | None = None  # the generic address of local memory
+    dynamic: int | None = None  # bytes of dynamic shared memory
+    reserved: int | None = None  # bytes of shared memory that the system has
+    cluster_size: int | None = None  # behind `clustered`: the cluster's extents, 1 by each of them, the grid's clusters
 
 
 # Read from code that ptxas 12.4 to 13.5 writes: %ntid, %nctaid, the stack pointer, the descriptor of global memory.
 _PLACES = {
     7: Places(0x0, 0xC, 0x28, 0x118, 0x160),
-    8: Places(0x0, 0xC, 0x28, 0x118, 0x160),
-    9: Places(0x0, 0xC, 0x28, 0x208, 0x210, 0x198, 0x140, 0xD0),
+    8: Places(0x0, 0xC, 0x28, 0x118, 0x160, local=0x20, dynamic=0x2C),
+    9: Places(0x0, 0xC, 0x28, 0x208, 0x210, 0x198, 0x140, 0xD0, 0x20, 0x2C, 0x114, 0x188),
     10: Places(0x360, 0x370, 0x37C, 0x358, 0x380, 0x348),
     12: Places(0x360, 0x370, 0x37C, 0x358, 0x380, 0x348),
 }
@@ -97,23 +102,33 @@ class SassKernel:
             found = found.ljust(-(-(begin + len(found)) // alignment) * alignment - begin, b"\0") + value
         return found
 
-    def constants(self, geometry: Geometry, parameters: bytes, address: int = 0) -> bytes:
-        """Constant bank 0 of a launch. address: where global memory has the parameters, too, for descriptors of TMA."""
+    def constants(self, geometry: Geometry, parameters: bytes, address: int = 0, dynamic: int = 0) -> bytes:
+        """Constant bank 0 of a launch. address: where global memory has the parameters, too, for descriptors of TMA.
+        dynamic: bytes of shared memory."""
         places = self.places
         image = bytearray(places.parameters) + parameters.ljust(-(-len(parameters) // 8) * 8, b"\0")  # read by words
         for at, values in ((places.block, geometry.block), (places.grid, geometry.grid), (places.stack, (self.stack,))):
             image[at : at + 4 * len(values)] = struct.pack(f"<{len(values)}I", *values)
         if places.window is not None:
             image[places.window : places.window + 8] = address.to_bytes(8, "little")
-        if places.clustered is not None:
-            image[places.clustered] = geometry.cluster_size > 1
+        if places.local is not None:
+            image[places.local : places.local + 8] = LOCAL_WINDOW.to_bytes(8, "little")
+        for place, number in ((places.dynamic, dynamic), (places.reserved, reserved_in_image(self.arch))):
+            if place is not None:
+                image[place : place + 4] = number.to_bytes(4, "little")
+        if places.clustered is not None and places.cluster_size is not None:
+            cluster, counts = geometry.cluster, [a // b for a, b in zip(geometry.grid, geometry.cluster, strict=True)]
+            found = struct.pack("<4I3f3I", geometry.cluster_size > 1, *cluster, *(1 / one for one in cluster), *counts)
+            image[places.clustered : places.clustered + len(found)] = found
+            image[places.cluster_size] = geometry.cluster_size
         return bytes(image)
 
     def is_known_constant(self, at: int) -> bool:
         """Whether these four bytes of bank 0 are what `constants` knows."""
         places = self.places
         begins = {places.block: 12, places.grid: 12, places.stack: 4, places.descriptor: 8}
-        more = (places.window, 8), (places.clustered, 4), (places.limits, 8)
+        more = (places.window, 8), (places.clustered, 40), (places.limits, 8), (places.local, 8), (places.dynamic, 4)
+        more += (places.reserved, 4), (places.cluster_size, 4)
         begins |= {begin: size for begin, size in more if begin is not None}
         return at >= places.parameters or any(begin <= at < begin + size for begin, size in begins.items())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tritonhook.cubin.resources import SHARED_UNIT
 from tritonhook.emulate import memory as spaces
 from tritonhook.emulate.atomics import OPERATIONS, combination
 from tritonhook.emulate.machine import Group, Step
@@ -157,7 +158,7 @@ def atomic(site: Site) -> Step:
         raise site.refuse("a predicate is written")
     kind, times = _KINDS[kinds[0]], _SEVERAL.get(kinds[0], 1)
     is_wide = kind.endswith("64")
-    put = (site.target_pair() if is_wide else site.target()) if gives else None
+    puts = (site.targets(times) if not is_wide else [site.target_pair()]) if gives else []
     address = site.address(32 if space == spaces.SHARED else 64)
     if times > 1:
         name = site.text()
@@ -166,8 +167,6 @@ def atomic(site: Site) -> Step:
     else:
         operands = [[site.wide() if is_wide else site.integer() for _ in range(1 + (named[0] == "cas"))]]
     site.done()
-    if times > 1 and gives:
-        raise site.refuse()
     memory, function, unit = site.machine.memory, combination(named[0], kind, "FTZ" in how), 8 if is_wide else 4
 
     def step(g: Group) -> None:
@@ -181,8 +180,8 @@ def atomic(site: Site) -> Step:
         for number, reads in enumerate(operands):
             at = begin + begin.dtype.type(4 * number) if number else begin
             old = memory.atomic(g, space, at, unit, function, *(read(g) for read in reads))
-            if put is not None:
-                put(g, old)
+            if gives:
+                puts[number](g, old)
         g.give_way()
 
     return step
@@ -227,8 +226,8 @@ def _cast(site: Site) -> Step:
 
 @opcode("QSPC")
 def query_space(site: Site) -> Step:
-    """Whether a generic address is of global (G), shared (S) or local (L) memory."""
-    kind = only(site, site.known("E", "G", "S", "L") - {"E"})
+    """Whether a generic address is of global (G), shared (S), local (L) memory, or of a cluster's shared memory (D)."""
+    kind = only(site, site.known("E", "G", "S", "L", "D") - {"E"})
     flag = site.target_flag()
     if site.text() != "RZ":
         raise site.refuse()
@@ -238,7 +237,8 @@ def query_space(site: Site) -> Step:
     def step(g: Group) -> None:
         at = address(g)
         shared, local = spaces.is_shared(at), spaces.is_local(at)
-        flag(g, {"S": shared, "L": local, "G": ~shared & ~local}[kind])
+        own = shared & (spaces.rank_of(at) == site.machine.rank[g.s])
+        flag(g, {"S": own, "D": shared, "L": local, "G": ~shared & ~local}[kind])
 
     return step
 
@@ -252,6 +252,11 @@ def _special(site: Site, name: str) -> Array:
         return site.decoder.zeros
     if name == "SR_SWINHI":  # where shared memory lies among generic addresses
         return site.decoder.constant(spaces.SHARED_WINDOW >> 32)
+    if name == "SR_VIRTID":  # its other bits name the multiprocessor
+        return machine.warp << np.uint32(8)
+    if name == "SR_SMEMSZ":
+        taken = site.decoder.kernel.shared + int.from_bytes(site.decoder.constants[0x2C:0x30], "little")
+        return site.decoder.constant(-(-taken // SHARED_UNIT) * SHARED_UNIT)
     base, _, axis = name.removeprefix("SR_").lower().partition(".")
     base = {"cgactaid": "cluster_ctarank"}.get(base, base)
     base = f"lanemask_{base[:2]}" if base.endswith("mask") else base

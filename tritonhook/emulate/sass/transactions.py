@@ -67,9 +67,9 @@ _COUNTS = 0x10_0000  # an mbarrier counts up to this, from it less what is expec
 @opcode("SYNCS")
 def phase(site: Site) -> Step:
     """mbarrier: EXCH initialises it, ARRIVE arrives (T0: without bytes, else with those of the last operand; ART0: so
-    many times; RED: in another CTA), PHASECHK looks whether the phase of a parity is complete, CCTL.IV makes it memory
+    many times; RED: in another CTA; A0T1, A0TX: bytes that it waits for, or no longer), PHASECHK looks whether the phase of a parity is complete, CCTL.IV makes it memory
     again."""
-    arriving = "ARRIVE", "TRANS64", "A1T0", "A0TR", "A1TR", "ART0", "RED", "OPTOUT"
+    arriving = "ARRIVE", "TRANS64", "A1T0", "A0TR", "A1TR", "A0TX", "A0T1", "ART0", "RED", "OPTOUT", "TMASK"
     how = site.known("EXCH", "64", *arriving, "PHASECHK", "TRYWAIT", "CCTL", "IV")
     barriers = site.machine.shared_barriers
     if how == {"CCTL", "IV"}:
@@ -88,8 +88,10 @@ def phase(site: Site) -> Step:
     shift, drops = np.uint64(32), "OPTOUT" in how
 
     def step(g: Group) -> None:
-        if "A0TR" in how:
-            return barriers.expect(g, space, address(g), given(g))
+        if how & {"A0TR", "A0T1"}:
+            return barriers.expect(g, space, address(g), given(g) if "A0TR" in how else np.ones(g.size, np.uint32))
+        if "A0TX" in how:
+            return barriers.completed(g, space, address(g), given(g))
         counts, expects = (given(g), None) if "ART0" in how else (1, None if "A1T0" in how else given(g))
         states = barriers.arrive(g, space, address(g), counts, expects, drops)
         # The upper word: the phase's parity, and how many arrivals are still to come, as `_initialise` has them.
@@ -101,8 +103,8 @@ def phase(site: Site) -> Step:
 @opcode("ARRIVES")
 def arrive_after_copies(site: Site) -> Step:
     """Arrive when the thread's copies have arrived: these arrive now. Without ARVCNT the arrival is one more that the
-    phase waits for."""
-    how = site.known("LDGSTSBAR", "64", "ARVCNT")
+    phase waits for; TRANSCNT: as a byte, from SYNCS.A0T1 on."""
+    how = site.known("LDGSTSBAR", "64", "ARVCNT", "TRANSCNT")
     address, barriers, copies = site.address(32), site.machine.shared_barriers, site.machine.copies
     site.done()
 
@@ -110,6 +112,8 @@ def arrive_after_copies(site: Site) -> Step:
         copies.wait(g, None)
         if "ARVCNT" in how:
             barriers.arrive(g, spaces.SHARED, address(g))
+        elif "TRANSCNT" in how:
+            barriers.completed(g, spaces.SHARED, address(g), np.ones(g.size, np.uint32))
 
     return step
 
@@ -151,7 +155,8 @@ def _phase_check(site: Site, waits: bool) -> Step:
 @opcode("STAS")
 def store(site: Site) -> Step:
     """Store to another CTA, and tell an mbarrier, at once. A pair of registers has both addresses."""
-    count = 2 if "64" in site.known("64") else 1
+    how = site.known("64", "128")
+    count = 4 if "128" in how else 2 if how else 1
     pair, rows, memory, barriers = site.text(), site.rows(count), site.machine.memory, site.machine.shared_barriers
     if (name := re.fullmatch(r"\[(R\d+)\.64\]", pair)) is None:
         raise site.refuse(f"operand {pair}")
@@ -203,7 +208,7 @@ def copy_tile(site: Site) -> Step:
     return step
 
 
-_REDUCED = {**{one.upper(): one for one in ("f16", "bf16", "f32", "u64", "s32", "s64")}}
+_REDUCED = {**{one.upper(): one for one in ("f16", "bf16", "f32", "f64", "u64", "s32", "s64")}}
 
 
 @opcode("UBLKCP", "UBLKRED")
