@@ -123,7 +123,9 @@ def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes], watcher: W
     registers = 4 * len(set(_SASS_REGISTER.findall(text)))
 
     def decoded(machine: Machine) -> tuple[Code, tuple[NotUnderstood, ...]]:
-        return decode_sass(kernel, machine, kernel.constants(machine.geometry, parameters, address, launch.shared), run.registers)
+        return decode_sass(
+            kernel, machine, kernel.constants(machine.geometry, parameters, address, launch.shared), run.registers
+        )
 
     size = _cta_bytes(launch, memory, registers, text)
     use = None if run.registers else (parameters,)

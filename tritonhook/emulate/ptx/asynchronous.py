@@ -210,20 +210,27 @@ def copy_in_bulk(site: Site) -> Step:
     return step
 
 
-@opcode("st.async")
+@opcode("st.async", "red.async")
 def store_elsewhere(site: Site) -> Step:
-    """Store to another CTA, and tell an mbarrier, at once."""
-    space = take_space(site)
-    kind, how = site.typed("b32 b64 u32 u64 s32 s64 f32 f64", "weak", _COMPLETION, *VECTORS)
-    if space != CLUSTER or _COMPLETION not in how:
+    """Store to another CTA, or combine with what it has, and tell an mbarrier, at once."""
+    space, reduces = take_space(site), site.name == "red.async"
+    more = ("relaxed", "cluster", *OPERATIONS) if reduces else ("weak", *VECTORS)
+    kind, how = site.typed("b32 b64 u32 u64 s32 s64 f32 f64", _COMPLETION, *more)
+    named = how & {*OPERATIONS}
+    if space != CLUSTER or _COMPLETION not in how or len(named) != reduces or (reduces and kind[0] == "f"):
         raise site.refuse()
+    combine = [combination(one, kind, False) for one in named]
     address, rows, barrier, unit = site.address(0), site.rows(1, kind), site.address(2), SIZES[kind]
     if len(rows) != next((number for name, number in VECTORS.items() if name in how), 1):
         raise site.refuse("operands")
     memory, barriers, unsigned = site.machine.memory, site.machine.shared_barriers, UNSIGNED[unit]
 
     def step(g: Group) -> None:
-        memory.write(g, space, address(g), unit, [row[g.s].view(unsigned) for row in rows])
+        values = [row[g.s].view(unsigned) for row in rows]
+        if combine:
+            memory.atomic(g, space, address(g), unit, combine[0], *values)
+        else:
+            memory.write(g, space, address(g), unit, values)
         barriers.completed(g, space, barrier(g), np.full(g.size, unit * len(rows)))
 
     return step

@@ -82,7 +82,9 @@ class Decoder:
         self.specials = self.machine.specials
         shared = self.kernel.shared.size - self.kernel.shared.begin + self.dynamic_shared
         sizes = {"dynamic": self.dynamic_shared, "total": -(-shared // SHARED_UNIT) * SHARED_UNIT}
-        self.specials |= {f"%{name}_smem_size": self.constant(size, np.dtype(np.uint32)) for name, size in sizes.items()}
+        self.specials |= {
+            f"%{name}_smem_size": self.constant(size, np.dtype(np.uint32)) for name, size in sizes.items()
+        }
         self.carry = self.machine.registers(1, np.bool_)[0]
 
     def code(self) -> Code:

@@ -77,7 +77,7 @@ def multiply(site: Site) -> Step:
 
 
 def _sparse(site: Site, kinds: tuple[str, str, str], k: int, saturate: bool) -> Step:
-    """The last source is the metadata; behind it stands which threads have it."""
+    """Take metadata behind C, and which threads have it."""
     selector, bits = int(site.given.pop(), 16), width(kinds[1])
     product = products.of_sparse_warp(kinds, k, f"sm_{site.decoder.kernel.arch}", saturate, selector)
     return _computing(site, product, width(kinds[0]) // 8, k * bits // 128, k * bits // 128, 1)

@@ -81,8 +81,8 @@ def registers_of_c(matrix: Array, bits: int) -> Array:
 
 def kept(metadata: Array, k: int, bits: int, selector: int) -> Array:
     """Return which rows of B belong to the k / 2 numbers that each row of a sparse A keeps, (warps, 16, k / 2). Four
-    bits of the metadata are for each two or four numbers, of 4 bits for each eight, which are kept in pairs. (Executed.)
-    """
+    bits of the metadata are for each two or four numbers, of 4 bits for each eight, which are kept in pairs.
+    (Executed.)"""
     chunks = k // {32: 2, 4: 8}.get(bits, 4)
     words = metadata.reshape(-1, 8, 4, 1) >> np.arange(0, 32, 4, dtype=np.uint32) & np.uint32(15)
     if chunks == 16:  # threads 0 and 2 have those of row g, 1 and 3 those of row g + 8
