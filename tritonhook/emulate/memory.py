@@ -131,6 +131,12 @@ class Memory:
         self._contents.append(b"" if isinstance(contents, int) else contents)
         return made
 
+    def point(self, at: Allocation, offset: int, address: int) -> None:
+        """Put an address into the contents of a buffer."""
+        number = self.allocations.index(at)
+        old = self._contents[number]
+        self._contents[number] = old[:offset] + address.to_bytes(8, "little") + old[offset + 8 :]
+
     def attach(self, machine: Machine) -> None:
         """Make room for a machine's threads."""
         self.machine = machine

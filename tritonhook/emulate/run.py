@@ -89,6 +89,11 @@ def load_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Loaded:
         given[offset : offset + variable.size] = value[: variable.size].ljust(variable.size, b"\0")
     parameters = memory.allocate(bytes(given), "the parameters")
     allocated = {one.name: memory.allocate(one.contents, f"variable {one.name}") for one in kernel.module}
+    for one in kernel.module:
+        for offset, name, behind in one.pointers:
+            if next((other.space for other in kernel.module if other.name == name), "") != "global":
+                raise NotUnderstood(f".{one.space}", why=f"the initialiser of {one.name}")
+            memory.point(allocated[one.name], offset, allocated[name].address + behind)
     registers = sum(_BYTES.get(prefix, 16) for prefix in kernel.register_prefixes)
     return Loaded(
         memory,

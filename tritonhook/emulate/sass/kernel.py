@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tritonhook.emulate.memory import Memory
 
 _VARIABLES = (".nv.global", ".nv.global.init")
-_ADDRESS_64 = 2  # the kind of relocation: R_CUDA_64
+_BANK_4 = ".nv.constant4"
+_ADDRESSES_64 = 2, 4  # kinds of relocations: R_CUDA_64, and R_CUDA_G64 of generic addresses
 STACK = 1024  # bytes of a thread, where its need is not known: the driver's default
 
 
@@ -69,18 +70,20 @@ class SassKernel:
     functions: Mapping[str, int] = field(default_factory=dict)
     offsets: tuple[int, ...] = ()
     variables: Mapping[str, bytes] = field(default_factory=dict)
-    pointers: tuple[tuple[int, str, int], ...] = ()
+    pointers: tuple[tuple[str, int, str, int], ...] = ()
     registers: int = 0
 
     def linked(self, memory: Memory) -> SassKernel:
         """Return the kernel with its variables of global memory in this memory: bank 4 has their addresses."""
         if not self.pointers:
             return self
-        places = {name: memory.allocate(data, name).address for name, data in self.variables.items()}
-        size = max(offset for offset, *_ in self.pointers) + 8
-        bank = bytearray(size)
-        for offset, section, at in self.pointers:
-            bank[offset : offset + 8] = (places[section] + at).to_bytes(8, "little")
+        places = {name: memory.allocate(data, name) for name, data in self.variables.items()}
+        bank = bytearray(8 + max((offset for home, offset, *_ in self.pointers if home == _BANK_4), default=0))
+        for home, offset, section, at in self.pointers:
+            if home == _BANK_4:
+                bank[offset : offset + 8] = (places[section].address + at).to_bytes(8, "little")
+            else:
+                memory.point(places[home], offset, places[section].address + at)
         return replace(self, banks={**self.banks, 4: bytes(bank)}, pointers=())
 
     @property
@@ -141,15 +144,17 @@ def _may_recur(sass: Sass, functions: Mapping[str, int]) -> bool:
     return any(place <= call.offset for place, call in zip(places, calls, strict=True))
 
 
-def _pointers(elf: Elf) -> tuple[tuple[int, str, int], ...]:
-    """Where bank 4 has addresses of variables in global memory: offset, section, offset in it. None if it has others,
-    too."""
+def _pointers(elf: Elf) -> tuple[tuple[str, int, str, int], ...]:
+    """Where bank 4 and variables have addresses of variables in global memory: the section, the offset, the section of
+    the variable, the offset in it. None if they have others, too."""
     symbols, found = elf.symbols(), []
-    for offset, kind, index, addend in elf.relocations(".nv.constant4"):
-        section = elf.headers[symbols[index].section].name if symbols[index].section < len(elf.headers) else ""
-        if kind != _ADDRESS_64 or not section.startswith(".nv.global"):
-            return ()
-        found.append((offset, section, symbols[index].value + addend))
+    for home in (_BANK_4, *_VARIABLES):
+        for offset, kind, index, addend in elf.relocations(home):
+            section = elf.headers[symbols[index].section].name if symbols[index].section < len(elf.headers) else ""
+            if kind not in _ADDRESSES_64 or not section.startswith(".nv.global"):
+                return ()
+            inside = int.from_bytes(elf.content(home)[offset : offset + 8], "little")  # .rel has the addend there
+            found.append((home, offset, section, symbols[index].value + (addend or inside)))
     return tuple(found)
 
 
