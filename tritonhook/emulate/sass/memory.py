@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tritonhook.cubin.resources import SHARED_UNIT
+from tritonhook.cubin.sass import INSTRUCTION_BYTES
 from tritonhook.emulate import memory as spaces
 from tritonhook.emulate.atomics import OPERATIONS, combination
 from tritonhook.emulate.machine import Group, Step
@@ -282,10 +283,17 @@ def special(site: Site) -> Step:
 @opcode("R2UR")
 def to_uniform(site: Site) -> Step:
     how = site.known("FILL", "OR", "BROADCAST")
-    if site.next_is(r"U?P(\d|T)") and not site.text().endswith("T"):
-        raise site.refuse("a predicate is written")
+    flags = [one for one in site.flags() if not one.endswith("T")]
     put, read = site.target(), site.integer()
     site.done()
-    if "OR" in how:
-        raise site.refuse(".OR")
-    return lambda g: put(g, of_first_lane(g, read(g)))
+    code = site.decoder.kernel.sass.instructions[site.one.offset // INSTRUCTION_BYTES + 1 :]
+    if "OR" in how or (flags and (code[0].predicate, code[0].opcode) != (f"@!{flags[0]}", "BRA.DIV")):
+        raise site.refuse("a predicate is written" if flags else ".OR")
+    writers = [site.flag_writer(one) for one in flags]
+
+    def step(g: Group) -> None:
+        put(g, of_first_lane(g, read(g)))
+        for write in writers:  # whether lanes are together: the branch behind it, for others, waits for them here
+            write(g, np.zeros(g.size, bool))
+
+    return step
