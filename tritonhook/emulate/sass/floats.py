@@ -73,8 +73,8 @@ def least(site: Site) -> Step:
     how = site.known("FTZ", "NAN", "XORSIGN", *(["BF16_V2"] if of_halves else []))
     kind, put = ("bf16" if "BF16_V2" in how else "f16") if of_halves else "f32", site.target()
     count = 3 if site.base in ("FMNMX3", "VHMNMX") else 2
-    if signs := "XORSIGN" in how:  # of the absolute values, but with the signs of these sources
-        if count > 2 or not all(re.match(r"\||\+?(\d|INF)|[-+]?[QS]NAN", text) for text in site.given[:-1]):
+    if signs := "XORSIGN" in how:  # of absolute values, but with the signs of these sources: numbers may be -0 and NaN
+        if count > 2 or not all(re.match(r"\||\+?(\d|INF)|-0(\.0*)?$|[-+]?[QS]NAN", text) for text in site.given[:-1]):
             raise site.refuse()
         site.given[:2] = [text.replace("|", "") for text in site.given[:2]]
     options: dict[str, Any] = {"nan": "NAN" in how, "ftz": "FTZ" in how, "signs": signs}

@@ -280,6 +280,21 @@ def special(site: Site) -> Step:
     return lambda g: put(g, row[g.s])
 
 
+@opcode("RPCMOV")
+def spare(site: Site) -> Step:
+    """To or from a register of 64 bits that nothing else uses here."""
+    site.known("32")
+    rows = {f"Rpc.{half}": site.decoder.row(True, 253 + number) for number, half in enumerate(("LO", "HI"))}
+    if site.given[0] in rows:
+        row, read = rows[site.text()], site.integer()
+        site.done()
+        return lambda g: g.put(row, read(g))
+    put, source = site.target(), rows.get(site.text())
+    if source is None:
+        raise site.refuse()
+    return lambda g: put(g, source[g.s])
+
+
 @opcode("R2UR")
 def to_uniform(site: Site) -> Step:
     how = site.known("FILL", "OR", "BROADCAST")
