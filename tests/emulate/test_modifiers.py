@@ -39,7 +39,7 @@ WORDS = [
     0, 1, 2, 31, 33, 0xFF, 0x8000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x12345678, 0x3F800000, 0xBF800000, 0x7F800000,
     0x7FC00001, 0x7F800001, 0x00000001, 0x807FFFFF, 0x00800000, 0x3F000001, 0x4EFFFFFF, 0x477FE001, 0xC0490FDB,
     0x7C00FC00, 0x7E010001, 0x80010001, 0x3C00BC00, 0x7BFF0400, 0x7FF77FF7, 0x7FF70001, 0x3FF00000, 0x00123456,
-    0x3C003801, 0xFC017C01, 0x3FF80000, 0xC0040000, 0x40590000,
+    0x3C003801, 0xFC017C01, 0x3FF80000, 0x37F00000, 0xC0040000, 0x40590000,
 ]  # fmt: skip
 # Who sees an access when, where it is cached, which threads come, a rounding or a kind that is the default; what an
 # instruction does anyhow: conversions to integers saturate, and those to f16 flush nothing.
@@ -53,6 +53,11 @@ FREE = {
             "acquire",
             "release",
             "acq_rel",
+            "relaxed",
+            "weak",
+            "volatile",
+            "mmio",
+            "unified",
             "ca",
             "cg",
             "cs",
@@ -74,7 +79,41 @@ FREE = {
     },
     "sass": {
         *("E", "STRONG", "CTA", "GPU", "SYS", "SM", "CONSTANT", "LU", "NA", "MMA", "U32", "S32", "RN", "NTZ", "LUT"),
-        *("AND", "BYPASS", "DEFER_BLOCKING", "PAND"),
+        *(
+            "AND",
+            "BYPASS",
+            "DEFER_BLOCKING",
+            "PAND",
+            "EF",
+            "EL",
+            "EU",
+            "IL",
+            "CI",
+            "CV",
+            "PRIVATE",
+            "MMIO",
+            "WEAK",
+            "32",
+        ),
+        *(
+            "LTC64B",
+            "LTC128B",
+            "LTC256B",
+            "SPILL",
+            "RELIABLE",
+            "RECONVERGENT",
+            ("BMSK", "C"),
+            ("FCHK", "DIVIDE"),
+            ("F2I", "F32"),
+            ("I2F", "F32"),
+        ),
+        *(
+            ("IMMA", "SAT"),
+            ("LDGSTS", "ZFILL"),
+            ("F2I", "ROUND"),
+            ("FRND", "ROUND"),
+            ("F2IP", "ROUND"),
+        ),  # nothing here is that large
         *(("IMAD", "MOV"), ("IMAD", "SHL"), ("IMAD", "IADD"), ("F2I", "FTZ")),
         *(("I2F", "RZ"), ("I2F", "RM"), ("I2F", "RP"), ("FSETP.NAN.AND", "FTZ")),
     },
@@ -97,7 +136,9 @@ class Bench:
             self.decoder.code()
             self.decoder.function, self.decoder.files = kernel.function, self.decoder._new_files(kernel.function)
         else:
-            self.decoder = sass.Decoder(kernel, self.machine, kernel.constants(self.machine.geometry, bytes(512)))
+            self.decoder = sass.Decoder(
+                kernel, self.machine, kernel.constants(self.machine.geometry, bytes(range(0x81, 0xF1)) * 5)
+            )
             for is_uniform, number in product((False, True), range(64)):
                 self.decoder.row(is_uniform, number)
                 self.decoder.flag(is_uniform, number % 7)
@@ -160,9 +201,11 @@ class Bench:
 
 
 def differ(operands):
-    """Whether no register is named twice: a sum of a number with itself is exact, whatever the rounding."""
-    names = re.findall(r"%\w+|\bR\d+", operands)
-    return len(set(names)) == len(names)
+    """Whether no register is named twice: a sum of a number with itself is exact, whatever the rounding. One without a
+    register gives a number of its own."""
+    names = re.findall(r"%\w+|\bU?R\d+", operands)
+    alone = "RZ" in operands or ("c[" in operands and "c[0x0][0x2" not in operands) or "[0x28]" in operands
+    return len(set(names)) == len(names) and (len(names) > 1 or not alone)
 
 
 def instructions(form):

@@ -1,9 +1,9 @@
 """Program: a PTX module taken apart into items that can be removed or changed, and written again as PTX.
 
 Written in one form: no comments, no debug information, no inner blocks; registers are named by size (%r0, %rd1), labels
-L0, L1. Registers, labels and variables of inner blocks get names of their own, so that the blocks can go. Functions take
-and give .param variables: those that are written with registers, and their calls, load and store these. This module does
-not interpret instructions: dataflow.py does.
+L0, L1. Registers, labels and variables of inner blocks get names of their own, so that the blocks can go. Functions
+take and give .param variables: those that are written with registers, and their calls, load and store these. This
+module does not interpret instructions: dataflow.py does.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _SHARED = ("shared", "shared::cta", "shared::cluster")
 @opcode("mbarrier.init", "mbarrier.expect_tx", "mbarrier.complete_tx")
 def change(site: Site) -> Step:
     space = take_space(site)
-    site.known(*_SCOPES)
+    site.known(*(["b64"] if site.name == "mbarrier.init" else ["relaxed", "cta", "cluster", "b64"]))
     address, numbers, barriers = site.address(0), site.row(1, "u32"), site.machine.shared_barriers
     functions = {"init": barriers.init, "expect_tx": barriers.expect, "complete_tx": barriers.completed}
     function = functions[site.name.rpartition(".")[2]]

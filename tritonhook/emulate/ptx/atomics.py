@@ -5,7 +5,7 @@ from __future__ import annotations
 from tritonhook.emulate.atomics import OPERATIONS, combination
 from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.ptx.kernel import SIZES
-from tritonhook.emulate.ptx.memory import ORDER, VECTORS, drop_hints, take_space
+from tritonhook.emulate.ptx.memory import ORDER_OF_ATOMICS, VECTORS, drop_hints, take_space
 from tritonhook.emulate.ptx.site import KINDS, Site, opcode
 
 _WHOLE = "b32 b64 u32 u64 s32 s64 b16"
@@ -22,7 +22,7 @@ def atomic(site: Site) -> Step:
     if len(found) != 1:
         raise site.refuse()
     kind = found[0]
-    how = frozenset(one for one in site.known(*ORDER, *OPERATIONS, *VECTORS, *kinds, "noftz") if one != kind)
+    how = frozenset(one for one in site.known(*ORDER_OF_ATOMICS, *OPERATIONS, *VECTORS, *kinds, "noftz") if one != kind)
     if len(how & set(OPERATIONS)) != 1 or ("noftz" in how and not kind.startswith(("f16", "bf16"))):
         raise site.refuse()
     (operation,) = how & set(OPERATIONS)

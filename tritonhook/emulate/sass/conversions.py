@@ -60,7 +60,8 @@ _ROUNDED = ("f64", "f32", "f16", "bf16")
 @opcode("F2F", "UF2F", "FRND")
 def float_to_float(site: Site) -> Step:
     """FRND: to whole numbers."""
-    how, rounds = site.known(*_SIZES, *MODES, *_WHOLE, "FTZ", "SAT", "RELU"), site.base == "FRND"
+    rounds = site.base == "FRND"
+    how = site.known(*_SIZES, *(_WHOLE if rounds else MODES), "FTZ", "SAT", "RELU")
     formats = _formats(site)
     if rounds:
         formats = 2 * (formats or ["f32"])
@@ -87,7 +88,7 @@ def _integer(site: Site) -> tuple[int, bool]:
 
 @opcode("F2I", "UF2I")
 def float_to_integer(site: Site) -> Step:
-    how = site.known(*_SIZES, *_INTEGERS, *MODES, *_WHOLE, "FTZ", "NTZ")
+    how = site.known(*_SIZES, *_INTEGERS, *_WHOLE, "FTZ", "NTZ")
     (bits, signed), source = _integer(site), only(site, _formats(site) or ["f32"])
     if ("FTZ" in how and source != "f32") or source not in _ROUNDED:
         raise site.refuse()
@@ -101,7 +102,7 @@ def float_to_integer(site: Site) -> Step:
 @opcode("F2IP")
 def float_to_byte(site: Site) -> Step:
     """Convert to the lowest byte of four. What it does with its other sources is unknown."""
-    how = site.known("U8", "S8", "F32", *MODES, *_WHOLE, "NTZ")
+    how = site.known("U8", "S8", "F32", *_WHOLE, "NTZ")
     put, zero, read, kept = site.target(), site.text(), site.single(), site.text()
     site.done()
     if (zero, kept) != ("RZ", "RZ") or not how >= {"F32", "NTZ"} or len(how & {"U8", "S8"}) != 1:
@@ -112,7 +113,7 @@ def float_to_byte(site: Site) -> Step:
 
 @opcode("I2F", "I2FP", "UI2F", "UI2FP")
 def integer_to_float(site: Site) -> Step:
-    how = site.known(*_SIZES, *_INTEGERS, *MODES, *_WHOLE)
+    how = site.known(*_SIZES, *_INTEGERS, *MODES)
     (bits, signed), target = _integer(site), only(site, _formats(site) or ["f32"])
     put = site.target_pair() if target == "f64" else site.target()
     if bits == 64 and site.next_is("-?0x[0-9a-f]+"):  # executed: an immediate is the upper word

@@ -261,6 +261,8 @@ _PACKED: dict[str, tuple[Any, int]] = {
 @opcode(*_PACKED, *(f"U{name}" for name in _PACKED))
 def packed(site: Site) -> Step:
     how = site.known("MMA", "BF16_V2", "F32", "FTZ", "SAT", "RELU", "BF16", "OOB")
+    if how >= {"BF16", "BF16_V2"}:
+        raise site.refuse()
     function, count = _PACKED[site.base.removeprefix("U")]
     if "OOB" in how:
         if count != 3 or how & {"F32", "FTZ", "SAT"}:

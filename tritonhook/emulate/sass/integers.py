@@ -234,7 +234,7 @@ def predicate_logic(site: Site) -> Step:
 def comparison(site: Site, table: Any) -> tuple[str, comparisons.Test]:
     """Return the name of a comparison, and how it is joined with a predicate."""
     named = [one.lower() for one in site.modifiers if one.lower() in table]
-    if not named:
+    if len(named) != 1:
         raise site.refuse()
     joins = [one.lower() for one in site.modifiers if one.lower() in comparisons.JOINS]
     return named[0], comparisons.JOINS[(joins or ["and"])[0]]

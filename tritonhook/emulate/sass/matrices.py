@@ -35,6 +35,8 @@ def _put(g: Group, puts: Sequence[Writer], registers: Array) -> None:
 
 def _computing(site: Site, product: Callable[..., Array], d: int, a: int, b: int, more: int = 0) -> Step:
     """Make the step that computes D from A, B and C (so many registers), and from further single ones."""
+    if not a or not b:
+        raise site.refuse("a shape of fewer numbers than a register has")
     puts, *stacks = site.targets(d), _stacked(site, a), _stacked(site, b), _stacked(site, d)
     others = [site.register(site.text()) for _ in range(more)]
     if more > 1 and site.text() != "URZ":
@@ -78,6 +80,8 @@ def multiply(site: Site) -> Step:
 
 def _sparse(site: Site, kinds: tuple[str, str, str], k: int, saturate: bool) -> Step:
     """Take metadata behind C, and which threads have it."""
+    if not re.fullmatch("0x[0-3]", site.given[-1]):
+        raise site.refuse()
     selector, bits = int(site.given.pop(), 16), width(kinds[1])
     product = products.of_sparse_warp(kinds, k, f"sm_{site.decoder.kernel.arch}", saturate, selector)
     return _computing(site, product, width(kinds[0]) // 8, k * bits // 128, k * bits // 128, 1)
