@@ -272,14 +272,12 @@ def packed(site: Site) -> Step:
         put, terms = site.target(), [halves(site) for _ in range(count)]
         site.done()
         return lambda g: put(g, numbers.by_halves(function, *(read(g) for read in terms)))
-    if "F32" in how and (count != 2 or "BF16_V2" in how):
+    if "F32" in how and (count != 2 or how - {"F32", "MMA", "SAT"}):
         raise site.refuse()
     put, terms = site.target(), [halves(site) for _ in range(count)]
     site.done()
     given: dict[str, Any] = {"ftz": "FTZ" in how, "unit": "SAT" in how, "relu": "RELU" in how}
     if "F32" in how:
-        if "RELU" in how:
-            raise site.refuse(".RELU")
         function = partial(_to_single, **given)
     else:
         function = partial(function, name="bf16" if how & {"BF16_V2", "BF16"} else "f16", **given)
