@@ -70,6 +70,7 @@ FREE = {
         *("L1::no_allocate", "sync", "aligned", "global", "shared", "shared::cta", "uni", "b32", "pred", "rn", "to"),
         *(
             ("cvt", "sat"),
+            ("sin", "ftz"),
             ("cvt", "ftz"),
             ("ld", "param"),
             ("ld", "const"),
@@ -113,6 +114,12 @@ FREE = {
             ("F2I", "ROUND"),
             ("FRND", "ROUND"),
             ("F2IP", "ROUND"),
+            *(("BMOV", "PQUAD"), ("R2UR", "BROADCAST"), ("R2UR", "FILL"), ("FRND", "F32"), ("FRND", "FTZ")),
+            *(("SHF.R.U32.HI", "W"), ("FSETP.GEU.AND", "FTZ")),
+            ("FFMA.RP.SAT", "FTZ"),
+            ("HFMA2", "OOB"),
+            ("STSM", "1"),
+            ("STSM", "4"),
         ),  # nothing here is that large
         *(("IMAD", "MOV"), ("IMAD", "SHL"), ("IMAD", "IADD"), ("F2I", "FTZ")),
         *(("I2F", "RZ"), ("I2F", "RM"), ("I2F", "RP"), ("FSETP.NAN.AND", "FTZ")),
@@ -164,8 +171,10 @@ class Bench:
             elif not addresses:
                 parts = row.view(np.uint32 if row.dtype.itemsize > 4 else row.dtype)
                 words = draw.integers(0, 1 << 32, parts.shape, dtype=np.uint32)
+                near_1 = 0x3E00_0000 + (words & np.uint32(0x01FF_FFFF))  # of f32 and f64
+                words = np.where(draw.random(parts.shape) < 0.5, words, near_1)
                 parts[:] = np.where(
-                    draw.random(parts.shape) < 0.7, draw.choice(np.array(WORDS, np.uint32), parts.shape), words
+                    draw.random(parts.shape) < 0.5, draw.choice(np.array(WORDS, np.uint32), parts.shape), words
                 )
                 for part in parts.reshape(-1, parts.shape[-1]):  # each of them in a thread that runs
                     lanes = np.flatnonzero(np.repeat(LIVE, len(part) // THREADS))[: len(WORDS)]
@@ -204,7 +213,7 @@ def differ(operands):
     """Whether no register is named twice: a sum of a number with itself is exact, whatever the rounding. One without a
     register gives a number of its own."""
     names = re.findall(r"%\w+|\bU?R\d+", operands)
-    alone = "RZ" in operands or ("c[" in operands and "c[0x0][0x2" not in operands) or "[0x28]" in operands
+    alone = "RZ" in operands or ("c[" in operands and not re.search(r"c\[0x0\]\[0x2\w\w\]", operands))
     return len(set(names)) == len(names) and (len(names) > 1 or not alone)
 
 
@@ -222,7 +231,8 @@ def instructions(form):
             kernel = code_of(one)
             for item in zip(kernel.sass.instructions, kernel.immediates, strict=True):
                 base = item[0].opcode.partition(".")[0]
-                if base in SASS_OPCODES and base not in SASS_OPCODES.moves and differ(item[0].operands):
+                adds_zero = base in ("DADD", "FADD", "FFMA") and "RZ" in item[0].operands
+                if base in SASS_OPCODES and base not in SASS_OPCODES.moves and differ(item[0].operands) > adds_zero:
                     found[item[0].opcode].append((kernel, item))
     draw = random.Random(1)
     return {

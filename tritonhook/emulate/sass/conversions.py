@@ -115,6 +115,8 @@ def float_to_byte(site: Site) -> Step:
 def integer_to_float(site: Site) -> Step:
     how = site.known(*_SIZES, *_INTEGERS, *MODES)
     (bits, signed), target = _integer(site), only(site, _formats(site) or ["f32"])
+    if target not in _ROUNDED:
+        raise site.refuse()
     put = site.target_pair() if target == "f64" else site.target()
     if bits == 64 and site.next_is("-?0x[0-9a-f]+"):  # executed: an immediate is the upper word
         site.given[0] = hex(int(site.given[0], 16) << 32 & (1 << 64) - 1)

@@ -265,7 +265,7 @@ def packed(site: Site) -> Step:
         raise site.refuse()
     function, count = _PACKED[site.base.removeprefix("U")]
     if "OOB" in how:
-        if count != 3 or how & {"F32", "FTZ", "SAT"}:
+        if count != 3 or how & {"F32", "FTZ", "SAT", "BF16"}:
             raise site.refuse()
         name = "bf16" if "BF16_V2" in how else "f16"
         function = partial(numbers.fma_oob, name=name, relu="RELU" in how)
