@@ -130,8 +130,8 @@ class SassKernel:
         """Whether these four bytes of bank 0 are what `constants` knows."""
         places = self.places
         begins = {places.block: 12, places.grid: 12, places.stack: 4, places.descriptor: 8}
-        more = (places.window, 8), (places.clustered, 40), (places.limits, 8), (places.local, 8), (places.dynamic, 4)
-        more += (places.reserved, 4), (places.cluster_size, 4)
+        more: list[tuple[int | None, int]] = [(places.window, 8), (places.clustered, 40), (places.limits, 8)]
+        more += [(places.local, 8), (places.dynamic, 4), (places.reserved, 4), (places.cluster_size, 4)]
         begins |= {begin: size for begin, size in more if begin is not None}
         return at >= places.parameters or any(begin <= at < begin + size for begin, size in begins.items())
 
