@@ -129,7 +129,7 @@ def test_heads_are_written_in_one_form_and_registers_by_their_size() -> None:
     [
         ("12\n 34;", "cannot read the statement '12 34'"),
         (".reg .b99 x;", "cannot read the registers '.b99 x'"),
-        ("}\n.func f(.reg .b32 %r1) { ret;", "takes registers as parameters; only .param is read here"),
+        ("}\n.func f(.reg .b99 %r1) { ret;", "cannot read the registers '.b99 %r1'"),
     ],
 )
 def test_what_cannot_be_read_is_an_error(body: str, error: str) -> None:

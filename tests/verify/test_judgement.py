@@ -52,6 +52,8 @@ def test_equal_builds_are_the_same() -> None:
         (FAR, {"approximate": ("ex2.approx.f32",), "share": 1e-5}, Verdict.DIFFERENT),
         (NAN, {"approximate": ("ex2.approx.f32",), "share": 1e-5}, Verdict.DIFFERENT),
         (ONE_ULP, {"contracted": True}, Verdict.ROUNDING),
+        (ONE_ULP, {"pairs": True, "approximate": ("ex2.approx.f32",), "share": 1e-5}, Verdict.ROUNDING),
+        (apart(1.0, 2.0, 4.0, 8.001), {"pairs": True}, Verdict.DIFFERENT),
         (ONE_ULP, {"float_atomics": True}, Verdict.NONDETERMINISTIC),
         (FAR, {"float_atomics": True}, Verdict.DIFFERENT),
         (apart(1, 2, 4, 9, dtype="int32"), {"approximate": ("ex2.approx.f32",), "share": 0.05}, Verdict.DIFFERENT),

@@ -54,3 +54,12 @@ def test_the_worst_approximate_instruction_sets_the_share() -> None:
     )
     assert of("tanh.approx.bf16").share == 0.05, "never more"
     assert of("rcp.rn.f32", "sqrt.rn.f64") == Latitude()
+
+
+@pytest.mark.parametrize(
+    ("opcodes", "pairs"), [(("mul", "sub.rn"), True), (("mul", "add.rz"), False), (("add",), False)]
+)
+def test_products_and_sums_of_pairs_are_contracted_whatever_the_options_are(
+    opcodes: tuple[str, ...], pairs: bool
+) -> None:
+    assert of(*(f"{one}.f32x2" for one in opcodes)).pairs is pairs

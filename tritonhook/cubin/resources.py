@@ -137,7 +137,7 @@ class Resources(Brief):
 
 WARP = 32  # threads
 REGISTERS, _QUARTERS, _UNIT = 65_536, 4, 256  # per SM; parts of an SM; registers per allocation of a warp
-_RESERVED, _SHARED_UNIT = 1024, 128  # bytes of shared memory: for the system, per block; per allocation
+_RESERVED, SHARED_UNIT = 1024, 128  # bytes of shared memory: for the system, per block; per allocation
 _KIB = 1024
 _NUMBER = re.compile(r"sm_(\d+)[af]?")
 
@@ -212,7 +212,7 @@ def occupancy(
     of_warp = registers_of_warp(registers)
     static = shared - dynamic
     taken = dynamic + (max(static, _RESERVED) if reserved_in_image(int(number[1])) else static + _RESERVED)
-    of_block = -(-taken // _SHARED_UNIT) * _SHARED_UNIT
+    of_block = -(-taken // SHARED_UNIT) * SHARED_UNIT
     fits = {
         "registers": _QUARTERS * (REGISTERS // _QUARTERS // of_warp) // warps,
         "shared memory": limits.shared // of_block,

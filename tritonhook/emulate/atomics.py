@@ -22,9 +22,10 @@ _WHOLE: dict[str, Callable[..., Array]] = {
 OPERATIONS = tuple(_WHOLE)
 
 
-def combination(operation: str, kind: str, ftz: bool) -> Callable[..., Array]:
+def combination(operation: str, kind: str, ftz: bool, in_a_loop: bool = False) -> Callable[..., Array]:
     """Choose the function of old contents and operands, all unsigned. kind: u32, s64, b16, f32, f16x2, ...;
-    floating-point numbers are added, and those of 16 bits compared. ftz: of f32."""
+    floating-point numbers are added, and those of 16 bits compared. ftz: of f32. in_a_loop: other memory than global
+    one has no sum of f64: ptxas writes a plain sum and a comparison with the old contents."""
     if re.fullmatch(r"[usb]\d+", kind) or operation in ("exch", "cas"):
         return partial(_viewed, _WHOLE[operation], "i" if kind[0] == "s" else "u")
     if operation in ("min", "max") and "16" in kind:
@@ -36,7 +37,7 @@ def combination(operation: str, kind: str, ftz: bool) -> Callable[..., Array]:
     if kind == "f32":
         return partial(numbers.add32, ftz=ftz)
     if kind == "f64":
-        return numbers64.atomic_add64
+        return (lambda old, new: numbers64.add64(new, old)) if in_a_loop else numbers64.atomic_add64
     added = numbers.of_format(numbers.odd_sum, kind.removesuffix("x2"))
     if kind.endswith("x2"):
         return partial(numbers.by_halves, added)

@@ -132,6 +132,12 @@ class Memory:
         self._contents.append(b"" if isinstance(contents, int) else contents)
         return made
 
+    def point(self, at: Allocation, offset: int, address: int) -> None:
+        """Put an address into the contents of a buffer."""
+        number = self.allocations.index(at)
+        old = self._contents[number]
+        self._contents[number] = old[:offset] + address.to_bytes(8, "little") + old[offset + 8 :]
+
     def attach(self, machine: Machine) -> None:
         """Make room for a machine's threads."""
         self.machine = machine
@@ -205,11 +211,12 @@ class Memory:
             self.watch.stored_outside(group, index, unit, values)
 
     def atomic(
-        self, group: Group, space: str, addresses: Array, unit: int, combine: Callable[..., Array], *operands: Array,
+        self, group: Group, space: str, addresses: Array, unit: int,
+        combine: Callable[..., Array] | tuple[Callable[..., Array], Callable[..., Array]], *operands: Array,
     ) -> Array:  # fmt: skip
         """Combine memory with operands in one go per thread, in an order that the machine's seed chooses, 0 in that of
-        the threads; give the old contents. combine: takes the old contents and the operands of some threads. operands:
-        over the slice."""
+        the threads; give the old contents. combine: takes the old contents and the operands of some threads; two, if
+        it is another one outside of global memory. operands: over the slice."""
         if space == GENERIC and isinstance(space := _one_space(group, addresses), dict):
             found = np.zeros(group.size, UNSIGNED[unit])
             for one, where in space.items():
@@ -219,6 +226,7 @@ class Memory:
                 np.copyto(found, part, where=where)
             return found
         store, index = self.locate(group, space, addresses, unit, "a")
+        one_of_both = combine[space != GLOBAL] if isinstance(combine, tuple) else combine
         old = np.zeros(group.size, UNSIGNED[unit])
         lanes = np.flatnonzero(group.active)
         if self.machine.random is not None:
@@ -231,7 +239,7 @@ class Memory:
             now = lanes[turn == number]
             before = store.read(index[now], unit, 1)[0]
             old[now] = before
-            store.write(index[now], unit, combine(before, *(operand[now] for operand in operands))[None])
+            store.write(index[now], unit, one_of_both(before, *(operand[now] for operand in operands))[None])
         return old
 
     def locate(
@@ -369,6 +377,11 @@ def is_shared(addresses: Array) -> Array:
 
 def is_local(addresses: Array) -> Array:
     return addresses >> np.uint64(32) == np.uint64(LOCAL_WINDOW >> 32)
+
+
+def rank_of(addresses: Array) -> Array:
+    """Return the rank of the CTA in whose shared memory an address lies."""
+    return (addresses >> np.uint64(RANK_SHIFT) & np.uint64(0xFF)).astype(np.uint32)
 
 
 def _one_space(group: Group, addresses: Array) -> Any:

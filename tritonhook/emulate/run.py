@@ -86,6 +86,11 @@ def load_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Loaded:
         given[offset : offset + variable.size] = value[: variable.size].ljust(variable.size, b"\0")
     parameters = memory.allocate(bytes(given), "the parameters")
     allocated = {one.name: memory.allocate(one.contents, f"variable {one.name}") for one in kernel.module}
+    for one in kernel.module:
+        for offset, name, behind in one.pointers:
+            if next((other.space for other in kernel.module if other.name == name), "") != "global":
+                raise NotUnderstood(f".{one.space}", why=f"the initialiser of {one.name}")
+            memory.point(allocated[one.name], offset, allocated[name].address + behind)
     registers = sum(_BYTES.get(prefix, 16) for prefix in kernel.register_prefixes)
     return Loaded(
         memory,
@@ -120,7 +125,9 @@ def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes], watcher: W
     registers = 4 * len(set(_SASS_REGISTER.findall(text)))
 
     def decoded(machine: Machine) -> tuple[Code, tuple[NotUnderstood, ...]]:
-        return decode_sass(kernel, machine, kernel.constants(machine.geometry, parameters, address), run.registers)
+        return decode_sass(
+            kernel, machine, kernel.constants(machine.geometry, parameters, address, launch.shared), run.registers
+        )
 
     size = _cta_bytes(launch, memory, registers, text)
     use = None if run.registers else (parameters,)

@@ -1,8 +1,9 @@
 """Program: a PTX module taken apart into items that can be removed or changed, and written again as PTX.
 
 Written in one form: no comments, no debug information, no inner blocks; registers are named by size (%r0, %rd1), labels
-L0, L1. Registers, labels and variables of inner blocks get names of their own, so that the blocks can go. This module
-does not interpret instructions: dataflow.py does.
+L0, L1. Registers, labels and variables of inner blocks get names of their own, so that the blocks can go. Functions
+take and give .param variables: those that are written with registers, and their calls, load and store these. This
+module does not interpret instructions: dataflow.py does.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from tritonhook.errors import PtxError
 from tritonhook.ptx.module import Ptx, pieces, split_operands
@@ -28,6 +30,7 @@ _COUNTED = re.compile(r"([\w$%]+)<(\d+)>", re.ASCII)
 _DECLARED = re.compile(r"(?:^|[\s,])([%$A-Za-z_][\w$]*)\s*(?:\[[^\]]*\]\s*)*(?:=|,|$)", re.ASCII)
 _DIRECTIVE = re.compile(r"\.[a-z_]+[^.]*", re.ASCII)
 _STRING = re.compile(r'"[^"]*"')
+_TAKEN = re.compile(r"\.reg\s+(\.\w+)\s+([\w$%]+)", re.ASCII)
 VARIABLES = (".local", ".shared", ".param", ".global", ".const")
 
 
@@ -132,8 +135,6 @@ def _header(text: str, start: int, head: Head) -> Function:
     """Make a Function from its head, without items yet."""
     linkage, rest = text[: head.start - start], text[head.end - start :]
     written = text[head.start - start : head.end - start]
-    if re.search(r"\.reg\b", written):
-        raise PtxError(f"{head.name}: takes registers as parameters; only .param is read here")
     before = re.split(rf"(?<![\w$]){re.escape(head.name)}(?![\w$])", written, maxsplit=1)[0]
     listed = [" ".join(part.split()) for part in (head.listed or "").split(",")]
     parameters = None if head.listed is None else tuple(filter(None, listed))
@@ -163,13 +164,21 @@ class _Body:
     """Reads the body of one function. Labels can be used before they are declared, and are replaced at the end."""
 
     def __init__(self, header: Function) -> None:
-        self.header = header
         self.blocks = [_Block()]
         self.items: list[tuple[Item, tuple[int, ...]]] = []  # each with the numbers of its blocks, the innermost last
         self.numbers = [0]
         self.labels: dict[tuple[int, str], str] = {}
         self.count = dict.fromkeys(_TYPE_OF, 0)
         self.opened = self.variables = 0
+        taken = [_TAKEN.findall(" ".join(one)) for one in ((header.linkage,), header.parameters or ())]
+        self.header = replace(
+            header,
+            linkage=header.linkage.replace(".reg ", ".param "),
+            parameters=header.parameters and tuple(one.replace(".reg ", ".param ") for one in header.parameters),
+        )
+        for type_, name in chain(*taken):
+            self.declare_registers(f"{type_} {name}")
+        self.results, self.given = ([(self.named(name), name) for _, name in several] for several in taken)
 
     def open(self) -> None:
         self.opened += 1
@@ -249,8 +258,33 @@ class _Body:
         return _WORD.sub(new, operand)
 
     def function(self) -> Function:
-        items = tuple(self._with_labels(item, numbers) for item, numbers in self.items)
-        return replace(self.header, items=items)
+        items = [self._with_labels(item, numbers) for item, numbers in self.items]
+        stores = [_moved("st", *both) for both in self.results]
+        if stores and (not items or items[-1].opcode.split(".")[0] != "ret"):
+            items.append(Item("ret"))
+        found = [_moved("ld", *both) for both in self.given]
+        for item in items:
+            if item.opcode.split(".")[0] == "ret":
+                found += stores
+            found += self._call(item) if item.opcode.split(".")[0] == "call" else [item]
+        return replace(self.header, items=tuple(found))
+
+    def _call(self, item: Item) -> list[Item]:
+        """Give a call with registers as arguments and results .param variables for them."""
+        before, behind, operands = list[Item](), list[Item](), list[str]()
+        for number, operand in enumerate(item.operands):
+            names = [one.strip() for one in operand[1:-1].split(",")] if operand.startswith("(") else []
+            for place, register in enumerate(names):
+                if REGISTER.fullmatch(register):
+                    self.variables += 1
+                    names[place] = name = f"{self.header.name}_{self.variables}_"
+                    before.append(Item(".param", (f".{register_type(register)} {name}",)))
+                    if number == 0:
+                        behind.append(replace(_moved("ld", register, name), guard=item.guard))
+                    else:
+                        before.append(_moved("st", register, name))
+            operands.append(f"({', '.join(names)})" if names else operand)
+        return [*before, replace(item, operands=tuple(operands)), *behind]
 
     def _with_labels(self, item: Item, numbers: tuple[int, ...]) -> Item:
         if item.label or not item.operands or not self.labels:
@@ -263,6 +297,12 @@ class _Body:
             )
 
         return replace(item, operands=tuple(_WORD.sub(new, operand) for operand in item.operands))
+
+
+def _moved(how: str, register: str, name: str) -> Item:
+    """Load a register from a .param variable, or store it there."""
+    operands = (register, f"[{name}]") if how == "ld" else (f"[{name}]", register)
+    return Item(f"{how}.param.{register_type(register)}", operands)
 
 
 _SIZE_OF = {"f16x2": "32", "bf16x2": "32", "f32x2": "64", "bf16": "16", "tf32": "32"}

@@ -28,6 +28,8 @@ class Latitude:
 
     contraction: whether a multiplication and an addition may become one instruction; `--fmad=false` forbids it.
     contracted: whether builds were made without that option, as cubins from elsewhere may be.
+    pairs: whether products and sums of .f32x2 may become one instruction: ptxas up to 13.0.88 heeds neither
+    `--fmad=false` nor .rn for them.
     approximate: opcodes of approximate instructions. share: how far results may differ because of these, as a share of
     a buffer's largest magnitude; 0 without them. float_atomics: whether atomics add floating-point numbers, in any
     order.
@@ -35,6 +37,7 @@ class Latitude:
 
     contraction: bool = False
     contracted: bool = False
+    pairs: bool = False
     approximate: tuple[str, ...] = ()
     share: float = 0.0
     float_atomics: bool = False
@@ -42,9 +45,11 @@ class Latitude:
 
 def latitude_of(ptx: Ptx) -> Latitude:
     """Determine how much results may differ by a module's instructions, with inline assembly and called functions."""
-    contraction, atomics, errors = False, False, dict[str, float]()
+    contraction, atomics, errors, of_pairs = False, False, dict[str, float](), set[str]()
     for opcode in _opcodes(ptx):
         root, *rest = opcode.split(".")
+        if root in _CONTRACTED and "f32x2" in rest and not _ROUNDINGS - {"rn"} & set(rest):
+            of_pairs.add("mul" if root == "mul" else "add")
         if root in _CONTRACTED and _FLOATS & set(rest) and not _ROUNDINGS & set(rest):
             contraction = True
         elif root in ("atom", "red") and "add" in rest and any(part.lstrip("v248.") in _FLOATS for part in rest):
@@ -53,7 +58,8 @@ def latitude_of(ptx: Ptx) -> Latitude:
             half = any(part.startswith(("f16", "bf16")) for part in rest)
             errors[opcode] = 2.0 ** (_HALF_ERRORS.get(root, -10) if half else _ERRORS[root])
     share = min(_PROPAGATED * max(errors.values(), default=0.0), 0.05)
-    return Latitude(contraction, approximate=tuple(sorted(errors)), share=share, float_atomics=atomics)
+    pairs = of_pairs == {"add", "mul"}
+    return Latitude(contraction, pairs=pairs, approximate=tuple(sorted(errors)), share=share, float_atomics=atomics)
 
 
 def _opcodes(ptx: Ptx) -> Iterator[str]:
@@ -65,6 +71,7 @@ def _opcodes(ptx: Ptx) -> Iterator[str]:
 
 CONTRACTED_SHARE = 0.02  # share of the largest value: effect of one rounding less in each multiply-add
 ATOMICS_SHARE = 0.01  # what another order of floating-point additions may change
+_PAIRS_SHARE = _PROPAGATED * 2.0**-23  # of .f32x2: a rounding less in so many products
 _SPREAD = 8.0  # two builds may differ this many times as much as two runs of one of them
 _LARGE = 1e-3  # half-precision results are further apart than their runs by chance: less is never a difference then
 _RANK = list(Verdict)
@@ -193,6 +200,8 @@ def _of_difference(
         return Verdict.NONDETERMINISTIC, "atomics add in any order"
     if latitude.contracted and share <= CONTRACTED_SHARE:
         return Verdict.ROUNDING, "contraction"
+    if latitude.pairs and share <= _PAIRS_SHARE:
+        return Verdict.ROUNDING, "contraction of mul.f32x2 and add.f32x2, in spite of --fmad=false and .rn"
     if latitude.approximate and share <= latitude.share:
         return Verdict.ROUNDING, f"PTX allows it for {', '.join(latitude.approximate)}"
     return Verdict.DIFFERENT, ""

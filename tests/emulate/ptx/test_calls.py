@@ -35,13 +35,21 @@ ret;
 CALL = """
 { .param .b32 to; .param .b32 of; st.param.b32 [to], %r1; call.uni (of), fact, (to); ld.param.b32 %r2, [of]; }
 """
+SHORT = "call (%r2), fact, (%r1);"  # with registers
+TAKES_REGISTERS = """.func (.reg .b32 back) fact(.reg .b32 of)
+{
+.reg .pred p; .reg .b32 t;
+setp.le.u32 p, of, 1; @p bra one; sub.u32 t, of, 1; call (back), fact, (t); mul.lo.u32 back, back, of; ret;
+one: mov.u32 back, 1; }
+"""
 MINE = "mul.wide.u32 %rd0, %r20, 4; add.u64 %rd1, %rd20, %rd0; ld.global.u32 %r1, [%rd1];"
 BACK = "st.global.u32 [%rd1], %r2;"
 
 
-def test_a_function_calls_itself_and_keeps_its_registers_and_its_memory():
+@pytest.mark.parametrize(("call", "function"), [(CALL, FACTORIAL), (SHORT, FACTORIAL), (SHORT, TAKES_REGISTERS)])
+def test_a_function_calls_itself_and_keeps_its_registers_and_its_memory(call, function):
     numbers = np.arange(64, dtype=np.uint32) % 13
-    (found,) = run_body(MINE + CALL + BACK, numbers, threads=64, declarations=FACTORIAL)
+    (found,) = run_body(MINE + call + BACK, numbers, threads=64, declarations=function)
     assert found.tolist() == [factorial(int(n)) for n in numbers]
 
 
@@ -57,7 +65,7 @@ def test_a_stack_ends():
         run_body(MINE + CALL + BACK, np.full(32, 1000, np.uint32), declarations=FACTORIAL)
 
 
-@pytest.mark.parametrize("text", ["call (%r2), other, (%r1);", "call (%r2), fact, (%r1);"])
+@pytest.mark.parametrize("text", ["call (%r2), other, (%r1);", "call (%r2), fact, (7);"])
 def test_other_calls_are_not_understood(text):
     with pytest.raises(NotUnderstood, match="call"):
         run_body(f"{MINE} {text} {BACK}", np.zeros(32, np.uint32), declarations=FACTORIAL)

@@ -21,7 +21,7 @@ _SHARED = ("shared", "shared::cta", "shared::cluster")
 @opcode("mbarrier.init", "mbarrier.expect_tx", "mbarrier.complete_tx")
 def change(site: Site) -> Step:
     space = take_space(site)
-    site.known(*_SCOPES)
+    site.known(*(["b64"] if site.name == "mbarrier.init" else ["relaxed", "cta", "cluster", "b64"]))
     address, numbers, barriers = site.address(0), site.row(1, "u32"), site.machine.shared_barriers
     functions = {"init": barriers.init, "expect_tx": barriers.expect, "complete_tx": barriers.completed}
     function = functions[site.name.rpartition(".")[2]]
@@ -40,8 +40,6 @@ def invalidate(site: Site) -> Step:
 def arrive(site: Site) -> Step:
     space = take_space(site)
     how = site.known(*_SCOPES, "expect_tx", "noComplete")
-    if "noComplete" in how:
-        raise site.refuse()
     has_state = not site.operands[0].startswith("[")
     first = int(has_state)
     target = site.target(0, "b64") if has_state else None
@@ -214,26 +212,33 @@ def copy_in_bulk(site: Site) -> Step:
     return step
 
 
-@opcode("st.async")
+@opcode("st.async", "red.async")
 def store_elsewhere(site: Site) -> Step:
-    """Store to another CTA, and tell an mbarrier, at once."""
-    space = take_space(site)
-    kind, how = site.typed("b32 b64 u32 u64 s32 s64 f32 f64", "weak", _COMPLETION, *VECTORS)
-    if space != CLUSTER or _COMPLETION not in how:
+    """Store to another CTA, or combine with what it has, and tell an mbarrier, at once."""
+    space, reduces = take_space(site), site.name == "red.async"
+    more = ("relaxed", "cluster", *OPERATIONS) if reduces else ("weak", *VECTORS)
+    kind, how = site.typed("b32 b64 u32 u64 s32 s64 f32 f64", _COMPLETION, *more)
+    named = how & {*OPERATIONS}
+    if space != CLUSTER or _COMPLETION not in how or len(named) != reduces or (reduces and kind[0] == "f"):
         raise site.refuse()
+    combine = [combination(one, kind, False) for one in named]
     address, rows, barrier, unit = site.address(0), site.rows(1, kind), site.address(2), SIZES[kind]
     if len(rows) != next((number for name, number in VECTORS.items() if name in how), 1):
         raise site.refuse("operands")
     memory, barriers, unsigned = site.machine.memory, site.machine.shared_barriers, UNSIGNED[unit]
 
     def step(g: Group) -> None:
-        store, index = memory.locate(g, space, address(g), unit * len(rows), "c")
-        active, gates = g.active, barriers.places(g, space, barrier(g))
-        if memory.watch is not None:
-            for lane in np.flatnonzero(active):
-                thread = g.s.start + int(lane)
-                memory.watch.bulk_write(thread, index[lane : lane + 1], unit * len(rows), int(gates[lane]))
-        store.write(index[active], unit, np.stack([row[g.s].view(unsigned)[active] for row in rows]))
+        values = [row[g.s].view(unsigned) for row in rows]
+        if combine:
+            memory.atomic(g, space, address(g), unit, combine[0], *values)
+        else:
+            store, index = memory.locate(g, space, address(g), unit * len(rows), "c")
+            active, gates = g.active, barriers.places(g, space, barrier(g))
+            if memory.watch is not None:
+                for lane in np.flatnonzero(active):
+                    thread = g.s.start + int(lane)
+                    memory.watch.bulk_write(thread, index[lane : lane + 1], unit * len(rows), int(gates[lane]))
+            store.write(index[active], unit, np.stack([one[active] for one in values]))
         barriers.completed(g, space, barrier(g), np.full(g.size, unit * len(rows)))
 
     return step

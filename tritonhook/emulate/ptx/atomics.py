@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from tritonhook.emulate.atomics import OPERATIONS, combination
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.memory import GLOBAL
 from tritonhook.emulate.ptx.kernel import SIZES
-from tritonhook.emulate.ptx.memory import ORDER, VECTORS, drop_hints, take_space
+from tritonhook.emulate.ptx.memory import ORDER_OF_ATOMICS, VECTORS, drop_hints, take_space
 from tritonhook.emulate.ptx.site import KINDS, Site, opcode
 
 _WHOLE = "b32 b64 u32 u64 s32 s64 b16"
@@ -23,12 +22,13 @@ def atomic(site: Site) -> Step:
     if len(found) != 1:
         raise site.refuse()
     kind = found[0]
-    how = frozenset(one for one in site.known(*ORDER, *OPERATIONS, *VECTORS, *kinds, "noftz") if one != kind)
+    how = frozenset(one for one in site.known(*ORDER_OF_ATOMICS, *OPERATIONS, *VECTORS, *kinds, "noftz") if one != kind)
     if len(how & set(OPERATIONS)) != 1 or ("noftz" in how and not kind.startswith(("f16", "bf16"))):
         raise site.refuse()
     (operation,) = how & set(OPERATIONS)
     count = next((number for name, number in VECTORS.items() if name in how), 1)
-    combine = combination(operation, kind, space == GLOBAL)  # subnormal f32 in global memory are flushed
+    # Subnormal f32 in global memory are flushed.
+    combine = combination(operation, kind, True), combination(operation, kind, False, in_a_loop=True)
     returns = site.name == "atom"
     first = 1 if returns else 0
     address, dtype, unit = site.address(first), KINDS[kind], SIZES[kind]

@@ -10,7 +10,7 @@ import numpy as np
 
 from tritonhook.emulate import numbers, numbers64, words
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.memory import LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW
+from tritonhook.emulate.memory import LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW, is_local, is_shared, rank_of
 from tritonhook.emulate.opcodes import rounding
 from tritonhook.emulate.ptx.kernel import SIZES
 from tritonhook.emulate.ptx.site import KINDS, Array, Site, opcode
@@ -175,13 +175,13 @@ def is_in_space(site: Site) -> Step:
     if len(how) != 1:
         raise site.refuse()
     (name,) = how
-    target, row, shift = site.target(0, "pred"), site.row(1, "u64"), np.uint64(32)
-    windows = [np.uint64(one >> 32) for one in (SHARED_WINDOW, LOCAL_WINDOW)]
+    target, row = site.target(0, "pred"), site.row(1, "u64")
 
     def step(g: Group) -> None:
-        high = row[g.s] >> shift
-        shared, local = high == windows[0], high == windows[1]
-        g.put(target, {"shared": shared, "local": local}.get(name.partition("::")[0], ~shared & ~local))
+        at = row[g.s]
+        shared, local = is_shared(at), is_local(at)
+        own = shared & (rank_of(at) == site.machine.rank[g.s])
+        g.put(target, {"global": ~shared & ~local, "local": local, "shared::cluster": shared}.get(name, own))
 
     return step
 

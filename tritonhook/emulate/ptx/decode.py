@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tritonhook.cubin.resources import SHARED_UNIT
 from tritonhook.emulate import memory as spaces
 from tritonhook.emulate.machine import Code, Instruction, Machine
 from tritonhook.emulate.memory import Allocation
@@ -79,7 +80,11 @@ class Decoder:
         self._constants: dict[tuple[int, str], Array] = {}
         self._addresses: dict[str, Array] = {}
         self.specials = self.machine.specials
-        self.specials["%dynamic_smem_size"] = self.constant(self.dynamic_shared, np.dtype(np.uint32))
+        shared = self.kernel.shared.size - self.kernel.shared.begin + self.dynamic_shared
+        sizes = {"dynamic": self.dynamic_shared, "total": -(-shared // SHARED_UNIT) * SHARED_UNIT}
+        self.specials |= {
+            f"%{name}_smem_size": self.constant(size, np.dtype(np.uint32)) for name, size in sizes.items()
+        }
         self.carry = self.machine.registers(1, np.bool_)[0]
 
     def code(self) -> Code:

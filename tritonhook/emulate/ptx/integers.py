@@ -55,7 +55,8 @@ def of_one_type(site: Site) -> Step:
 
 @opcode("add.cc", "sub.cc", "addc", "subc", "mad.lo.cc", "mad.hi.cc", "madc.lo", "madc.hi")
 def with_carry(site: Site) -> Step:
-    """Parts of long integers. The carry is a register of its own; of a subtraction it is the borrow."""
+    """Parts of long integers. The carry is a register of its own; as in machine code, a subtraction that borrows clears
+    it, and addc behind sub.cc shows so."""
     kind, how = site.typed("u32 s32 u64 s64 b32 b64", "cc")
     carry = site.decoder.carry
     is_wide, parts = SIZES[kind] == 8, site.name.split(".")
@@ -70,7 +71,7 @@ def with_carry(site: Site) -> Step:
             product = words.high(*given[:2]) if "hi" in parts else given[0] * given[1]
             given = [product, given[2]]
         a, b = (one.astype(unsigned) for one in given)
-        kept = carry[g.s].astype(unsigned) if reads else unsigned(0)
+        kept = (carry[g.s] ^ minus).astype(unsigned) if reads else unsigned(0)
         if minus:
             found = a - b - kept
             out = (a < b) | ((a == b) & (kept != 0))
@@ -80,7 +81,7 @@ def with_carry(site: Site) -> Step:
             out = (part < a) | (found < part)
         g.put(target, found.view(target.dtype))
         if writes:
-            g.put(carry, out)
+            g.put(carry, out ^ minus)
 
     return step
 
@@ -266,15 +267,15 @@ def nth_bit(site: Site) -> Step:
     site.known("b32")
 
     def one(bits: int, base: int, offset: int) -> int:
-        if offset == 0:
-            return base if bits >> base & 1 else 0xFFFF_FFFF
+        if base > 31 or offset == 0:
+            return base if base < 32 and bits >> base & 1 else 0xFFFF_FFFF
         places = range(base, 32) if offset > 0 else range(base, -1, -1)
         set_ = [place for place in places if bits >> place & 1]
         return set_[abs(offset) - 1] if abs(offset) <= len(set_) else 0xFFFF_FFFF
 
     def found(bits: Array, base: Array, offset: Array) -> Array:
         each = zip(bits.tolist(), base.tolist(), offset.tolist(), strict=True)
-        return np.array([one(b, p & 31, n) for b, p, n in each], np.uint32)
+        return np.array([one(*given) for given in each], np.uint32)
 
     return site.compute(found, "b32", "b32", "u32", "s32")
 

@@ -46,12 +46,26 @@ class Variable:
     def contents(self) -> bytes:
         """The bytes it begins with."""
         unit = SIZES[self.type]
-        words = [word for word in re.split(r"[{},\s]+", self.values) if word]
         try:
-            found = b"".join(_bytes_of(word, self.type, unit) for word in words)
+            found = b"".join(bytes(unit) if _named(word) else _bytes_of(word, self.type, unit) for word in self._words)
         except ValueError:
             raise NotUnderstood(f".{self.space}", why=f"the initialiser of {self.name}") from None
         return found.ljust(self.size, b"\0")
+
+    @property
+    def pointers(self) -> list[tuple[int, str, int]]:
+        """Where it begins with addresses of variables: the offset, whose, and how many bytes behind its begin."""
+        found = [(number * SIZES[self.type], _named(word)) for number, word in enumerate(self._words)]
+        return [(offset, match[1], int(match[2] or 0)) for offset, match in found if match is not None]
+
+    @property
+    def _words(self) -> list[str]:
+        return [word for word in re.split(r"[{},\s]+", self.values) if word]
+
+
+def _named(word: str) -> re.Match[str] | None:
+    """Match the address of a variable, in its own or among generic addresses: alike for global memory."""
+    return re.fullmatch(r"(?:generic\()?([A-Za-z_$%][\w$]*)\)?(?:\+(\d+))?", word)
 
 
 def _bytes_of(word: str, kind: str, unit: int) -> bytes:

@@ -33,9 +33,10 @@ def _computing(site: Site, product: Callable[..., Array], kind: str = "b32", mor
     return step
 
 
-@opcode("mma.sync.aligned")
+@opcode("mma.sync.aligned", "mma.sp.sync.aligned", "mma.sp::ordered_metadata.sync.aligned")
 def multiply_by_warp(site: Site) -> Step:
-    if "block_scale" in site.modifiers:
+    is_sparse = site.name.startswith("mma.sp")
+    if "block_scale" in site.modifiers and not is_sparse:
         return _scaled(site)
     counts = site.modifiers[-1] == "popc"  # of bits
     *others, d, a, b, c = site.modifiers[: -2 if counts else None]
@@ -48,17 +49,22 @@ def multiply_by_warp(site: Site) -> Step:
     how = site.known("row", "col", "satfinite", "kind::f8f6f4")
     if shape is None or "row" not in how or c != d:
         raise site.refuse()
-    site.count(4)
+    site.count(6 if is_sparse else 4)
     m, n, k = map(int, shape.groups())
-    if (d, a, b, n) == ("f64", "f64", "f64", 8) and m in (8, 16):
+    if (d, a, b, n) == ("f64", "f64", "f64", 8) and m in (8, 16) and not is_sparse:
         return _computing(site, products.of_doubles, "b64")
     if (m, n) != (16, 8) and ((m, n) != (8, 8) or c != "s32"):
         raise site.refuse()
     if counts:
         k //= 8
     sizes = [len(list_of(site.operands[at])) * 1024 // width(kind) for at, kind in ((1, a), (2, b), (3, c))]
-    if sizes != [m * k, n * k, m * n]:
+    if sizes != [m * k // (1 + is_sparse), n * k, m * n]:
         raise site.refuse("operands")
+    if is_sparse:
+        if m != 16 or counts or a == "b1":
+            raise site.refuse()
+        product = products.of_sparse_warp((d, a, b), k, site.decoder.kernel.target, "satfinite" in how, site.integer(5))
+        return _computing(site, product, more=(4,))
     return _computing(site, products.of_warp((d, a, b), k, site.decoder.kernel.target, "satfinite" in how))
 
 

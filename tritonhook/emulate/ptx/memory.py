@@ -23,7 +23,8 @@ SPACES = {
     "param::func": GLOBAL,
     "const": GLOBAL,
 }
-ORDER = ("weak", "relaxed", "acquire", "release", "acq_rel", "volatile", "mmio", "cta", "cluster", "gpu", "sys")
+ORDER_OF_ATOMICS = ("relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys")
+ORDER = ("weak", "volatile", "mmio", *ORDER_OF_ATOMICS)
 CACHE = ("ca", "cg", "cs", "cv", "lu", "nc", "wb", "wt", "unified")
 _POLLS = {"acquire", "volatile", "relaxed", "mmio", "cv"}
 VECTORS = {"v2": 2, "v4": 4, "v8": 8}
@@ -36,7 +37,7 @@ def take_space(site: Site) -> str:
     if len(found) > 1:
         raise site.refuse()
     if found and found[0].startswith("param"):  # of a call: in local memory
-        names = re.findall(r"\[([^\]+?)(?:\+[^\]]*)?\]", " ".join(site.operands))
+        names = re.findall(r"\[\s*([^\]\s+]+)\s*(?:\+[^\]]*)?\]", " ".join(site.operands))
         if any(site.decoder.slot(site.decoder.function.name, name) is not None for name in names):
             return LOCAL
     return SPACES[found[0]] if found else GENERIC
@@ -83,7 +84,7 @@ def load(site: Site) -> Step:
 def store(site: Site) -> Step:
     if {"const", "param::entry"} & {*site.modifiers}:
         raise site.refuse()
-    space, kind, count, _ = _shape(site, "acquire", "acq_rel", "ca", "cv", "lu", "nc")
+    space, kind, count, _ = _shape(site, "acquire", "acq_rel", "ca", "cv", "lu", "nc", "unified")
     rows, address = site.rows(1, kind), site.address(0)
     if len(rows) != count:
         raise site.refuse(f"{len(rows)} registers")

@@ -112,6 +112,8 @@ class Site:
             raise self.refuse("a negated predicate here")
         if (value := number(text)) is not None:
             return self.constant(int(value != 0), np.bool_)
+        if text == "%is_explicit_cluster":
+            return self.constant(int(self.machine.geometry.cluster_size > 1), np.bool_)
         if not text.startswith("%p"):
             raise self.refuse(f"{text} as a predicate")
         return self.decoder.register(text, "p")

@@ -151,7 +151,7 @@ def _matrices(site: Site) -> Matrices:
     )
     count = only(site, (int(one[1]) for one in how if one in ("x1", "x2", "x4")))
     of_bytes = how >= {"m16n16", "b8", "trans"} and count < 4 and site.name == "ldmatrix"
-    if not of_bytes and not how >= {"m8n8", "b16"}:
+    if {"m8n8", "b16", "m16n16", "b8"} & how != ({"m16n16", "b8"} if of_bytes else {"m8n8", "b16"}):
         raise site.refuse()
     return Matrices(site.machine, count, "trans" in how, of_bytes)
 

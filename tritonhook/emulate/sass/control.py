@@ -16,7 +16,7 @@ from tritonhook.emulate.sass.site import Array, Site, opcode
 # What orders accesses or schedules.
 opcode(
     *("NOP", "CCTL", "CCTLL", "CCTLT", "ERRBAR", "CGAERRBAR"),
-    *("MEMBAR", "FENCE", "YIELD", "ACQBULK", "PREEXIT", "ENDCOLLECTIVE"),
+    *("MEMBAR", "FENCE", "YIELD", "ACQBULK", "PREEXIT", "ENDCOLLECTIVE", "UBLKPF"),
 )(nothing)
 
 

@@ -10,7 +10,7 @@ from tritonhook.emulate import numbers, numbers64, words
 from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.opcodes import Array, Reader, only, rounding
 from tritonhook.emulate.sass.floats import MODES
-from tritonhook.emulate.sass.site import Site, opcode
+from tritonhook.emulate.sass.site import FLOAT, Site, modified, opcode, with_sign
 
 _WHOLE = {"TRUNC": "rz", "FLOOR": "rm", "CEIL": "rp", "ROUND": "rn"}
 _SIZES = {
@@ -33,14 +33,13 @@ def _formats(site: Site) -> list[str]:
 def _part(site: Site, bits: int, signed: bool = False) -> Reader:
     """Take the part of a register that .H1 or .B2 names."""
     text = site.text()
-    head, _, part = text.partition(".")
-    if part and part[0] not in "HB":
+    is_float = FLOAT.match(text) is not None  # its bits are the immediate's
+    head, _, part = text.partition("." if not is_float else " ")
+    if (part and (part[0] not in "HB" or bits == 32)) or (bits < 32 and modified(text)[:2] != ("", False)):
         raise site.refuse(f"operand {text}")
     site.given.insert(0, head)
     read, at = site.integer(), np.uint32((16 if part[:1] == "H" else 8) * int(part[1:2] or 0))
     if bits == 32:
-        if part:
-            raise site.refuse(f"operand {text}")
         return read
     mask = np.uint32((1 << bits) - 1)
     return lambda g: read(g) >> at & mask
@@ -49,7 +48,10 @@ def _part(site: Site, bits: int, signed: bool = False) -> Reader:
 def _source(site: Site, source: str) -> Reader:
     if source == "f64":
         return site.double()
-    return site.single() if source == "f32" else _part(site, 16)
+    if source == "f32":
+        return site.single()
+    sign, size, site.given[0] = modified(site.given[0])
+    return with_sign(_part(site, 16), sign, size, np.uint32(0x8000), np.uint32(0x7FFF))
 
 
 _ROUNDED = ("f64", "f32", "f16", "bf16")
@@ -58,7 +60,8 @@ _ROUNDED = ("f64", "f32", "f16", "bf16")
 @opcode("F2F", "UF2F", "FRND")
 def float_to_float(site: Site) -> Step:
     """FRND: to whole numbers."""
-    how, rounds = site.known(*_SIZES, *MODES, *_WHOLE, "FTZ", "SAT", "RELU"), site.base == "FRND"
+    rounds = site.base == "FRND"
+    how = site.known(*_SIZES, *(_WHOLE if rounds else MODES), "FTZ", "SAT", "RELU")
     formats = _formats(site)
     if rounds:
         formats = 2 * (formats or ["f32"])
@@ -85,7 +88,7 @@ def _integer(site: Site) -> tuple[int, bool]:
 
 @opcode("F2I", "UF2I")
 def float_to_integer(site: Site) -> Step:
-    how = site.known(*_SIZES, *_INTEGERS, *MODES, *_WHOLE, "FTZ", "NTZ")
+    how = site.known(*_SIZES, *_INTEGERS, *_WHOLE, "FTZ", "NTZ")
     (bits, signed), source = _integer(site), only(site, _formats(site) or ["f32"])
     if ("FTZ" in how and source != "f32") or source not in _ROUNDED:
         raise site.refuse()
@@ -99,7 +102,7 @@ def float_to_integer(site: Site) -> Step:
 @opcode("F2IP")
 def float_to_byte(site: Site) -> Step:
     """Convert to the lowest byte of four. What it does with its other sources is unknown."""
-    how = site.known("U8", "S8", "F32", *MODES, *_WHOLE, "NTZ")
+    how = site.known("U8", "S8", "F32", *_WHOLE, "NTZ")
     put, zero, read, kept = site.target(), site.text(), site.single(), site.text()
     site.done()
     if (zero, kept) != ("RZ", "RZ") or not how >= {"F32", "NTZ"} or len(how & {"U8", "S8"}) != 1:
@@ -110,8 +113,10 @@ def float_to_byte(site: Site) -> Step:
 
 @opcode("I2F", "I2FP", "UI2F", "UI2FP")
 def integer_to_float(site: Site) -> Step:
-    how = site.known(*_SIZES, *_INTEGERS, *MODES, *_WHOLE)
+    how = site.known(*_SIZES, *_INTEGERS, *MODES)
     (bits, signed), target = _integer(site), only(site, _formats(site) or ["f32"])
+    if target not in _ROUNDED:
+        raise site.refuse()
     put = site.target_pair() if target == "f64" else site.target()
     if bits == 64 and site.next_is("-?0x[0-9a-f]+"):  # executed: an immediate is the upper word
         site.given[0] = hex(int(site.given[0], 16) << 32 & (1 << 64) - 1)
@@ -177,6 +182,9 @@ def pack_integers(site: Site) -> Step:
     site.given = [one.removesuffix(f".{32 - 2 * bits}") for one in site.given]
     if not how >= {"SAT", "S32"} or (bits == 16 and site.given != ["RZ"]):
         raise site.refuse()
-    (c,) = site.take("i.")
+    upper = site.given[0].endswith(".H1")
+    site.given[0] = site.given[0].removesuffix(".H1")
+    (low,) = site.take("i.")
+    c = (lambda g: low(g) >> _HALF) if upper else low
     function = partial(words.packed, bits=bits, signed=kind[0] == "S")
     return lambda g: put(g, function(a(g), b(g)) if bits == 16 else function(a(g), b(g), c(g)))

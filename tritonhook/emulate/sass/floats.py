@@ -73,9 +73,8 @@ def least(site: Site) -> Step:
     how = site.known("FTZ", "NAN", "XORSIGN", *(["BF16_V2"] if of_halves else []))
     kind, put = ("bf16" if "BF16_V2" in how else "f16") if of_halves else "f32", site.target()
     count = 3 if site.base in ("FMNMX3", "VHMNMX") else 2
-    if signs := "XORSIGN" in how:  # of the absolute values, but with the signs of these sources
-        is_nan = r"[-+]?[QS]NAN" if "NAN" in how else r"\|"  # it decides whatever its sign is
-        if count > 2 or not all(re.match(rf"\||\d|{is_nan}", text) for text in site.given[:2]):
+    if signs := "XORSIGN" in how:  # of absolute values, but with the signs of these sources: numbers may be -0 and NaN
+        if count > 2 or not all(re.match(r"\||\+?(\d|INF)|-0(\.0*)?$|[-+]?[QS]NAN", text) for text in site.given[:-1]):
             raise site.refuse()
         site.given[:2] = [text.replace("|", "") for text in site.given[:2]]
     options: dict[str, Any] = {"nan": "NAN" in how, "ftz": "FTZ" in how, "signs": signs}
@@ -248,6 +247,7 @@ _HALVES: dict[str, Callable[[Array], Reader]] = {
     "H0_H0": lambda row: lambda g: (row[g.s] & _LOW) | row[g.s] << _HALF,
     "H1_H1": lambda row: lambda g: row[g.s] >> _HALF | (row[g.s] & ~_LOW),
     "H0_H1": lambda row: lambda g: row[g.s] >> _HALF | row[g.s] << _HALF,
+    "H0_NH1": lambda row: lambda g: (row[g.s] >> _HALF | row[g.s] << _HALF) ^ np.uint32(0x8000),
 }
 
 
@@ -261,23 +261,23 @@ _PACKED: dict[str, tuple[Any, int]] = {
 @opcode(*_PACKED, *(f"U{name}" for name in _PACKED))
 def packed(site: Site) -> Step:
     how = site.known("MMA", "BF16_V2", "F32", "FTZ", "SAT", "RELU", "BF16", "OOB")
+    if how >= {"BF16", "BF16_V2"}:
+        raise site.refuse()
     function, count = _PACKED[site.base.removeprefix("U")]
     if "OOB" in how:
-        if count != 3 or how & {"F32", "FTZ", "SAT"}:
+        if count != 3 or how & {"F32", "FTZ", "SAT", "BF16"}:
             raise site.refuse()
         name = "bf16" if "BF16_V2" in how else "f16"
         function = partial(numbers.fma_oob, name=name, relu="RELU" in how)
         put, terms = site.target(), [halves(site) for _ in range(count)]
         site.done()
         return lambda g: put(g, numbers.by_halves(function, *(read(g) for read in terms)))
-    if "F32" in how and (count != 2 or "BF16_V2" in how):
+    if "F32" in how and (count != 2 or how - {"F32", "MMA", "SAT"}):
         raise site.refuse()
     put, terms = site.target(), [halves(site) for _ in range(count)]
     site.done()
     given: dict[str, Any] = {"ftz": "FTZ" in how, "unit": "SAT" in how, "relu": "RELU" in how}
     if "F32" in how:
-        if "RELU" in how:
-            raise site.refuse(".RELU")
         function = partial(_to_single, **given)
     else:
         function = partial(function, name="bf16" if how & {"BF16_V2", "BF16"} else "f16", **given)

@@ -106,8 +106,11 @@ def least(site: Site) -> Step:
         raise site.refuse()
     if how & {"S64", "U64"}:
         return _least_wide(site, np.int64 if "S64" in how else np.uint64)
-    put = site.target()
-    site.no_flags()
+    put, flags = site.target(), site.flags(r"U?P(\d+|T)")
+    named = {one for one in flags if not one.endswith("T")}
+    if named and (len(set(flags)) > 1 or "RELU" not in how):
+        raise site.refuse("a predicate is written")
+    is_first = [site.flag_writer(one) for one in named]  # both: the result is the first source. (Executed.)
     adds = "ADD" in site.base
     terms = [site.integer() for _ in range(3 if adds or site.base.endswith("3") else 2)]
     picks = [site.predicate() for _ in site.given.copy()]
@@ -124,6 +127,8 @@ def least(site: Site) -> Step:
             found = np.where(pick, low, high)
         if "RELU" in how:
             found = words.in_halves(lambda x: np.maximum(x, 0), kind)(found)
+        for write in is_first:
+            write(g, found == values[0])
         put(g, found)
 
     return step
@@ -229,7 +234,7 @@ def predicate_logic(site: Site) -> Step:
 def comparison(site: Site, table: Any) -> tuple[str, comparisons.Test]:
     """Return the name of a comparison, and how it is joined with a predicate."""
     named = [one.lower() for one in site.modifiers if one.lower() in table]
-    if not named:
+    if len(named) != 1:
         raise site.refuse()
     joins = [one.lower() for one in site.modifiers if one.lower() in comparisons.JOINS]
     return named[0], comparisons.JOINS[(joins or ["and"])[0]]

@@ -11,6 +11,7 @@ from tritonhook.cubin.elf import Elf, read_elf
 from tritonhook.cubin.loaded import parameter_places
 from tritonhook.cubin.resources import reserved_in_image
 from tritonhook.cubin.sass import Sass, words_of
+from tritonhook.emulate.memory import LOCAL_WINDOW
 from tritonhook.errors import NotUnderstood
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from tritonhook.emulate.memory import Memory
 
 _VARIABLES = (".nv.global", ".nv.global.init")
-_ADDRESS_64 = 2  # the kind of relocation: R_CUDA_64
+_BANK_4 = ".nv.constant4"
+_ADDRESSES_64 = 2, 4  # kinds of relocations: R_CUDA_64, and R_CUDA_G64 of generic addresses
 STACK = 1024  # bytes of a thread, where its need is not known: the driver's default
 
 
@@ -35,13 +37,17 @@ class Places:
     window: int | None = None  # the generic address of the parameters
     clustered: int | None = None  # 1 where CTAs are in clusters
     limits: int | None = None  # of a window of generic addresses: isspacep compares with it twice, which cancels out
+    local: int | None = None  # the generic address of local memory
+    dynamic: int | None = None  # bytes of dynamic shared memory
+    reserved: int | None = None  # bytes of shared memory that the system has
+    cluster_size: int | None = None  # behind `clustered`: the cluster's extents, 1 by each of them, the grid's clusters
 
 
 # Read from code that ptxas 12.4 to 13.5 writes: %ntid, %nctaid, the stack pointer, the descriptor of global memory.
 _PLACES = {
     7: Places(0x0, 0xC, 0x28, 0x118, 0x160),
-    8: Places(0x0, 0xC, 0x28, 0x118, 0x160),
-    9: Places(0x0, 0xC, 0x28, 0x208, 0x210, 0x198, 0x140, 0xD0),
+    8: Places(0x0, 0xC, 0x28, 0x118, 0x160, local=0x20, dynamic=0x2C),
+    9: Places(0x0, 0xC, 0x28, 0x208, 0x210, 0x198, 0x140, 0xD0, 0x20, 0x2C, 0x114, 0x188),
     10: Places(0x360, 0x370, 0x37C, 0x358, 0x380, 0x348),
     12: Places(0x360, 0x370, 0x37C, 0x358, 0x380, 0x348),
 }
@@ -64,18 +70,20 @@ class SassKernel:
     functions: Mapping[str, int] = field(default_factory=dict)
     offsets: tuple[int, ...] = ()
     variables: Mapping[str, bytes] = field(default_factory=dict)
-    pointers: tuple[tuple[int, str, int], ...] = ()
+    pointers: tuple[tuple[str, int, str, int], ...] = ()
     registers: int = 0
 
     def linked(self, memory: Memory) -> SassKernel:
         """Return the kernel with its variables of global memory in this memory: bank 4 has their addresses."""
         if not self.pointers:
             return self
-        places = {name: memory.allocate(data, name).address for name, data in self.variables.items()}
-        size = max(offset for offset, *_ in self.pointers) + 8
-        bank = bytearray(size)
-        for offset, section, at in self.pointers:
-            bank[offset : offset + 8] = (places[section] + at).to_bytes(8, "little")
+        places = {name: memory.allocate(data, name) for name, data in self.variables.items()}
+        bank = bytearray(8 + max((offset for home, offset, *_ in self.pointers if home == _BANK_4), default=0))
+        for home, offset, section, at in self.pointers:
+            if home == _BANK_4:
+                bank[offset : offset + 8] = (places[section].address + at).to_bytes(8, "little")
+            else:
+                memory.point(places[home], offset, places[section].address + at)
         return replace(self, banks={**self.banks, 4: bytes(bank)}, pointers=())
 
     @property
@@ -97,24 +105,33 @@ class SassKernel:
             found = found.ljust(-(-(begin + len(found)) // alignment) * alignment - begin, b"\0") + value
         return found
 
-    def constants(self, geometry: Geometry, parameters: bytes, address: int = 0) -> bytes:
-        """Constant bank 0 of a launch. address: where global memory has the parameters, too, for descriptors of TMA."""
+    def constants(self, geometry: Geometry, parameters: bytes, address: int = 0, dynamic: int = 0) -> bytes:
+        """Constant bank 0 of a launch. address: where global memory has the parameters, too, for descriptors of TMA.
+        dynamic: bytes of shared memory."""
         places = self.places
-        image = bytearray(places.parameters + len(parameters))
-        image[places.parameters :] = parameters
+        image = bytearray(places.parameters) + parameters.ljust(-(-len(parameters) // 8) * 8, b"\0")  # read by words
         for at, values in ((places.block, geometry.block), (places.grid, geometry.grid), (places.stack, (self.stack,))):
             image[at : at + 4 * len(values)] = struct.pack(f"<{len(values)}I", *values)
         if places.window is not None:
             image[places.window : places.window + 8] = address.to_bytes(8, "little")
-        if places.clustered is not None:
-            image[places.clustered] = geometry.cluster_size > 1
+        if places.local is not None:
+            image[places.local : places.local + 8] = LOCAL_WINDOW.to_bytes(8, "little")
+        for place, number in ((places.dynamic, dynamic), (places.reserved, reserved_in_image(self.arch))):
+            if place is not None:
+                image[place : place + 4] = number.to_bytes(4, "little")
+        if places.clustered is not None and places.cluster_size is not None:
+            cluster, counts = geometry.cluster, [a // b for a, b in zip(geometry.grid, geometry.cluster, strict=True)]
+            found = struct.pack("<4I3f3I", geometry.cluster_size > 1, *cluster, *(1 / one for one in cluster), *counts)
+            image[places.clustered : places.clustered + len(found)] = found
+            image[places.cluster_size] = geometry.cluster_size
         return bytes(image)
 
     def is_known_constant(self, at: int) -> bool:
         """Whether these four bytes of bank 0 are what `constants` knows."""
         places = self.places
         begins = {places.block: 12, places.grid: 12, places.stack: 4, places.descriptor: 8}
-        more = (places.window, 8), (places.clustered, 4), (places.limits, 8)
+        more: list[tuple[int | None, int]] = [(places.window, 8), (places.clustered, 40), (places.limits, 8)]
+        more += [(places.local, 8), (places.dynamic, 4), (places.reserved, 4), (places.cluster_size, 4)]
         begins |= {begin: size for begin, size in more if begin is not None}
         return at >= places.parameters or any(begin <= at < begin + size for begin, size in begins.items())
 
@@ -127,15 +144,17 @@ def _may_recur(sass: Sass, functions: Mapping[str, int]) -> bool:
     return any(place <= call.offset for place, call in zip(places, calls, strict=True))
 
 
-def _pointers(elf: Elf) -> tuple[tuple[int, str, int], ...]:
-    """Where bank 4 has addresses of variables in global memory: offset, section, offset in it. None if it has others,
-    too."""
+def _pointers(elf: Elf) -> tuple[tuple[str, int, str, int], ...]:
+    """Where bank 4 and variables have addresses of variables in global memory: the section, the offset, the section of
+    the variable, the offset in it. None if they have others, too."""
     symbols, found = elf.symbols(), []
-    for offset, kind, index, addend in elf.relocations(".nv.constant4"):
-        section = elf.headers[symbols[index].section].name if symbols[index].section < len(elf.headers) else ""
-        if kind != _ADDRESS_64 or not section.startswith(".nv.global"):
-            return ()
-        found.append((offset, section, symbols[index].value + addend))
+    for home in (_BANK_4, *_VARIABLES):
+        for offset, kind, index, addend in elf.relocations(home):
+            section = elf.headers[symbols[index].section].name if symbols[index].section < len(elf.headers) else ""
+            if kind not in _ADDRESSES_64 or not section.startswith(".nv.global"):
+                return ()
+            inside = int.from_bytes(elf.content(home)[offset : offset + 8], "little")  # .rel has the addend there
+            found.append((home, offset, section, symbols[index].value + (addend or inside)))
     return tuple(found)
 
 

@@ -19,7 +19,7 @@ _FORMATS = {"BF16": "bf16", "TF32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2"}
 _INTEGERS = {"S8": "s8", "U8": "u8", "S4": "s4", "U4": "u4"}
 _SHAPES = {"16816": (16, 16), "1688": (16, 8), "1684": (16, 4), "16832": (16, 32), "16864": (16, 64), "8816": (8, 16)}
 _OF_BITS = {"88128": (8, 128), "168128": (16, 128), "168256": (16, 256)}
-_OF_DOUBLES = {"884": (8, 4), "16x8x4": (16, 4), "16x8x8": (16, 8), "16x8x16": (16, 16)}  # m, k
+_OF_DOUBLES = {"884": (8, 4), "8x8x4": (8, 4), "16x8x4": (16, 4), "16x8x8": (16, 8), "16x8x16": (16, 16)}  # m, k
 
 
 def _stacked(site: Site, count: int) -> Reader:
@@ -35,9 +35,11 @@ def _put(g: Group, puts: Sequence[Writer], registers: Array) -> None:
 
 def _computing(site: Site, product: Callable[..., Array], d: int, a: int, b: int, more: int = 0) -> Step:
     """Make the step that computes D from A, B and C (so many registers), and from further single ones."""
+    if not a or not b:
+        raise site.refuse("a shape of fewer numbers than a register has")
     puts, *stacks = site.targets(d), _stacked(site, a), _stacked(site, b), _stacked(site, d)
     others = [site.register(site.text()) for _ in range(more)]
-    if more and site.text() != "URZ":
+    if more > 1 and site.text() != "URZ":
         raise site.refuse("a choice of factors")
     site.done()
 
@@ -63,15 +65,26 @@ def multiply(site: Site) -> Step:
         if not site.known("SF", "16832", "F32", "E4M3", "E5M2", "E8") >= {"16832", "F32", "E8"}:
             raise site.refuse()
         return _computing(site, products.scaled(_kinds(site)[1:]), 4, 4, 2, 2)
-    how = site.known(*_SHAPES, *(("SAT", *_INTEGERS) if site.base == "IMMA" else ("F32", "F16", *_FORMATS)))
+    how = site.known("SP", *_SHAPES, *(("SAT", *_INTEGERS) if site.base == "IMMA" else ("F32", "F16", *_FORMATS)))
     shape = only(site, (one for one in site.modifiers if one in _SHAPES))
     m, k = _SHAPES[shape]
     if not k or (m == 8 and site.base != "IMMA"):
         raise site.refuse()
     kinds = _kinds(site)
     bits, wide = width(kinds[1]), width(kinds[0])
+    if "SP" in how:
+        return _sparse(site, kinds, k, "SAT" in how)
     product = products.of_warp(kinds, k, f"sm_{site.decoder.kernel.arch}", "SAT" in how)
     return _computing(site, product, m * wide // 128, m * k * bits // 1024, 8 * k * bits // 1024)
+
+
+def _sparse(site: Site, kinds: tuple[str, str, str], k: int, saturate: bool) -> Step:
+    """Take metadata behind C, and which threads have it."""
+    if not re.fullmatch("0x[0-3]", site.given[-1]):
+        raise site.refuse()
+    selector, bits = int(site.given.pop(), 16), width(kinds[1])
+    product = products.of_sparse_warp(kinds, k, f"sm_{site.decoder.kernel.arch}", saturate, selector)
+    return _computing(site, product, width(kinds[0]) // 8, k * bits // 128, k * bits // 128, 1)
 
 
 @opcode("BMMA")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tritonhook.cubin.resources import SHARED_UNIT
+from tritonhook.cubin.sass import INSTRUCTION_BYTES
 from tritonhook.emulate import memory as spaces
 from tritonhook.emulate.atomics import OPERATIONS, combination
 from tritonhook.emulate.machine import Group, Step
@@ -157,7 +159,7 @@ def atomic(site: Site) -> Step:
         raise site.refuse("a predicate is written")
     kind, times = _KINDS[kinds[0]], _SEVERAL.get(kinds[0], 1)
     is_wide = kind.endswith("64")
-    put = (site.target_pair() if is_wide else site.target()) if gives else None
+    puts = (site.targets(times) if not is_wide else [site.target_pair()]) if gives else []
     address = site.address(32 if space == spaces.SHARED else 64)
     if times > 1:
         name = site.text()
@@ -166,8 +168,6 @@ def atomic(site: Site) -> Step:
     else:
         operands = [[site.wide() if is_wide else site.integer() for _ in range(1 + (named[0] == "cas"))]]
     site.done()
-    if times > 1 and gives:
-        raise site.refuse()
     memory, function, unit = site.machine.memory, combination(named[0], kind, "FTZ" in how), 8 if is_wide else 4
 
     def step(g: Group) -> None:
@@ -181,8 +181,8 @@ def atomic(site: Site) -> Step:
         for number, reads in enumerate(operands):
             at = begin + begin.dtype.type(4 * number) if number else begin
             old = memory.atomic(g, space, at, unit, function, *(read(g) for read in reads))
-            if put is not None:
-                put(g, old)
+            if gives:
+                puts[number](g, old)
         g.give_way()
 
     return step
@@ -227,8 +227,8 @@ def _cast(site: Site) -> Step:
 
 @opcode("QSPC")
 def query_space(site: Site) -> Step:
-    """Whether a generic address is of global (G), shared (S) or local (L) memory."""
-    kind = only(site, site.known("E", "G", "S", "L") - {"E"})
+    """Whether a generic address is of global (G), shared (S), local (L) memory, or of a cluster's shared memory (D)."""
+    kind = only(site, site.known("E", "G", "S", "L", "D") - {"E"})
     flag = site.target_flag()
     if site.text() != "RZ":
         raise site.refuse()
@@ -238,7 +238,8 @@ def query_space(site: Site) -> Step:
     def step(g: Group) -> None:
         at = address(g)
         shared, local = spaces.is_shared(at), spaces.is_local(at)
-        flag(g, {"S": shared, "L": local, "G": ~shared & ~local}[kind])
+        own = shared & (spaces.rank_of(at) == site.machine.rank[g.s])
+        flag(g, {"S": own, "D": shared, "L": local, "G": ~shared & ~local}[kind])
 
     return step
 
@@ -252,6 +253,11 @@ def _special(site: Site, name: str) -> Array:
         return site.decoder.zeros
     if name == "SR_SWINHI":  # where shared memory lies among generic addresses
         return site.decoder.constant(spaces.SHARED_WINDOW >> 32)
+    if name == "SR_VIRTID":  # its other bits name the multiprocessor
+        return machine.warp << np.uint32(8)
+    if name == "SR_SMEMSZ":
+        taken = site.decoder.kernel.shared + int.from_bytes(site.decoder.constants[0x2C:0x30], "little")
+        return site.decoder.constant(-(-taken // SHARED_UNIT) * SHARED_UNIT)
     base, _, axis = name.removeprefix("SR_").lower().partition(".")
     base = {"cgactaid": "cluster_ctarank"}.get(base, base)
     base = f"lanemask_{base[:2]}" if base.endswith("mask") else base
@@ -274,13 +280,35 @@ def special(site: Site) -> Step:
     return lambda g: put(g, row[g.s])
 
 
+@opcode("RPCMOV")
+def spare(site: Site) -> Step:
+    """To or from a register of 64 bits that nothing else uses here."""
+    site.known("32")
+    rows = {f"Rpc.{half}": site.decoder.row(True, 253 + number) for number, half in enumerate(("LO", "HI"))}
+    if site.given[0] in rows:
+        row, read = rows[site.text()], site.integer()
+        site.done()
+        return lambda g: g.put(row, read(g))
+    put, source = site.target(), rows.get(site.text())
+    if source is None:
+        raise site.refuse()
+    return lambda g: put(g, source[g.s])
+
+
 @opcode("R2UR")
 def to_uniform(site: Site) -> Step:
     how = site.known("FILL", "OR", "BROADCAST")
-    if site.next_is(r"U?P(\d|T)") and not site.text().endswith("T"):
-        raise site.refuse("a predicate is written")
+    flags = [one for one in site.flags() if not one.endswith("T")]
     put, read = site.target(), site.integer()
     site.done()
-    if "OR" in how:
-        raise site.refuse(".OR")
-    return lambda g: put(g, of_first_lane(g, read(g)))
+    code = site.decoder.kernel.sass.instructions[site.one.offset // INSTRUCTION_BYTES + 1 :]
+    if "OR" in how or (flags and (code[0].predicate, code[0].opcode) != (f"@!{flags[0]}", "BRA.DIV")):
+        raise site.refuse("a predicate is written" if flags else ".OR")
+    writers = [site.flag_writer(one) for one in flags]
+
+    def step(g: Group) -> None:
+        put(g, of_first_lane(g, read(g)))
+        for write in writers:  # whether lanes are together: the branch behind it, for others, waits for them here
+            write(g, np.zeros(g.size, bool))
+
+    return step

@@ -14,6 +14,7 @@ from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.opcodes import only
 from tritonhook.emulate.sass.memory import _NO_MATTER
 from tritonhook.emulate.sass.site import Site, opcode
+from tritonhook.emulate.words import joined
 
 
 @opcode("LDGSTS")
@@ -67,9 +68,9 @@ _COUNTS = 0x10_0000  # an mbarrier counts up to this, from it less what is expec
 @opcode("SYNCS")
 def phase(site: Site) -> Step:
     """mbarrier: EXCH initialises it, ARRIVE arrives (T0: without bytes, else with those of the last operand; ART0: so
-    many times; RED: in another CTA), PHASECHK looks whether the phase of a parity is complete, CCTL.IV makes it memory
-    again."""
-    arriving = "ARRIVE", "TRANS64", "A1T0", "A0TR", "A1TR", "ART0", "RED", "OPTOUT"
+    many times; RED: in another CTA; A0T1, A0TX: bytes that it waits for, or no longer), PHASECHK looks whether the
+    phase of a parity is complete, CCTL.IV makes it memory again."""
+    arriving = "ARRIVE", "TRANS64", "A1T0", "A0TR", "A1TR", "A0TX", "A0T1", "ART0", "RED", "OPTOUT", "TMASK"
     how = site.known("EXCH", "64", *arriving, "PHASECHK", "TRYWAIT", "CCTL", "IV")
     barriers = site.machine.shared_barriers
     if how == {"CCTL", "IV"}:
@@ -88,8 +89,10 @@ def phase(site: Site) -> Step:
     shift, drops = np.uint64(32), "OPTOUT" in how
 
     def step(g: Group) -> None:
-        if "A0TR" in how:
-            return barriers.expect(g, space, address(g), given(g))
+        if how & {"A0TR", "A0T1"}:
+            return barriers.expect(g, space, address(g), given(g) if "A0TR" in how else np.ones(g.size, np.uint32))
+        if "A0TX" in how:
+            return barriers.completed(g, space, address(g), given(g))
         counts, expects = (given(g), None) if "ART0" in how else (1, None if "A1T0" in how else given(g))
         states = barriers.arrive(g, space, address(g), counts, expects, drops)
         # The upper word: the phase's parity, and how many arrivals are still to come, as `_initialise` has them.
@@ -101,8 +104,8 @@ def phase(site: Site) -> Step:
 @opcode("ARRIVES")
 def arrive_after_copies(site: Site) -> Step:
     """Arrive when the thread's copies have arrived: these arrive now. Without ARVCNT the arrival is one more that the
-    phase waits for."""
-    how = site.known("LDGSTSBAR", "64", "ARVCNT")
+    phase waits for; TRANSCNT: as a byte, from SYNCS.A0T1 on."""
+    how = site.known("LDGSTSBAR", "64", "ARVCNT", "TRANSCNT")
     address, barriers, copies = site.address(32), site.machine.shared_barriers, site.machine.copies
     site.done()
 
@@ -110,6 +113,8 @@ def arrive_after_copies(site: Site) -> Step:
         copies.wait(g, None)
         if "ARVCNT" in how:
             barriers.arrive(g, spaces.SHARED, address(g))
+        elif "TRANSCNT" in how:
+            barriers.completed(g, spaces.SHARED, address(g), np.ones(g.size, np.uint32))
 
     return step
 
@@ -148,10 +153,19 @@ def _phase_check(site: Site, waits: bool) -> Step:
     return step
 
 
-@opcode("STAS")
+@opcode("STAS", "REDAS")
 def store(site: Site) -> Step:
-    """Store to another CTA, and tell an mbarrier, at once. A pair of registers has both addresses."""
-    count = 2 if "64" in site.known("64") else 1
+    """Store to another CTA, or combine with what it has, and tell an mbarrier, at once. A pair of registers has both
+    addresses."""
+    reduces = site.base == "REDAS"
+    how = site.known("64", "S32", "S64", *map(str.upper, OPERATIONS)) if reduces else site.known("64", "128")
+    count = 4 if "128" in how else 2 if how & {"64", "S64"} else 1
+    kind = f"{'s' if how & {'S32', 'S64'} else 'u'}{32 * count}"
+    combine = (
+        combination(only(site, (one.lower() for one in how if one.lower() in OPERATIONS)), kind, False)
+        if reduces
+        else None
+    )
     pair, rows, memory, barriers = site.text(), site.rows(count), site.machine.memory, site.machine.shared_barriers
     if (name := re.fullmatch(r"\[(R\d+)\.64\]", pair)) is None:
         raise site.refuse(f"operand {pair}")
@@ -159,7 +173,12 @@ def store(site: Site) -> Step:
     site.done()
 
     def step(g: Group) -> None:
-        memory.write(g, spaces.CLUSTER, target[g.s], 4, [row[g.s] for row in rows])
+        values = [row[g.s] for row in rows]
+        if combine is None:
+            memory.write(g, spaces.CLUSTER, target[g.s], 4, values)
+        else:
+            whole = values[0] if count == 1 else joined(*values)
+            memory.atomic(g, spaces.CLUSTER, target[g.s], 4 * count, combine, whole)
         barriers.completed(g, spaces.CLUSTER, barrier[g.s], np.full(g.size, 4 * count))
 
     return step
@@ -203,14 +222,15 @@ def copy_tile(site: Site) -> Step:
     return step
 
 
-_REDUCED = {**{one.upper(): one for one in ("f16", "bf16", "f32", "u64", "s32", "s64")}}
+_REDUCED = {**{one.upper(): one for one in ("f16", "bf16", "f32", "f64", "u64", "s32", "s64")}}
 
 
 @opcode("UBLKCP", "UBLKRED")
 def copy_in_bulk(site: Site) -> Step:
-    """S.G: the first operand's registers are the shared address and the mbarrier. G.S: a pair, the global address. The
-    last: how many pieces of 16 bytes. One copy for a warp."""
-    loads, reduces = site.modifiers[:2] == ("S", "G"), site.base == "UBLKRED"
+    """S.G: the first operand's registers are the shared address and the mbarrier. G.S: a pair, the global address. S.S:
+    to another CTA, with its mbarrier. The last: how many pieces of 16 bytes. One copy for a warp."""
+    near, reduces = site.modifiers[:2] == ("S", "S"), site.base == "UBLKRED"
+    loads = near or site.modifiers[:2] == ("S", "G")
     how = site.known("S", "G", *(map(str.upper, OPERATIONS) if reduces else ()), *(_REDUCED if reduces else ()), "RN")
     names = [re.fullmatch(r"\[UR(\d+)\]", site.text()) for _ in range(2)]
     size = site.integer()
@@ -225,10 +245,12 @@ def copy_in_bulk(site: Site) -> Step:
         combine = combination(operation, kind, True), 2 if "16" in kind else 8 if "64" in kind else 4
     shared = site.register(to if loads else of)
     gate = site.register(f"UR{int(to[2:]) + 1}") if loads else None
-    outside = site.pair(of if loads else to)
+    source = site.register(of)
+    outside = (lambda g: source[g.s]) if near else site.pair(of if loads else to)
+    kinds = (spaces.CLUSTER, spaces.SHARED) if near else (spaces.SHARED, spaces.GLOBAL)
 
     def step(g: Group) -> None:
-        inside, far, pieces = (spaces.SHARED, shared[g.s]), (spaces.GLOBAL, outside(g)), size(g)
+        inside, far, pieces = (kinds[0], shared[g.s]), (kinds[1], outside(g)), size(g)
         for lane in np.flatnonzero(first_lanes(g)):
             count = bulk.PIECE * int(pieces[lane])
             if gate is not None:

@@ -98,7 +98,9 @@ def elect(site: Site) -> Step:
 def _matrices(site: Site) -> Matrices:
     how = site.known("16", "M88", "MT88", "8", "MT1616", "2", "4", "1")
     count, of_bytes = int(next((one for one in ("4", "2") if one in how), "1")), how >= {"8", "MT1616"}
-    if (of_bytes and (count == 4 or site.base == "STSM")) or not (of_bytes or how & {"M88", "MT88"}):
+    shape, numbers = how & {"8", "16", "M88", "MT88", "MT1616"}, how & {"1", "2", "4"}
+    known = shape == {"8", "MT1616"} if of_bytes else shape in ({"16", "M88"}, {"16", "MT88"})
+    if not known or len(numbers) > 1 or (of_bytes and (count == 4 or site.base == "STSM")):
         raise site.refuse()
     return Matrices(site.machine, count, "MT88" in how, of_bytes)
 

@@ -79,6 +79,25 @@ def registers_of_c(matrix: Array, bits: int) -> Array:
     return pack(parts, bits)
 
 
+def kept(metadata: Array, k: int, bits: int, selector: int) -> Array:
+    """Return which rows of B belong to the k / 2 numbers that each row of a sparse A keeps, (warps, 16, k / 2). Four
+    bits of the metadata are for each two or four numbers, of 4 bits for each eight, which are kept in pairs.
+    (Executed.)"""
+    chunks = k // {32: 2, 4: 8}.get(bits, 4)
+    words = metadata.reshape(-1, 8, 4, 1) >> np.arange(0, 32, 4, dtype=np.uint32) & np.uint32(15)
+    if chunks == 16:  # threads 0 and 2 have those of row g, 1 and 3 those of row g + 8
+        words = words.reshape(-1, 8, 2, 2, 8).transpose(0, 3, 1, 2, 4)
+    else:
+        threads = slice(selector * chunks // 4, (selector + 1) * chunks // 4)
+        words = words[:, :, threads].reshape(-1, 8, chunks // 4, 2, 4).transpose(0, 3, 1, 2, 4)
+    words, place = words.reshape(-1, 16, chunks).astype(np.int64), np.arange(k // 2)
+    if bits == 32:
+        return 2 * place + (words >> 1 & 1)
+    together = 2 if bits == 4 else 1
+    pair, inside = np.divmod(place, together)
+    return together * (4 * (pair // 2) + (words[..., pair // 2] >> 2 * (pair % 2) & 3)) + inside
+
+
 def scales_of_rows(registers: Array, byte: int, pair: int) -> Array:
     """Return the factors 2^n of a block-scaled product's 16 rows, as float64 (warps, 16, 1): threads 2 pair and 2 pair
     + 1 of each four have those of rows g and g + 8."""

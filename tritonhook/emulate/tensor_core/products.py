@@ -71,6 +71,22 @@ def of_warp(kinds: tuple[str, str, str], k: int, arch: str, saturate: bool = Fal
     return apply
 
 
+def of_sparse_warp(kinds: tuple[str, str, str], k: int, arch: str, saturate: bool, selector: int) -> Product:
+    """m16n8 of an A that keeps half of its numbers; the fourth source is its metadata. Executed for sm_90."""
+    if kinds[1] in _FLOATS and generation(arch) != "sm_90":
+        raise NotUnderstood("a sparse product of floats", why=arch)
+    product = _product(kinds, k // 2, arch, saturate)
+    wide, wide_a, wide_b = map(width, kinds)
+
+    def apply(a: Array, b: Array, c: Array, metadata: Array) -> Array:
+        rows, z = fragments.kept(metadata, k, wide_a, selector), matrix_c(c, wide)
+        y = np.take_along_axis(matrix_b(b, wide_b)[:, None], rows[..., None], 2)
+        x = matrix_a(a, wide_a).reshape(-1, 1, k // 2)
+        return registers_of_c(product(x, y.reshape(-1, k // 2, 8), z.reshape(-1, 1, 8)).reshape(z.shape), wide)
+
+    return apply
+
+
 def scaled(
     kinds: tuple[str, str], of_a: tuple[int, int] = (0, 0), of_b: tuple[int, int] = (0, 0)
 ) -> Callable[..., Array]:
