@@ -86,7 +86,7 @@ def of_families() -> Iterator[Kernel]:
 
 def of_attentions() -> Iterator[Kernel]:
     """This repository's attentions: the default configuration of each dtype, head_dim and mask."""
-    from benchmarks.gluon.gluon_assembled import compiled, subjects
+    from benchmarks.gluon.attentions import compiled, subjects
     from tritonhook.ptx.module import Ptx
 
     for label, *subject in subjects():
