@@ -16,7 +16,7 @@ from benchmarks.common import RESULTS
 
 LONG = {  # more than three seconds
     *("counters_h100", "emulate", "fuzz_ptxas", "gluon_blackwell", "large_modules", "miscompiles"),
-    *("name_trigger", "overhead", "overhead_policy", "published_table", "screenshots", "seeded", "upgrades"),
+    *("overhead", "overhead_policy", "published_table", "screenshots", "seeded", "upgrades"),
 }
 
 
