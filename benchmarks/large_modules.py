@@ -1,6 +1,6 @@
 """How long do show, rename, diff and capture take for a module with many kernels, and does it grow as their number?
 
-    python -m benchmarks large_modules [--rounds 3] [--only cases] [--out FILE]
+    python -m benchmarks large_modules [--rounds 3] [--out FILE]
 
 Modules of 10 to 10,000 small kernels for sm_90a. For each, in rounds: `run -- ptxas` (capture), `show` of that capture,
 `rename --prefix`, and `diff --entry` of two cubins whose kernel of this name differs; beside them ptxas and nvdisasm
@@ -12,9 +12,6 @@ time, which is kept too.
 programs can only add to it. The exponent e is fitted to
 own_s = floor + c * n ** e, by least squares of the logarithms from 1,000 kernels on; the floor is the least own_s of
 at most 100 kernels, where starting Python is nearly all.
-`cases`: single inputs that once took minutes (`benchmarks/large_inputs.py`), each command's processor time and memory.
-ptxas itself takes time as the square of the loads or labels of a module: a program stands in its place there. --only
-cases measures these alone, and keeps the rest of the result.
 
 Summary: seconds of processor time with the tools, medians of the rounds; `worst_exponent` of the commands' own_s.
 """
@@ -22,7 +19,6 @@ Summary: seconds of processor time with the tools, medians of the rounds; `worst
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import shutil
@@ -40,7 +36,6 @@ from benchmarks.common import environment, write_json
 SIZES = (10, 100, 1000, 3000, 10_000)
 PTXAS = "12.8.93"
 OPTIONS = ("-arch=sm_90a", "-v")
-SCALE = 1.0  # of the cases
 START, MIDDLE, LARGE = 100, 1000, 3000  # kernels: nearly nothing but starting Python; of the published figures
 LARGEST_ASSEMBLED = 3000  # ptxas itself takes long for more kernels in one module
 COMMANDS = ("capture_own", "show", "rename", "diff")
@@ -71,24 +66,18 @@ _ENTRY = """
 
 
 QUICK = ("--rounds", "1")
-SMALL = {"SCALE": 0.01, "SIZES": (5, 40, 80), "START": 5, "MIDDLE": 40, "LARGE": 80}
+SMALL = {"SIZES": (5, 40, 80), "START": 5, "MIDDLE": 40, "LARGE": 80}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=("cases",), help="measure these, and keep the rest of the result")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from benchmarks.large_inputs import cases
     from tritonhook.ptxas.tool import find_nvdisasm, find_ptxas
 
     ptxas, nvdisasm = find_ptxas(PTXAS), find_nvdisasm()
     samples: list[dict[str, Any]] = []
-    measured = cases(ptxas.path, SCALE)
-    if arguments.only:
-        write_json(arguments.out, with_cases(json.loads(arguments.out.read_text()), measured))
-        return
     with tempfile.TemporaryDirectory() as folder:
         modules = {size: Module(Path(folder), size, ptxas.path) for size in SIZES}
         for number in range(arguments.rounds):
@@ -104,8 +93,7 @@ def run(arguments: argparse.Namespace) -> None:
                     flush=True,
                 )
             tools = {"ptxas": ptxas.version, "nvdisasm": nvdisasm.version}
-            document = document_of(samples, number + 1, tools)
-            write_json(arguments.out, with_cases(document, measured))  # what is measured is kept
+            write_json(arguments.out, document_of(samples, number + 1, tools))  # what is measured is kept
     print(f"wrote {arguments.out}")
 
 
@@ -128,14 +116,6 @@ def document_of(samples: Sequence[Mapping[str, Any]], rounds: int, tools: Mappin
         "samples": list(samples),
         "summary": summary,
     }
-
-
-def with_cases(document: Mapping[str, Any], measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The result with these cases, and their time and memory in its summary."""
-    figures = {
-        f"{case['case']}_{unit}": case[key] for case in measured for unit, key in (("s", "cpu_s"), ("mb", "peak_mb"))
-    }
-    return {**document, "cases": list(measured), "summary": {**document["summary"], **figures}}
 
 
 class Module:

@@ -3,15 +3,15 @@
     python -m benchmarks gluon_ab [--ptxas 12.6.85] [--append FILE] [OPTIONS of name_effect]
 
 Each row is a `tritonhook ab` of its own, as timing/name_effect.py makes it: B4 H16 S4096. mma.sync and Hopper's,
-under the ptxas that Triton takes; --ptxas times Hopper's under that version too. gluon_assembled.py has the code of all
-of them, also of those that were not timed. Needs a GPU of sm_90 and torch.
+under the ptxas that Triton takes; --ptxas times Hopper's under that version too. Needs a GPU of sm_90
+and torch.
 """
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks.gluon.gluon_assembled import subjects
+from benchmarks.gluon.attentions import subjects
 from benchmarks.timing import name_effect
 
 NEEDS = ("gpu", "torch", "triton")

@@ -2,7 +2,7 @@
 
     python -m benchmarks mma_throughput [--captures DIR ...] [--out FILE] [--jobs N]
 
-Kernels: every family and shape of tritonhook's lab, on every architecture; this repository's attentions in Gluon, in
+Kernels: this repository's attentions in Gluon, in
 their default configurations; and what the capture folders of --captures hold. Each is assembled by every ptxas at hand
 from 13.3 on (`tritonhook ptxas add 13.3.73` fetches one) in five forms: as it is ("own"), with `.version` raised to
 9.3 ("plain"), the same under the cutlass name, with the pragma, and with both. All names of a kernel are equally long.
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     tools = new_tools()
     if not tools:
         raise SystemExit(f"no ptxas from {OLDEST} on is at hand; fetch one: tritonhook ptxas add 13.5.37")
-    kernels = chain(of_families(), of_attentions(), of_captures(arguments.captures))
+    kernels = chain(of_attentions(), of_captures(arguments.captures))
     rows = assembled(list(islice(kernels, 3 if arguments.quick else None)), tools, arguments.jobs)
     return {
         "summary": summary(rows, tools),
@@ -74,19 +74,9 @@ def new_tools() -> list[Any]:
     return sorted(known.values(), key=lambda tool: version_key(tool.version))
 
 
-def of_families() -> Iterator[Kernel]:
-    from tritonhook.lab.kernels.families import ARCHS, FAMILIES, SHAPES
-
-    for family in FAMILIES:
-        for arch in ARCHS:
-            if family.supports(arch):
-                for shape in SHAPES:
-                    yield Kernel(f"{family.name}/{shape}", family.ptx(shape, arch), "kernel_x")
-
-
 def of_attentions() -> Iterator[Kernel]:
     """This repository's attentions: the default configuration of each dtype, head_dim and mask."""
-    from benchmarks.gluon.gluon_assembled import compiled, subjects
+    from benchmarks.gluon.attentions import compiled, subjects
     from tritonhook.ptx.module import Ptx
 
     for label, *subject in subjects():

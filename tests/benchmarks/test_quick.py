@@ -15,8 +15,8 @@ from benchmarks.__main__ import load, main, names, why_not
 from benchmarks.common import RESULTS
 
 LONG = {  # more than three seconds
-    *("counters_h100", "emulate", "fuzz_ptxas", "gluon_assembled", "gluon_blackwell", "large_modules", "miscompiles"),
-    *("name_trigger", "overhead", "overhead_policy", "published_table", "screenshots", "seeded", "upgrades"),
+    *("counters_h100", "emulate", "fuzz_ptxas", "gluon_blackwell", "large_modules", "miscompiles"),
+    *("overhead", "overhead_policy", "published_table", "screenshots", "seeded", "upgrades"),
 }
 
 

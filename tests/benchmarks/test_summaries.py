@@ -19,7 +19,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 MAKERS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
     **dict.fromkeys(
         (
-            *("ab_calibration", "emulate", "equivalent_forms", "gluon_assembled", "gluon_blackwell", "gluon_names"),
+            *("ab_calibration", "emulate", "equivalent_forms", "gluon_blackwell", "gluon_names"),
             *(
                 "foreign_tests",
                 "interpret",
@@ -28,11 +28,9 @@ MAKERS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
                 "lock_built",
                 "miscompiles",
                 "name_effect",
-                "pin_startup",
-                "pins",
                 "placement",
             ),
-            *("recording", "sweep", "tune_simulation", "upgrades", "verify_h200"),
+            *("recording", "tune_simulation", "upgrades", "verify_h200"),
         ),
         lambda script, document: script.summary(document["samples"]),
     ),
@@ -49,9 +47,9 @@ MAKERS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
         document["samples"]["libraries"], document["samples"]["against_gpu"]
     ),
     "end_to_end": lambda script, document: script.document(by_step(document["samples"]))["summary"],
-    "large_modules": lambda script, document: script.with_cases(
-        script.document_of(document["samples"], document["rounds"], {}), document["cases"]
-    )["summary"],
+    "large_modules": lambda script, document: script.document_of(document["samples"], document["rounds"], {})[
+        "summary"
+    ],
     "memory_h100": lambda script, document: script.summarise(document["samples"]),
     "mma_throughput": lambda script, document: script.summary(document["samples"], []),
     "overhead_policy": lambda script, document: script.summarise(document["samples"]),
@@ -61,7 +59,6 @@ MAKERS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
 }
 NOT_OF_SAMPLES = {  # of the whole run, or words
     "emulate": {"memory_gib"},
-    "gluon_assembled": {"evidence"},
     "lock_built": {"processors"},
     "mma_throughput": {"ptxas_versions"},
     "recording": {"sessions", "sessions_with_launches"},

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from at_hand import ptxas_at_hand
+from mma_loop import mma_loop
 from shell_ptxas import shell_ptxas
 
 from tritonhook.cli import main
 from tritonhook.errors import UsageError
-from tritonhook.lab.kernels.families import family
 from tritonhook.lab.name_probe import (
     NameCell,
     NameVerdict,
@@ -57,7 +57,7 @@ def fake(tmp_path: Path, tools: Toolchain) -> MakeTool:
 
 
 def setup_of(tool: Tool, ptx: Ptx = PTX, **options: object) -> Setup:
-    (found,) = setups([ProbedKernel.of("k", ptx, ptx.entries[0], ("-v",))], [tool], **options)
+    (found,) = setups([ProbedKernel("k", ptx.entries[0], ptx, ("-v",))], [tool], **options)
     return found
 
 
@@ -119,7 +119,7 @@ def test_the_records_are_proof_at_once(tools: Toolchain, go: Run) -> None:
 
 
 def test_loops_tell_where_there_are_no_records(tools: Toolchain, go: Run) -> None:
-    ptx = family("mma_f16").ptx("loop", "sm_90a", "work")
+    ptx = mma_loop("work")
     cell = judge(setup_of(tools.ptxas, ptx), ["cutlass_*"], go, tools.nvdisasm)["cutlass_*"]
     assert (cell.verdict, cell.other_scheduler) == (NameVerdict.CHANGED, (True, False))
 
@@ -168,8 +168,8 @@ def test_an_effect_among_several_draws_is_found(fake: MakeTool, go: Run, tmp_pat
 
 def test_what_ptxas_rejects_has_no_answer_and_is_not_asked_again(fake: MakeTool, go: Run, tmp_path: Path) -> None:
     tool = fake(f"echo run >> {tmp_path}/log")
-    for archs, kind in ((("sm_190a",), OutcomeKind.UNSUPPORTED), (("sm_100a",), OutcomeKind.REJECTED)):
-        setup = setup_of(tool, family("wgmma_bf16").ptx("loop", "sm_90a", "work"), archs=archs)
+    for archs, kind in ((("sm_190a",), OutcomeKind.UNSUPPORTED), (("sm_90a",), OutcomeKind.REJECTED)):
+        setup = setup_of(tool, condition("loop").ptx("work"), archs=archs)
         found = judge(setup, list(DEFAULT_NAMES), go)
         assert {cell.verdict for cell in found.values()} == {NameVerdict.NO_ANSWER}
         assert {cell.named.kind for cell in found.values()} == {kind}
@@ -206,7 +206,7 @@ def test_a_ptxas_that_does_not_know_the_pragma_is_not_asked(tools: Toolchain) ->
 
 
 def test_levels_replace_the_level_of_the_options(tools: Toolchain) -> None:
-    kernel = ProbedKernel.of("k", PTX, "work", ("-v", "-O2"))
+    kernel = ProbedKernel("k", "work", PTX, ("-v", "-O2"))
     assert [s.key.options for s in setups([kernel], [tools.ptxas], levels=("0", "3"))] == [
         ("-v", "-O0"),
         ("-v", "-O3"),
@@ -218,7 +218,7 @@ def test_one_of_several_kernels(tools: Toolchain, go: Run) -> None:
     # Given a module with a second kernel, which keeps its name
     other = condition("none").ptx("other", target="sm_90a", version="8.0").text
     module = Ptx(PTX.text + other[other.index(".visible .entry") :])
-    (setup,) = setups([ProbedKernel.of("k", module, "work", ("-v",))], [tools.ptxas])
+    (setup,) = setups([ProbedKernel("k", "work", module, ("-v",))], [tools.ptxas])
     found = judge(setup, ["cutlass_*", "gemm_*"], go)
     assert [found[name].verdict for name in ("cutlass_*", "gemm_*")] == [NameVerdict.CHANGED, NameVerdict.SAME]
 
@@ -330,19 +330,16 @@ def test_a_second_run_assembles_and_disassembles_nothing(
     ("words", "reason"),
     [
         ([], "nothing to probe"),
-        (["--families", "nope"], "no such family; there are: mma_f16"),
-        (["--families", "fma", "--shapes", "round"], "no such shape; there are: straight"),
-        (["--families", "wgmma_bf16", "--arch", "sm_80"], "no kernel for sm_80"),
         (["/nowhere.ptx"], "/nowhere.ptx: cannot read"),
-        (["--families", "fma", "--names", "7*"], "makes no valid PTX name"),
-        (["--families", "fma", "--ptxas", "1.2.3"], "ptxas 1.2.3: not found"),
-        (["--families", "fma", "--names", ".pragma", "--ptxas", "12.8.93"], "needs ptxas 13.3 or newer"),
+        (["{kernel}", "--names", "7*"], "makes no valid PTX name"),
+        (["{kernel}", "--ptxas", "1.2.3"], "ptxas 1.2.3: not found"),
+        (["{kernel}", "--names", ".pragma", "--ptxas", "12.8.93"], "needs ptxas 13.3 or newer"),
     ],
 )
 def test_what_does_not_fit_is_said(
     words: list[str], reason: str, capsys: pytest.CaptureFixture[str], kernel: Path
 ) -> None:
-    assert main(["lab", "probe", *words]) == 2
+    assert main(["lab", "probe", *(word.format(kernel=kernel) for word in words)]) == 2
     assert reason in capsys.readouterr().err
 
 

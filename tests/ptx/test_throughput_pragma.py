@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from at_hand import toolchain_at_hand
+from mma_loop import mma_loop
 from ptx_checks import Case, cases, changed
 
 from tritonhook.errors import PtxError
-from tritonhook.lab.kernels.families import family
+from tritonhook.lab.published_table import condition
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.throughput_pragma import RegisterLimit, ThroughputPragma, entries_with_pragma
 from tritonhook.ptxas.toolchain import AssembleError, Toolchain
@@ -77,9 +78,9 @@ def new_tools() -> Toolchain:
     return toolchain_at_hand()
 
 
-@pytest.mark.parametrize(("name", "arch"), [("mma_f16", "sm_80"), ("fma", "sm_90a"), ("tcgen05_f16", "sm_100a")])
+@pytest.mark.parametrize(("name", "arch"), [("fma", "sm_80"), ("fma", "sm_90a"), ("loop", "sm_100a")])
 def test_the_pragma_gives_the_code_that_the_name_gives(new_tools: Toolchain, name: str, arch: str) -> None:
-    plain = family(name).ptx("loop", arch, "cutlasz_kernel", "9.3")
+    plain = condition(name).ptx("cutlasz_kernel", arch, "9.3")
     named = plain.rename_entries({"cutlasz_kernel": "cutlass_kernel"})
     modules = (plain, named, ThroughputPragma().apply(plain))
     cubins = [new_tools.assemble_or_raise(ptx).cubin for ptx in modules]
@@ -99,7 +100,7 @@ def test_what_is_no_limit_of_registers(registers: int) -> None:
 
 
 def test_ptxas_holds_the_code_to_a_limit_of_registers(tools: Toolchain) -> None:
-    ptx = family("mma_f16").ptx("loop", "sm_90a", "k")
+    ptx = mma_loop("k")
     sides = ptx, RegisterLimit(32).apply(ptx)
     used = [tools.assemble_or_raise(each).cubin.resources["k"].registers for each in sides]
     assert used[0] > 32 >= used[1]

@@ -6,7 +6,7 @@ import pytest
 from at_hand import toolchain_at_hand
 from ptx_modules import HEADER, kernel
 
-from tritonhook.lab.kernels.families import family
+from tritonhook.lab.published_table import condition
 from tritonhook.ptx.module import Ptx, bodies
 from tritonhook.ptx.throughput_pragma import DIRECTIVE, ThroughputPragma, Trigger, trigger_of
 
@@ -52,7 +52,7 @@ CALL = "call helper, ();"
 def test_ptxas_takes_its_other_scheduler_where_the_trigger_says_so(in_entry: str, in_helper: str, pragma: bool) -> None:
     """Assembled: the code is that of the same module with the pragma in the entry if and only if the pragma counts."""
     tools = toolchain_at_hand()
-    plain = family("mma_f16").ptx("softmax", "sm_90a", "kernel_x", "9.3")
+    plain = condition("fma").ptx("kernel_x", "sm_90a", "9.3")
     at = bodies(plain)["kernel_x"].begin
     text = plain.text[:at] + in_entry + plain.text[at:]
     begin = text.index(".visible")

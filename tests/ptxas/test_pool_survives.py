@@ -107,12 +107,15 @@ def test_dask(tools: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert all(ResultCache(tmp_path / "cache").get(job.key) is not None for job in wanted)
 
 
-def test_no_scheduler_is_one_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_scheduler_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pytest.importorskip("distributed", reason="needs Dask: pip install distributed")
     from tritonhook.cli import main
 
     monkeypatch.setattr("tritonhook.ptxas.pool.DASK_TIMEOUT_S", 0.5)
-    assert main(["lab", "probe", "--families", "fma", "--dask", "tcp://127.0.0.1:9"]) == 2
+    (tmp_path / "k.ptx").write_text(condition("fma").ptx("k").text)
+    assert main(["lab", "probe", str(tmp_path / "k.ptx"), "--dask", "tcp://127.0.0.1:9"]) == 2
     message = capsys.readouterr().err
     assert "tcp://127.0.0.1:9: no Dask scheduler answers there" in message
     assert len(message.splitlines()) == 1

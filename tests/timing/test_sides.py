@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tritonhook.cubin.image import Cubin
-from tritonhook.lab.kernels.families import family
+from tritonhook.lab.published_table import condition
 from tritonhook.ptxas.toolchain import AssembleError, Toolchain
 from tritonhook.rename import Rename
 from tritonhook.timing.images import (
@@ -70,7 +70,7 @@ def test_the_sides_are_written_each_to_its_file(tmp_path: Path) -> None:
         assert Path(image.path).read_bytes() == code.image
 
 
-PTX = family("fma").ptx("loop", "sm_90a", "k")
+PTX = condition("fma").ptx("k", "sm_90a", "8.0")
 
 
 @pytest.mark.parametrize(

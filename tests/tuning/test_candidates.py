@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from mma_loop import mma_loop
 from shell_ptxas import shell_ptxas
 from tuned import PTX, kernel_with
 from tuned import code as made
@@ -18,7 +19,6 @@ from tritonhook.capture.policy.levers import lever, levers
 from tritonhook.capture.selection import Kernel, Skipped
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, ToolError
-from tritonhook.lab.kernels.families import family
 from tritonhook.ptxas.pool import Job, Outcome, ResultCache, Run, sweep
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
@@ -39,7 +39,7 @@ OPTIONS = ("-lineinfo", "-v", "--gpu-name=sm_90a")
 
 
 def subject(ptxas: Tool, kernel: str = "k") -> Subject:
-    return Subject(kernel, family("mma_f16").ptx("loop", "sm_90a", kernel), ptxas, OPTIONS, "sm_90a")
+    return Subject(kernel, mma_loop(kernel), ptxas, OPTIONS, "sm_90a")
 
 
 def choose(one: Subject, text: str, folder: Path = Path(), run: Run = sweep) -> Choice:

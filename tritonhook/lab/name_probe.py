@@ -33,26 +33,17 @@ from tritonhook.ptxas.toolchain import MAX_RUNS, STEADY_RUNS, Toolchain
 class ProbedKernel:
     """A kernel to probe: one entry of a module.
 
-    ptx: returns the module for an architecture, or None if there is none for it.
-    options: of ptxas, without -O and target. label: its name in reports. archs: where it is probed by default.
+    options: of ptxas, without -O and target. label: its name in reports.
     """
 
     label: str
     entry: str
-    ptx: Callable[[str], Ptx | None]
+    module: Ptx
     options: tuple[str, ...] = ("-v",)
-    archs: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, label: str, module: Ptx, entry: str, options: tuple[str, ...]) -> ProbedKernel:
-        """Make a kernel from a module. For another architecture, its .target and .version are replaced."""
-        return cls(
-            label,
-            entry,
-            lambda arch: retarget(module, arch, version_for(module.version, arch)),
-            options,
-            (module.target,),
-        )
+    def ptx(self, arch: str) -> Ptx:
+        """Return the module. For another architecture, its .target and .version are replaced."""
+        return retarget(self.module, arch, version_for(self.module.version, arch))
 
 
 class NameVerdict(str, Enum):
@@ -230,7 +221,7 @@ def setups(
     newest: by ptxas version, the newest PTX version that it reads; a module of a newer one is lowered to it.
     """
     for kernel in kernels:
-        for arch in archs or kernel.archs:
+        for arch in archs or (kernel.module.target,):
             module = kernel.ptx(arch)
             if module is None:
                 continue

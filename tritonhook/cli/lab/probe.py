@@ -6,7 +6,7 @@ compare the kernel with `.pragma "mma_throughput"` and without it. A difference 
 code, 1 something does, 2 trouble, or nothing could be compared.
 
   tritonhook lab probe kernel.ptx --ptxas 12.8.93,13.5.37 --arch sm_90a,sm_100a
-  tritonhook lab probe --families all --shapes loop --ptxas all
+  tritonhook lab probe kernel.ptx --ptxas all --names 'cutlass_*,gemm_*'
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from tritonhook.cli._parser import Group, option, part
 from tritonhook.cli._results import Results, give
 from tritonhook.cli._sweeps import Sweep, running, wanted_tools
 from tritonhook.errors import UsageError
-from tritonhook.lab.kernels.families import ARCHS, FAMILIES, SHAPES, Family
 from tritonhook.lab.name_probe import (
     NameVerdict,
     ProbedKernel,
@@ -34,8 +33,6 @@ from tritonhook.lab.name_probe import (
 from tritonhook.lab.name_templates import DEFAULT_NAMES, PRAGMA
 from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma
 from tritonhook.ptxas.tool import check_targets, find_nvdisasm
-
-_OWN_NAME = "kernel"  # of generated kernels
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -51,10 +48,6 @@ class Options(Group):
         nargs="*", metavar="FILE", help="PTX file, capture folder, or a captured kernel or its id"
     )
     entry: str | None = option(metavar="NAME", help="the kernel, if there are several")
-    families: tuple[str, ...] | None = option(type=_words, metavar="all|NAME,...", help="also probe generated kernels")
-    shapes: tuple[str, ...] = option(
-        type=_words, default=SHAPES, metavar="NAME,...", help=f"shapes of the generated kernels: {','.join(SHAPES)}"
-    )
     names: tuple[str, ...] | None = option(
         type=_words,
         metavar="NAME,...",
@@ -82,9 +75,9 @@ class Options(Group):
 
 def run(options: Options) -> int:
     sides = _sides(options)
-    kernels = [*_from_files(options, sides), *_from_families(options)]
+    kernels = list(_from_files(options, sides))
     if not kernels:
-        raise UsageError(f"nothing to probe; give PTX files or captures, or --families all{kernels_there()}")
+        raise UsageError(f"nothing to probe; give PTX files or captures{kernels_there()}")
     tools = wanted_tools(options.ptxas) if options.ptxas else [chosen_ptxas(None, False, sides)]
     check_targets(options.arch, tools)
     cache = options.sweep.cache()
@@ -92,9 +85,6 @@ def run(options: Options) -> int:
         expect(len(tools))
         newest = newest_versions(tools, go)
         chosen = list(setups(kernels, tools, options.arch, options.levels, newest))
-        if not chosen:
-            known = [arch for arch in ARCHS if any(arch in kernel.archs for kernel in kernels)]
-            raise UsageError(f"no kernel for {', '.join(options.arch)}; the chosen families are for {', '.join(known)}")
         templates = options.names or (*DEFAULT_NAMES, PRAGMA)
         names = [template for template in templates if template != PRAGMA]
         with_pragma, notes = _with_pragma(chosen, names) if PRAGMA in templates else ([], [])
@@ -133,27 +123,4 @@ def _from_files(options: Options, sides: Sequence[Input]) -> Iterator[ProbedKern
         if side.ptx is None:
             raise UsageError(f"{side.label}: no PTX to assemble; give PTX or a capture that has it")
         ptxas_options = chosen_arguments(options.ptxas_options, [side])
-        yield ProbedKernel.of(side.entry if len(sides) == 1 else side.label, side.ptx, side.entry, ptxas_options)
-
-
-def _from_families(options: Options) -> Iterator[ProbedKernel]:
-    known = {family.name: family for family in FAMILIES}
-    names = known if options.families == ("all",) else options.families or ()
-    for name in names:
-        if name not in known:
-            raise UsageError(f"--families {name}: no such family; there are: {', '.join(known)}")
-        for shape in options.shapes:
-            if shape not in SHAPES:
-                raise UsageError(f"--shapes {shape}: no such shape; there are: {', '.join(SHAPES)}")
-            yield family_kernel(known[name], shape, tuple((options.ptxas_options or "-v").split()))
-
-
-def family_kernel(family: Family, shape: str, options: tuple[str, ...] = ("-v",)) -> ProbedKernel:
-    archs = tuple(arch for arch in ARCHS if family.supports(arch))
-    return ProbedKernel(
-        f"{family.name}/{shape}",
-        _OWN_NAME,
-        lambda arch: family.ptx(shape, arch, _OWN_NAME) if family.supports(arch) else None,
-        options,
-        archs,
-    )
+        yield ProbedKernel(side.entry if len(sides) == 1 else side.label, side.entry, side.ptx, ptxas_options)

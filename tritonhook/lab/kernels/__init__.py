@@ -1,1 +1,1 @@
-"""The PTX of the experiments: families of generated kernels, one-instruction kernels, the published table's kernels."""
+"""The PTX of the experiments: one-instruction kernels, the published table's kernels."""

@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 from tritonhook.lab.capabilities import InstructionProbe
-from tritonhook.lab.kernels.families import vector
+
+
+def vector(kind: str, first: int, count: int = 4) -> str:
+    """Write `count` registers as a PTX vector: {%f0,%f1,%f2,%f3}."""
+    return "{" + ",".join(f"%{kind}{first + i}" for i in range(count)) + "}"
 
 
 def _regs(kind: str, first: int, count: int) -> str:
