@@ -228,6 +228,7 @@ def test_a_function_is_no_kernel_of_the_captures_that_are_here(captures, plans, 
     assert f"no such kernel in {captures.name};" in said and "add_kernel" in said
 
 
+@pytest.mark.usefixtures("cold_start")
 def test_a_script_is_run_once_and_its_main_launch_timed(tmp_path, triton_cache, plans, capsys) -> None:
     script = tmp_path / "script.py"
     script.write_text(
