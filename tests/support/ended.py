@@ -18,7 +18,7 @@ Done = subprocess.CompletedProcess[str]
 def ended(
     command: Sequence[str | Path], folder: Path, env: Mapping[str, str], status: int | None = 0, fresh: bool = False
 ) -> Done:
-    """Run a command in a folder. status: how it has to end; None: in any way. fresh: never forked from a warm process."""
+    """Run a command in a folder. status: how it has to end; None: in any way. fresh: forked from no warm process."""
     if not fresh and warm.forks(command):
         done = warm.run(command, folder, env)
     else:

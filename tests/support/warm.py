@@ -1,5 +1,6 @@
 """Python processes that one process forks after it has imported what they all import, which takes longer than all else
-that most of them do. `python warm.py SOCKET` is the one that forks; `served` starts it, `start` and `run` fork from it.
+that most of them do. `python warm.py SOCKET` is the one that forks; `served` starts it. `start` and `run` fork from it,
+as does `python warm.py -m MODULE`.
 
 A child differs from a process of its own: modules are loaded already, it shares the seed of hashes, and it ignores the
 signals that the server ignores. A test of any of these starts a process of its own. Stops at commands other than
@@ -241,5 +242,7 @@ def _run(words: list[str], module: bool) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "-m":
+        sys.exit(start([sys.executable, *sys.argv[1:]], os.environ).wait())
     sys.modules["warm"] = sys.modules["__main__"]
     _serve(sys.argv[1], Path(sys.argv[2]))
