@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import ran_somewhere
+import warm
 from ended import python_ended
 from repository import ROOT, SUPPORT
 
@@ -103,8 +104,31 @@ def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritonhook.tuning.engine._RACE_S", 3600.0)
 
 
+@pytest.fixture(scope="session")
+def warm_server(disassembled_once: Path) -> Iterator[str]:
+    with warm.served(disassembled_once) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def warm_start(warm_server: str) -> Iterator[None]:
+    """In a module with this fixture, scripts that verbs run and Pythons of `ended` are forked from a warm process."""
+    from tritonhook.cli import _programs
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(warm.SERVER, warm_server)
+        patch.setattr(_programs, "subprocess", SimpleNamespace(Popen=warm.start))
+        yield
+
+
+@pytest.fixture
+def cold_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All processes of this test start as a user's do."""
+    monkeypatch.delenv(warm.SERVER, raising=False)
+
+
 @pytest.fixture(autouse=True, scope="session")
-def disassembled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def disassembled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Each code is disassembled by one run of nvdisasm for all tests."""
     from known_disassembly import remembering
 
@@ -115,7 +139,7 @@ def disassembled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     folder.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(toolchain, "run_tool", remembering(toolchain.run_tool, folder))
-        yield
+        yield folder
 
 
 @pytest.fixture(autouse=True)

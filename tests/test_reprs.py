@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,11 +23,14 @@ from tritonhook.report.results.capabilities import Capabilities
 from tritonhook.report.results.memory import Memory
 
 
-@pytest.fixture
-def values(tools: Toolchain, triton_cache: Path, out: Path) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def values(tools: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Values of each kind, of real size."""
-    with tritonhook.session(out) as session:
-        triton_kernels.compile_kernel()
+    out = tmp_path_factory.mktemp("values") / "captures"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(out.parent / "cache"))
+        with tritonhook.session(out) as session:
+            triton_kernels.compile_kernel()
     ptx = session.captures[0].ptx
     comparison = tritonhook.compare_names(ptx, tritonhook.Rename(prefix="cutlass_"), tools)
     assert comparison.diff is not None

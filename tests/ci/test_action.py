@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm
 from ended import python_ended
 from repository import GOLDEN, ROOT, SUPPORT
 from workflows import Runner, read_yaml
@@ -31,14 +32,14 @@ INSTALL = "Install tritonhook"
 TRITONHOOK = """#!/bin/sh
 echo "$@" >> '{log}'
 case "$1 $2" in "ptxas add") exit 0;; esac
-PYTHONPATH='{root}' exec '{python}' -m tritonhook "$@"
+PYTHONPATH='{root}' exec '{python}' '{warm}' -m tritonhook "$@"
 """
 Use = Callable[..., Runner]
 Lock = Callable[[Path], Path]
 
 
 @pytest.fixture
-def use(tmp_path: Path) -> Use:
+def use(tmp_path: Path, warm_start: None) -> Use:
     """Run the action with inputs; install: also its installation, in an environment of its own."""
     project, folder, state = tmp_path / "project", tmp_path / "bin", tmp_path / "gh.json"
     project.mkdir()
@@ -47,7 +48,9 @@ def use(tmp_path: Path) -> Use:
     (project / "kernels.py").write_text(SCRIPT)
     programs = {
         "gh": f"#!/bin/sh\nexec '{sys.executable}' '{SUPPORT / 'fake_gh.py'}' \"$@\"\n",
-        "tritonhook": TRITONHOOK.format(log=tmp_path / "words", root=ROOT, python=sys.executable),
+        "tritonhook": TRITONHOOK.format(
+            log=tmp_path / "words", root=ROOT, python=sys.executable, warm=SUPPORT / "warm.py"
+        ),
     }
     for name, text in programs.items():
         (folder / name).write_text(text)
@@ -59,6 +62,7 @@ def use(tmp_path: Path) -> Use:
         "GITHUB_SHA": "0" * 40,
         "GITHUB_WORKSPACE": str(project),
         "GITHUB_ACTION_PATH": str(ROOT),
+        warm.SERVER: os.environ[warm.SERVER],
         "TRITON_CACHE_DIR": str(tmp_path / "cache"),
         "TRITONHOOK_CACHE": str(tmp_path / "results"),
     }
@@ -80,7 +84,7 @@ def words(tmp_path: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def lock(tmp_path_factory: pytest.TempPathFactory) -> Lock:
+def lock(tmp_path_factory: pytest.TempPathFactory, warm_start: None) -> Lock:
     """Lock what the command compiles now, in the project of a test."""
     folder = tmp_path_factory.mktemp("locked")
     (folder / "kernels.py").write_text(SCRIPT)

@@ -30,3 +30,8 @@ def two_entries(tmp_path: Path) -> Path:
     path = tmp_path / "two.ptx"
     path.write_text(a + b[b.index(".visible") :])
     return path
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _warm(warm_start: None) -> None:
+    """Scripts start warm in tests of verbs; tests that ask for cold_start keep the start that users have."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import triton
 from command_line import EXP, TARGET
+from fake_driver import active
 from fake_tensors import Storage, Tensor
 from repository import ROOT, SUPPORT
 from triton_kernels import add_kernel, cutlass_copy_kernel, fresh
@@ -54,16 +56,24 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
 seen_images: dict[str, Cubin] = {}
 
 
-@pytest.fixture
-def captures(out: Path, driver: Any) -> Path:
-    """Two kernels, launched twice and once."""
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two kernels, launched twice and once; tests copy them."""
+    folder = tmp_path_factory.mktemp("captured")
     x = Tensor(Storage(1 << 20, 4000))
-    with tritonhook.session(out, launches=True):
-        kernel = fresh(add_kernel)
-        for n in (1000, 1000, 999):
-            kernel[(8,)](x, x, x, n, BLOCK=128)
-        fresh(cutlass_copy_kernel)[(8,)](x, x, x, 1000, BLOCK=128)
-    return out
+    with pytest.MonkeyPatch.context() as patch, active():
+        patch.setenv("TRITON_CACHE_DIR", str(folder / "cache"))
+        with tritonhook.session(folder / "captures", launches=True):
+            kernel = fresh(add_kernel)
+            for n in (1000, 1000, 999):
+                kernel[(8,)](x, x, x, n, BLOCK=128)
+            fresh(cutlass_copy_kernel)[(8,)](x, x, x, 1000, BLOCK=128)
+    return folder / "captures"
+
+
+@pytest.fixture
+def captures(captured: Path, out: Path, triton_cache: Path) -> Path:
+    return Path(shutil.copytree(captured, out))
 
 
 def record(captures: Path, kernel: str) -> Path:
@@ -228,6 +238,7 @@ def test_a_function_is_no_kernel_of_the_captures_that_are_here(captures, plans, 
     assert f"no such kernel in {captures.name};" in said and "add_kernel" in said
 
 
+@pytest.mark.usefixtures("cold_start")
 def test_a_script_is_run_once_and_its_main_launch_timed(tmp_path, triton_cache, plans, capsys) -> None:
     script = tmp_path / "script.py"
     script.write_text(

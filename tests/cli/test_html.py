@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,19 +14,26 @@ from tritonhook.cli import main
 kernels = pytest.importorskip("triton_kernels", reason="needs Triton")
 
 
-@pytest.fixture
-def captures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two folders: "old" has an addition in two sizes, "new" another one in one of them, and a product in place of the
     other."""
+    folder = tmp_path_factory.mktemp("captured")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(folder / "cache"))
+        with tritonhook.session(folder / "captured" / "old"):
+            for block in (128, 256):
+                kernels.compile_kernel(block=block)
+        with tritonhook.session(folder / "captured" / "new"):
+            kernels.compile_kernel(kernels.other_add_kernel(), block=128)
+            kernels.compile_kernel(kernels.multiply_kernel)
+    return folder / "captured"
+
+
+@pytest.fixture
+def captures(captured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
-    with tritonhook.session("old"):
-        for block in (128, 256):
-            kernels.compile_kernel(block=block)
-    with tritonhook.session("new"):
-        kernels.compile_kernel(kernels.other_add_kernel(), block=128)
-        kernels.compile_kernel(kernels.multiply_kernel)
-    return tmp_path
+    return Path(shutil.copytree(captured, tmp_path, dirs_exist_ok=True))
 
 
 def links(page: Path) -> dict[str, str]:

@@ -210,6 +210,7 @@ def test_a_policy_that_cannot_be_written_loses_no_result(captures: str, capsys, 
     assert json.loads(said.out)["counts"]["WIN"] == 1 and "No space left" in said.err
 
 
+@pytest.mark.usefixtures("cold_start")
 def test_a_script_is_run_once(fake: Any, capsys, tmp_path: Path, triton_cache: Path) -> None:
     Path("script.py").write_text(
         f"import sys\nsys.path[:0] = [{str(ROOT)!r}, {str(SUPPORT)!r}]\n"

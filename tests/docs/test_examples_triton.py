@@ -14,6 +14,7 @@ from repository import ROOT
 from tritonhook.capture.store import CaptureFolder
 
 EXAMPLES = ROOT / "examples"
+pytestmark = pytest.mark.usefixtures("warm_start")
 
 
 def run(folder: Path, *words: str, status: int = 0) -> subprocess.CompletedProcess[str]:

@@ -23,6 +23,7 @@ from tritonhook.capture.store.reader import RecordedLaunch
 from tritonhook.cli import main
 
 pytest.importorskip("triton", minversion="3.6")
+pytestmark = pytest.mark.usefixtures("warm_start")
 
 Go = Callable[..., "subprocess.CompletedProcess[str]"]
 PRELUDE = f"""
