@@ -33,6 +33,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonhook._util.imports import check_numpy
 from tritonhook.capture.launches.contents import INPUTS, RECORDED
 from tritonhook.capture.launches.views import BOUNDS, STORAGE
 from tritonhook.capture.selection import Selected, Skipped, selected
@@ -40,7 +41,6 @@ from tritonhook.capture.store import read_launch
 from tritonhook.cli._files import check_new, write_new
 from tritonhook.cli._inputs import Input, OnlyKernel, RecordedLaunch, captures_at, limit_option, load_input, place
 from tritonhook.cli._parser import Group, flag, option, part
-from tritonhook.cli._programs import check_numpy
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import Results, give
 from tritonhook.errors import NotUnderstood, TritonHookError, UsageError
