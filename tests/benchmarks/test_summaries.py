@@ -25,7 +25,6 @@ MAKERS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
                 "interpret",
                 "host_times",
                 "lock",
-                "lock_built",
                 "miscompiles",
                 "name_effect",
                 "placement",
@@ -59,7 +58,6 @@ MAKERS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
 }
 NOT_OF_SAMPLES = {  # of the whole run, or words
     "emulate": {"memory_gib"},
-    "lock_built": {"processors"},
     "mma_throughput": {"ptxas_versions"},
     "recording": {"sessions", "sessions_with_launches"},
     "tune_simulation": {"noise_of_comparisons"},

@@ -83,7 +83,7 @@ def test_a_dry_run_is_for_a_gpu_and_records_launches(program: Program, monkeypat
     main(["run", "--gpu", "H100", "--autotune", "all", "--memory", "none", "--ptxas-limit", "5", "script.py"])
     assert program.settings is not None
     assert program.settings.dry_run == DryRun.of(None, "H100", "all", "none", 5.0)
-    monkeypatch.setattr(verb, "find_spec", lambda name: name == "numpy" or None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "numpy" or None)
     main(["run", "--arch", "sm_90a", "--emulate", "script.py"])
     assert json.loads(program.environment[EMULATE])["sanitize"] is False
     main(["run", "--arch", "sm_90a", "--emulate", "--sanitize", "script.py"])
@@ -112,7 +112,7 @@ def test_a_dry_run_is_for_a_gpu_and_records_launches(program: Program, monkeypat
     ],
 )
 def test_what_does_not_go_together_is_refused(program: Program, words: str, said: str, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(verb, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert said in failing(capsys, "run", *words.split(), "script.py")
     assert program.command == []
 

@@ -15,6 +15,12 @@ from typing import Any
 from tritonhook.errors import UsageError
 
 
+def check_numpy(asked: str = "emulation") -> None:
+    """Raise UsageError where nothing can be emulated. asked: what the user asked for, such as an option."""
+    if importlib.util.find_spec("numpy") is None:
+        raise UsageError(f"{asked} needs numpy: pip install 'tritonhook[emulate]'")
+
+
 def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """Return the `__getattr__` of a package (PEP 562). homes: each name, and the module of the package that has it."""
 

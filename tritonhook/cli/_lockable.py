@@ -10,12 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from tritonhook._util.imports import check_numpy
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, PINNED, DryRun
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.model import Capture
 from tritonhook.cli._inputs import captures_at, is_folder, kernels_at
 from tritonhook.cli._parser import option
-from tritonhook.cli._programs import check_numpy, is_script, run_well
+from tritonhook.cli._programs import is_script, run_well
 from tritonhook.cli._progress import working
 from tritonhook.cubin.shipped import is_shipped
 from tritonhook.errors import UsageError, listed

@@ -159,12 +159,6 @@ def is_script(target: str) -> bool:
     return target.endswith(".py")
 
 
-def check_numpy() -> None:
-    """Raise DeviceError where nothing can be emulated."""
-    if find_spec("numpy") is None:
-        raise DeviceError("numpy is not installed: `pip install 'tritonhook[emulate]'`")
-
-
 def why_no_gpu() -> str | None:
     """Why nothing can be launched here; None if there is a GPU. Loads no torch."""
     if DRY_RUN in os.environ:

@@ -34,6 +34,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonhook._util.imports import check_numpy
 from tritonhook.capture.launches.contents import INPUTS, RECORDED
 from tritonhook.capture.launches.views import BOUNDS, STORAGE
 from tritonhook.capture.model import Stage
@@ -42,7 +43,7 @@ from tritonhook.capture.store import read_launch
 from tritonhook.cli._files import check_new, write_new
 from tritonhook.cli._inputs import Input, OnlyKernel, RecordedLaunch, captures_at, limit_option, load_input, place
 from tritonhook.cli._parser import Group, flag, option, part, rest
-from tritonhook.cli._programs import check_numpy, is_script
+from tritonhook.cli._programs import is_script
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import Results, give
 from tritonhook.errors import NotUnderstood, TritonHookError, UsageError

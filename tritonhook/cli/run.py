@@ -23,10 +23,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import date
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonhook._util.imports import check_numpy
 from tritonhook._util.locks import changing
 from tritonhook._util.text import say
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, NONE, PINNED, PTXAS_SECONDS, REAL, DryRun, Emulation
@@ -276,8 +276,8 @@ def _dry_run(options: Options) -> DryRun | None:
         return None
     if options.pin is not None:
         raise UsageError("--pin: a dry run measures nothing; run on a GPU")
-    if options.emulate and find_spec("numpy") is None:
-        raise UsageError("--emulate needs numpy: pip install 'tritonhook[emulate]'")
+    if options.emulate:
+        check_numpy("--emulate")
     if options.sanitize and not options.emulate:
         raise UsageError("--sanitize: only with --emulate, which executes launches")
     if name := next((name for name in ("suppress", "bounds") if getattr(options, name) and not options.sanitize), ""):

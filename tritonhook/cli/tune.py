@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
+from tritonhook._util.imports import check_numpy
 from tritonhook._util.locks import changing
 from tritonhook._util.text import say, visible
 from tritonhook._util.versions import version_key
@@ -51,7 +52,7 @@ from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._files import check_new
 from tritonhook.cli._inputs import HUNG, OnlyKernel, Tolerance, captures_at, limit_option, outdated_note, trust_option
 from tritonhook.cli._parser import Group, argument, flag, option, part, positive, rest, share
-from tritonhook.cli._programs import check_numpy, is_function, is_script, record_launches, why_not_timed
+from tritonhook.cli._programs import is_function, is_script, record_launches, why_not_timed
 from tritonhook.cli._progress import is_quiet, working
 from tritonhook.cli._results import Results, give
 from tritonhook.cli._streams import unescaped

@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from types import TracebackType
 from typing import Any
 
 import pytest
 
+from tritonhook._util.imports import check_numpy
 from tritonhook.capture.dry_run.gpu import ALL, DryRun, Emulation, notes
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.dry_run.suppressions import Found, read_suppressions
@@ -58,8 +58,7 @@ class Target:
             if needs := [name for name in NEED_EMULATE if config.getoption(f"kernel_{name}")]:
                 raise UsageError(f"--kernel-{needs[0]}: only with --kernel-emulate, which executes launches")
             return cls(dry)
-        if find_spec("numpy") is None:
-            raise UsageError("--kernel-emulate needs numpy: pip install 'tritonhook[emulate]'")
+        check_numpy("--kernel-emulate")
         limit_s, shrink = option("kernel_limit"), option("kernel_shrink")
         if any(value is not None and not value > 0 for value in (limit_s, shrink)):
             raise UsageError("--kernel-limit, --kernel-shrink: give numbers above 0")

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tritonhook._util.imports import check_numpy
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, TUNED, Compared, DryRun, Emulation
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.settings import make_settings
 from tritonhook.children.environment import capture_environment
-from tritonhook.cli._programs import check_numpy, is_function, is_script, run_well, script_command
+from tritonhook.cli._programs import is_function, is_script, run_well, script_command
 from tritonhook.cli._results import give
 from tritonhook.cli.verify.targets import ARCH, Options
 from tritonhook.errors import UsageError
