@@ -45,7 +45,7 @@ class Recent:
         """Whether another lane of each thread's warp has accessed each unit by an instruction. how: "r": it read, and
         lanes have not met since. "w": it wrote, and the thread itself has not. "a": it accessed atomically."""
         if (found := self._of.get(pc)) is None:
-            return np.full(len(units), how == "w")
+            return np.zeros(len(units), bool)
         others, index, size, met = found
         all_units = (index // self.unit)[:, None] + np.arange(max(1, size // self.unit))
         keys = np.sort((all_units.astype(np.int64) * _THREADS + others[:, None]).reshape(-1))
