@@ -13,7 +13,7 @@ from repository import ROOT  # noqa: E402
 from tritonhook.cubin.image import Cubin  # noqa: E402
 from tritonhook.cubin.sass import Sass  # noqa: E402
 from tritonhook.emulate.machine import Geometry  # noqa: E402
-from tritonhook.emulate.memory import LOCAL_WINDOW
+from tritonhook.emulate.memory import LOCAL_WINDOW  # noqa: E402
 from tritonhook.emulate.sass.kernel import SassKernel, read_sass_kernel  # noqa: E402
 from tritonhook.errors import NotUnderstood  # noqa: E402
 
