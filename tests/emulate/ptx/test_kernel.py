@@ -56,8 +56,10 @@ def test_other_declarations_are_refused(text):
 
 def test_other_initialisers_are_refused():
     with pytest.raises(NotUnderstood, match="other") as caught:
-        _ = read_variable(".global .u64 other = generic(x)").contents
+        _ = read_variable(".global .u64 other = generic(x)-8").contents
     assert caught.value.opcode == ".global"
+    pointers = read_variable(".global .u64 p[3] = {1, generic(x)+8, y}")
+    assert (pointers.contents[0], pointers.pointers) == (1, [(8, "x", 8), (16, "y", 0)])
 
 
 def test_variables_lie_behind_one_another_as_they_are_aligned():

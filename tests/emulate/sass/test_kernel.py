@@ -13,6 +13,7 @@ from repository import ROOT  # noqa: E402
 from tritonhook.cubin.image import Cubin  # noqa: E402
 from tritonhook.cubin.sass import Sass  # noqa: E402
 from tritonhook.emulate.machine import Geometry  # noqa: E402
+from tritonhook.emulate.memory import LOCAL_WINDOW  # noqa: E402
 from tritonhook.emulate.sass.kernel import SassKernel, read_sass_kernel  # noqa: E402
 from tritonhook.errors import NotUnderstood  # noqa: E402
 
@@ -35,7 +36,7 @@ PLACES = {
 def test_constants_of_a_launch(arch):
     block, grid, stack, parameters, window = PLACES[arch]
     kernel, given = kernel_of(arch), bytes(range(1, 9))
-    found = kernel.constants(Geometry((7, 8, 9), (4, 5, 6), (0,)), given, 0x1122334455667788)
+    found = kernel.constants(Geometry((7, 8, 9), (4, 5, 6), (0,)), given, 0x1122334455667788, 1234)
     assert len(found) == parameters + 8 and found[parameters:] == given
     assert unpack_from("<3I", found, block) == (4, 5, 6) and unpack_from("<3I", found, grid) == (7, 8, 9)
     assert unpack_from("<I", found, stack) == (0x1230,)
@@ -47,21 +48,25 @@ def test_constants_of_a_launch(arch):
     }
     descriptor = kernel.places.descriptor
     known |= set(range(descriptor, descriptor + 8))
-    if arch == 90:
-        known |= {*range(0x140, 0x144), *range(0xD0, 0xD8)}
+    more = {80: {*range(0x20, 0x28), *range(0x2C, 0x30)}}
+    more[90] = more[80] | {*range(0x114, 0x118), *range(0x140, 0x168), *range(0x188, 0x18C)}
+    known |= more.get(arch, set()) | ({*range(0xD0, 0xD8)} if arch == 90 else set())
+    if arch in more:
+        assert unpack_from("<Q", found, 0x20) == (LOCAL_WINDOW,) and unpack_from("<I", found, 0x2C) == (1234,)
     if window is not None:
         assert unpack_from("<Q", found, window) == (0x1122334455667788,)
         known |= set(range(window, window + 8))
     assert {at for at in range(parameters + 9) if kernel.is_known_constant(at)} == known
     filled = {*range(block, block + 12), *range(grid, grid + 12), *range(stack, stack + 4)}
     filled |= set(range(window, window + 8)) if window is not None else set()
-    assert not any(found[at] for at in set(range(parameters)) - filled)
+    assert not any(found[at] for at in set(range(parameters)) - filled - more.get(arch, set()))
 
 
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_a_kernel_sees_whether_it_was_launched_in_clusters(cluster):
     found = kernel_of(90).constants(Geometry((2, 1, 1), (4, 1, 1), (0, 1), (cluster, 1, 1)), b"")
-    assert unpack_from("<I", found, 0x140) == (cluster - 1,)
+    assert unpack_from("<4I3f3I", found, 0x140) == (cluster - 1, cluster, 1, 1, 1 / cluster, 1, 1, 2 // cluster, 1, 1)
+    assert unpack_from("<I", found, 0x188) == (cluster,)
 
 
 def test_another_architecture_is_refused():
