@@ -239,7 +239,7 @@ def test_memory_holds_what_is_stored(lines, stored):
         (("", "ATOMS", "R8,[RZ],R2"), ""),
         (("", "ATOMS.ADD.MAX", "R8,[RZ],R2"), ""),
         (("", "ATOMG.E.ADD", "P0,R8,desc[UR4][R4.64],R2"), "a predicate is written"),
-        (("", "ATOMG.E.ADD.F32x2", "PT,R8,desc[UR4][R4.64],R2"), ""),
+        (("", "ATOMG.E.CAS.F32x2", "PT,R8,desc[UR4][R4.64],R2"), ""),
         (("", "S2R", "R8,SR_CLOCKLO"), "SR_CLOCKLO"),
         (("", "S2R", "R8,TID.X"), "TID.X"),
         (("", "R2UR.OR", "UR6,R3"), ".OR"),
