@@ -112,16 +112,17 @@ def sanitizer() -> str:
     return markdown(("fault", "kernels", "`emulate`", "Compute Sanitizer"), rows)
 
 
-def counters() -> str:
+def counters(name: str = "counters_h100") -> str:
     """Counters beside Nsight Compute's."""
-    found = result("counters_h100")["summary"]
+    found = result(name)["summary"]
     rows = [
         ("launches tried, judged, left out", f"{found['tried']}, {found['judged']}, {sum(found['left_out'].values())}"),
         ("instructions, of these executed", f"{found['instructions']:,}, {found['instructions_executed']:,}"),
         ("of these, equal in all counters", f"{found['instructions_equal']:,}"),
         ("with a counter that is not known", f"{found['instructions_unknown']:,}"),
         ("totals of launches, of these equal", f"{found['totals']:,}, {found['totals_equal']:,}"),
-        ("time with counting / without, of all launches", f"{found['cost_whole']:.2f}"),
-        ("the same, of the launch where it costs most", f"{found['cost_most']:.2f}"),
     ]
+    if "cost_whole" in found:
+        rows.append(("time with counting / without, of all launches", f"{found['cost_whole']:.2f}"))
+        rows.append(("the same, of the launch where it costs most", f"{found['cost_most']:.2f}"))
     return markdown(("what", "how many"), rows)

@@ -143,6 +143,7 @@ STORE: list[Line] = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4
         ([("", "I2F.U64.RP", "R7,R2.64")], 0x50E00001),  # 5 + 7 * 2^32, rounded up
         ([("", "F2I.FTZ.U32.TRUNC.NTZ", "R7,R10")], 1),
         ([("", "HADD2.F32", "R7,-RZ,R10.H1_H1")], 0x3FF00000),
+        ([("", "MOV", "R12,0xfe01"), ("", "F2F.F64.F16", "R6,-R12")], 0xFFF80400),  # executed: a NaN keeps its sign
         ([("", "FSETP.GEU.AND", "P0,PT,R10,RZ,PT"), ("", "P2R", "R7,RZ,0x1")], 1),
         ([("", "MOV", "R6,0x100"), ("", "R2P", "PR,R6.B1,0x7f"), ("", "P2R", "R7,PR,RZ,0x7f")], 1),
         ([("", "STS", "[RZ+0x10],R2"), ("", "LDS.U8", "R7,[RZ+0x10]")], 5),

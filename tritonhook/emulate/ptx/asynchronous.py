@@ -192,7 +192,7 @@ def copy_in_bulk(site: Site) -> Step:
             raise site.refuse(".noftz")
         if operation not in OPERATIONS or operation in ("cas", "exch") or kind not in SIZES or how[1][:6] != "shared":
             raise site.refuse()
-        combine, site.modifiers = (combination(operation, kind, how[0] == "global"), SIZES[kind]), tuple(how)
+        combine, site.modifiers = (combination(operation, kind, False), SIZES[kind]), tuple(how)
     site.known(*_SHARED, "global", _COMPLETION, "bulk_group", "multicast::cluster")
     spaces = [one for one in how if one in (*_SHARED, "global")]
     if len(spaces) != 2 or "multicast::cluster" in how:

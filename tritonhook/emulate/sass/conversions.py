@@ -51,7 +51,14 @@ def _source(site: Site, source: str) -> Reader:
     if source == "f32":
         return site.single()
     sign, size, site.given[0] = modified(site.given[0])
-    return with_sign(_part(site, 16), sign, size, np.uint32(0x8000), np.uint32(0x7FFF))
+    plain, infinity = _part(site, 16), np.uint32(0x7C00 if source == "f16" else 0x7F80)
+    signed = with_sign(plain, sign, size, np.uint32(0x8000), np.uint32(0x7FFF))
+
+    def read(g: Group) -> Array:
+        found = plain(g)
+        return np.where(found & np.uint32(0x7FFF) > infinity, found, signed(g))  # a NaN keeps its sign (executed)
+
+    return read if sign or size else plain
 
 
 _ROUNDED = ("f64", "f32", "f16", "bf16")

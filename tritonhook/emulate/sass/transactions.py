@@ -242,7 +242,7 @@ def copy_in_bulk(site: Site) -> Step:
     if reduces:
         operation = only(site, (one.lower() for one in how if one.lower() in OPERATIONS))
         kind = next((_REDUCED[one] for one in site.modifiers if one in _REDUCED), "u32")
-        combine = combination(operation, kind, True), 2 if "16" in kind else 8 if "64" in kind else 4
+        combine = combination(operation, kind, False), 2 if "16" in kind else 8 if "64" in kind else 4
     shared = site.register(to if loads else of)
     gate = site.register(f"UR{int(to[2:]) + 1}") if loads else None
     source = site.register(of)

@@ -88,8 +88,11 @@ def kept(metadata: Array, k: int, bits: int, selector: int) -> Array:
     if chunks == 16:  # threads 0 and 2 have those of row g, 1 and 3 those of row g + 8
         words = words.reshape(-1, 8, 2, 2, 8).transpose(0, 3, 1, 2, 4)
     else:
-        threads = slice(selector * chunks // 4, (selector + 1) * chunks // 4)
-        words = words[:, :, threads].reshape(-1, 8, chunks // 4, 2, 4).transpose(0, 3, 1, 2, 4)
+        words = words[:, :, selector * chunks // 4 : (selector + 1) * chunks // 4]
+        if bits < 16:  # a thread has those of one row
+            words = words.transpose(0, 2, 1, 3)
+        else:
+            words = words.reshape(-1, 8, chunks // 4, 2, 4).transpose(0, 3, 1, 2, 4)
     words, place = words.reshape(-1, 16, chunks).astype(np.int64), np.arange(k // 2)
     if bits == 32:
         return 2 * place + (words >> 1 & 1)
