@@ -11,6 +11,7 @@ from results import markdown, result
 def figures() -> str:
     """What was understood and found."""
     found, forms = result("emulate")["summary"], result("equivalent_forms")["summary"]
+    programs = found["captured"]
     understood = found["kernels"] - found["verdicts"].get("not understood", 0)
     rows = [
         (
@@ -45,6 +46,11 @@ def figures() -> str:
         ("of those, called wrong", f"{found['false_different']:,}"),
         ("kernels looked at for faults of their own", f"{found['sanitized']:,}"),
         ("of those, with a finding", f"{found['sanitized_with_findings']:,}"),
+        (
+            f"the same of {programs['judged']} programs with their libraries: finished",
+            f"{programs['kernels'] - programs['not_finished']:,} of {programs['kernels']:,}",
+        ),
+        ("of those, with a finding", str(programs["faults"])),
         ("the same without one of their barriers: found", _barriers(found)),
     ]
     return markdown(("emulated", ""), rows)
