@@ -100,7 +100,7 @@ def test_a_run_that_asks_for_nothing_loads_nothing(project: Project) -> None:
         "    assert 'tritonhook.pytest_plugin' in sys.modules\n"
         "    assert 'TRITONHOOK_RUN' not in os.environ\n"
         "    found = {name for name in sys.modules if name.startswith('tritonhook')}\n"
-        "    own = ('pytest_plugin', '_display', '_util', '_util.imports')\n"
+        "    own = ('pytest_plugin', '_display', '_util', '_util.imports', 'testing')\n"
         "    known = ('tritonhook', *(f'tritonhook.{name}' for name in own))\n"
         "    assert found <= set(known)\n"
         "    assert not {'triton', 'torch', 'msgspec', 'rich'} & set(sys.modules)\n"
