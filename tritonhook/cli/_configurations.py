@@ -5,17 +5,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tritonhook.capture.dry_run.gpu import CONFIGS, Compared, DryRun, Emulation
-from tritonhook.capture.dry_run.process import check_assembled
-from tritonhook.capture.settings import make_settings
-from tritonhook.children.environment import capture_environment
-from tritonhook.cli._programs import run_well, script_command
+from tritonhook.cli._programs import run_emulated, script_command
 from tritonhook.emulate.sanitizer.findings import HINT
 from tritonhook.errors import UsageError, listed
 from tritonhook.report.results.emulation import EmulatedKernel, KernelFault
@@ -27,15 +22,12 @@ _SETTINGS = {"num_stages": (1, 2, 3, 4), "num_warps": (1, 2, 4, 8)}
 def in_configurations(words: Sequence[str], arch: str, bounds: str, limit_s: float) -> list[EmulatedKernel]:
     """Run a script, and return a kernel for each one in each configuration that compiles. Raises UsageError."""
     dry = DryRun.of(arch)
-    check_assembled(dry)
     with tempfile.TemporaryDirectory(prefix="tritonhook-configs-") as folder:
         found = Path(folder) / "findings"
         compared = Compared(folder, settings=_SETTINGS, once=True)
         emulation = Emulation(True, math.inf, compared=compared, bounds=bounds, findings=str(found))
-        command = script_command(words, False)
-        environment = capture_environment(make_settings(Path(folder) / "captures", dry_run=dry), os.environ, command)
-        print(f"running {words[0]} dry for {dry.arch}, on the CPU ...", file=sys.stderr, flush=True)
-        run_well(command, environment | emulation.to_environment(), words[0], "not all was executed", dry.arch)
+        command, out = script_command(words, False), Path(folder) / "captures"
+        run_emulated(command, dry, emulation, out, words[0], "not all was executed")
         kernels = list(_kernels(Path(folder), found))
     if not kernels:
         raise UsageError(f"{words[0]}: it launched no kernel of Triton")

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from tritonhook._util.variables import DRY_RUN
-from tritonhook.capture.dry_run.gpu import ALL, DryRun
+from tritonhook.capture.dry_run.gpu import ALL, DryRun, Emulation
 from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.model import Stage
 from tritonhook.capture.settings import SHAPES, VALUES, make_settings
@@ -110,6 +110,15 @@ def run_well(command: list[str], environment: dict[str, str], what: str, without
     if code:
         where = f" in its dry run for {arch}" if arch else ""
         raise ProgramError(f"{what} ended with status {code}{where}: {without}", code)
+
+
+def run_emulated(command: list[str], dry: DryRun, emulation: Emulation, out: Path, what: str, without: str) -> None:
+    """Run a program dry, with its launches executed on the CPU. out: its captures. what, without: as for run_well.
+    Raises ProgramError, ToolError."""
+    check_assembled(dry)
+    environment = capture_environment(make_settings(out, dry_run=dry), os.environ, command)
+    print(f"running {what} dry for {dry.arch}, on the CPU ...", file=sys.stderr, flush=True)
+    run_well(command, environment | emulation.to_environment(), what, without, dry.arch)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tritonhook.capture.model import Capture
+from tritonhook.capture.store.reader import RecordedLaunch
 from tritonhook.errors import NotUnderstood, TritonHookError, listed
 from tritonhook.snapshot.bits import bits_of
 from tritonhook.snapshot.counted import count_launch, figures_of, launch_at
@@ -25,12 +26,13 @@ def with_executed(
     known: kernels of a lock: the same launch is executed, and the same code is not counted again. Also return notes on
     what stays unknown."""
     before = {it.identity: it for it in known}
+    asked = [(_counted, "not counted")] * counts + [(_with_bits, "bits not known")] * bits
     done, unknown = list[KernelFacts](), dict[str, list[str]]()
     for capture, facts in kernels:
         old = before.get(facts.identity)
-        for wanted, what in ((counts, "not counted"), (bits, "bits not known")):
+        for add, what in asked:
             try:
-                facts = _executed(capture, facts, old, what.startswith("bits")) if wanted else facts
+                facts = add(capture, facts, old)
             except _FAILURES as error:
                 why = f"{'NOT UNDERSTOOD: ' * isinstance(error, NotUnderstood)}{error or type(error).__name__}"
                 unknown.setdefault(f"{what}: {{}}: {why}", []).append(facts.identity.text)
@@ -38,14 +40,21 @@ def with_executed(
     return done, [note.replace("{}", listed(names), 1) for note, names in unknown.items()]
 
 
-def _executed(capture: Capture, facts: KernelFacts, old: KernelFacts | None, bits: bool) -> KernelFacts:
-    """Add counters or bits. Raises UsageError where no such launch was recorded."""
-    chosen = launch_at(facts.place, "" if old is None else old.launch)
-    facts = replace(facts, launch=chosen.launch.summary)
-    if bits:
-        return replace(facts, bits=bits_of(capture, chosen.launch))
+def _with_bits(capture: Capture, facts: KernelFacts, old: KernelFacts | None) -> KernelFacts:
+    """Add bits. Raises UsageError where no such launch was recorded."""
+    chosen = _launch(facts, old)
+    return replace(facts, bits=bits_of(capture, chosen.launch), launch=chosen.launch.summary)
+
+
+def _counted(capture: Capture, facts: KernelFacts, old: KernelFacts | None) -> KernelFacts:
+    """Add counters. Raises UsageError where no such launch was recorded."""
+    chosen = _launch(facts, old)
     if old is not None and old.is_counted and set(facts.codes) & set(old.codes):
         figures = {name: old.figures.get(name) for name in COUNTERS}
     else:
         figures = figures_of(count_launch(capture, chosen, MOST_CTAS))
-    return replace(facts, figures={**facts.figures, **figures})
+    return replace(facts, figures={**facts.figures, **figures}, launch=chosen.launch.summary)
+
+
+def _launch(facts: KernelFacts, old: KernelFacts | None) -> RecordedLaunch:
+    return launch_at(facts.place, "" if old is None else old.launch)

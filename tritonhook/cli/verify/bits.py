@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import math
-import os
 import re
 import sys
 import tempfile
@@ -15,10 +14,7 @@ from typing import Any
 
 from tritonhook._util.imports import check_numpy
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, TUNED, Compared, DryRun, Emulation
-from tritonhook.capture.dry_run.process import check_assembled
-from tritonhook.capture.settings import make_settings
-from tritonhook.children.environment import capture_environment
-from tritonhook.cli._programs import is_function, is_script, run_well, script_command
+from tritonhook.cli._programs import is_function, is_script, run_emulated, script_command
 from tritonhook.cli._results import give
 from tritonhook.cli.verify.targets import ARCH, Options
 from tritonhook.errors import UsageError
@@ -53,7 +49,6 @@ def compare_bits(options: Options) -> int:
     if options.rows is not None and (options.configs or settings or options.stages or options.orders > 1):
         raise UsageError("--rows: not with --configs, --set, --stages or --orders; ask one after the other")
     dry = DryRun.of(options.arch or ARCH, autotune=ALL if options.configs else FIRST)
-    check_assembled(dry)
     with tempfile.TemporaryDirectory(prefix="tritonhook-bits-") as folder:
         compared = Compared(folder, options.orders, options.configs, settings, options.rows or "", options.stages)
         limit_s = options.limit or math.inf
@@ -75,9 +70,7 @@ def _run(options: Options, dry: DryRun, emulation: Emulation, out: Path) -> None
         command = [sys.executable, "-m", "tritonhook.verify.program", words[0]]
     else:
         command = script_command(words, False)
-    environment = capture_environment(make_settings(out, dry_run=dry), os.environ, command)
-    print(f"running {words[0]} dry for {dry.arch}, on the CPU ...", file=sys.stderr, flush=True)
-    run_well(command, environment | emulation.to_environment(), words[0], "nothing was compared", dry.arch)
+    run_emulated(command, dry, emulation, out, words[0], "nothing was compared")
 
 
 def _settings(words: Sequence[str]) -> dict[str, list[Any]]:
