@@ -44,6 +44,7 @@ add.rn.f32 %f2, %f1, {more};
 """
 ONE, TWO = "0f3F800000", "0f40000000"
 BLOCKS = 132 * 8
+BAND = 0.02  # a gain of 9 % is to be seen beside other work on the GPU: equal codes differ by up to 0.5 % then
 
 
 def made(lever: str | None, step: int = 10, more: str = ONE, wild: str = "") -> Candidate:
@@ -66,7 +67,7 @@ def test_a_faster_code_wins_and_bad_ones_are_dropped(launched: Launched) -> None
     )
     copies = tuple(made(f"maxnreg={n}") for n in (64, 96, 128))
     wanted = [kernel_with(*faster, plain=made(None)), kernel_with(*copies, plain=made(None))]
-    run = tune([(replace(kernel, launches=(launched,)), choice) for kernel, choice in wanted], TuneSettings(limit_s=3))
+    run = tune([(replace(kernel, launches=(launched,)), choice) for kernel, choice in wanted], TuneSettings(band=BAND, limit_s=3))
     win, none = run.rows
     print(f"start {run.start_s:.1f} s, kernels {win.tried.seconds:.1f} s and {none.tried.seconds:.1f} s")
     reasons = {one.lever.text: one.reason for one in win.tried.failed}
