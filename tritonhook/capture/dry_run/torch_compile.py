@@ -41,6 +41,7 @@ def awaited_inductor(dry: DryRun) -> Iterator[None]:
         "torch._inductor.runtime.triton_helpers": lambda module: [
             (module, "set_driver_to_gpu", _instead(lambda: None))
         ],
+        "torch._dynamo.device_interface": _of_interface,
         # It takes no gradients of tensors on the CPU.
         "torch.nn.attention.flex_attention": lambda module: [(module, "_validate_device", _instead(lambda *_: None))],
         # It allocates on the GPU, so that torch's backward does not fail.
@@ -61,6 +62,22 @@ def awaited_inductor(dry: DryRun) -> Iterator[None]:
 
 def _instead(value: Any) -> Callable[[Any], Any]:
     return lambda original: value
+
+
+def _of_interface(interface: Any) -> list[_Change]:
+    """Replace the functions of torch.cuda that Dynamo's interface copied, if it was loaded before the dry run began."""
+    import torch
+
+    def forwarded(name: str) -> Callable[..., Any]:
+        return lambda *given, **named: getattr(torch.cuda, name)(*given, **named)
+
+    cuda = interface.CudaInterface
+    copied = {name: own.__func__ for name, own in vars(cuda).items() if isinstance(own, staticmethod)}
+    return [
+        (cuda, name, _instead(forwarded(own.__name__)))
+        for name, own in copied.items()
+        if getattr(own, "__module__", "").startswith("torch.cuda")
+    ]
 
 
 def _of_compiler(stack: ExitStack, compiler: Any) -> list[_Change]:
