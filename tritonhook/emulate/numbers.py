@@ -344,9 +344,7 @@ def _zero_of_sum(a: Array, b: Array, mode: str) -> Array:
     return np.where(one if mode == "rm" else both, -0.0, 0.0)
 
 
-def mul32(
-    a: Array, b: Array, mode: str = "rn", ftz: bool = False, unit: bool = False, scale: float = 1.0
-) -> Array:
+def mul32(a: Array, b: Array, mode: str = "rn", ftz: bool = False, unit: bool = False, scale: float = 1.0) -> Array:
     """Compute a * b * scale, a power of two; it is rounded once."""
     if ftz:
         a, b = flush32(a), flush32(b)

@@ -98,7 +98,7 @@ def map_at(memory: Memory, address: int) -> TensorMap:
         known, tensor = memory.tensor_maps[int.from_bytes(name[len(_MAGIC) : len(_MAGIC) + 8], "little")]
         if head == known:
             return tensor  # type: ignore[no-any-return]
-    made = read(data) if data else None
+    made = read(data) if any(head) else None
     if made is None or _free(encoded(made[1], made[0])) != _free(head):
         raise NotUnderstood("tensormap", why="a descriptor that the kernel makes")
     return TensorMap.of(made[1], made[0])
