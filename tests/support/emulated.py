@@ -9,6 +9,9 @@ import numpy as np
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
 from tritonhook.emulate.run import Ran, Run, run_ptx
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.tool import find_ptxas
+from tritonhook.ptxas.toolchain import Assembled, assemble
+from tritonhook.verify.cpu import run_cubin
 
 HEADER = ".version 8.7\n.target {target}\n.address_size 64\n"
 DTYPES = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
@@ -48,6 +51,17 @@ def run_body(body: str, *buffers, target="sm_90a", declarations="", threads=32, 
         [one.tobytes() for one in buffers],
     )
     return [np.frombuffer(data, one.dtype) for data, one in zip(ran.contents, buffers, strict=True)]
+
+
+def run_both(body: str, *buffers, declarations="", **launch):
+    """Run what `module_of` makes, and the machine code that ptxas makes of it, which has to store the same bytes."""
+    found = run_body(body, *buffers, declarations=declarations, **launch)
+    made = assemble(find_ptxas(), module_of(body, len(buffers), declarations=declarations), ["-O3"])
+    assert isinstance(made, Assembled), made
+    run = Run(launch_of(*buffers, **launch), range(launch.get("grid", 1)))
+    ran = run_cubin(made.cubin, "k", run, [one.tobytes() for one in buffers])
+    assert [one.tobytes() for one in found] == [*ran.contents]
+    return found
 
 
 _REGISTER = {1: ("rs", "u8"), 2: ("rs", "b16"), 4: ("r", "b32"), 8: ("rd", "b64")}

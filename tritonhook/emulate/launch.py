@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tritonhook.capture.launches.record import Descriptor, Launch, Packed, Pointer, Scalar, Scratch, buffers_of
+from tritonhook.capture.launches.tensor_map import encoded
 from tritonhook.emulate.memory import Allocation, Memory
 from tritonhook.emulate.tma import TensorMap, register
 from tritonhook.errors import UsageError
@@ -38,7 +39,7 @@ def place(launch: Launch, contents: Sequence[bytes], memory: Memory) -> Placed:
             arguments.append(address.to_bytes(8, "little"))
         elif isinstance(one, Descriptor):
             tensor = TensorMap.of(one.tiling, buffers[one.buffer].address + one.offset)
-            arguments.append(register(memory, tensor))
+            arguments.append(register(memory, tensor, encoded(one.tiling, tensor.address)))
         elif isinstance(one, Packed):
             arguments.append(one.filled([buffer.address for buffer in buffers]))
         else:

@@ -344,13 +344,13 @@ def _zero_of_sum(a: Array, b: Array, mode: str) -> Array:
     return np.where(one if mode == "rm" else both, -0.0, 0.0)
 
 
-def mul32(a: Array, b: Array, mode: str = "rn", ftz: bool = False, unit: bool = False) -> Array:
-    """Compute a * b."""
+def mul32(a: Array, b: Array, mode: str = "rn", ftz: bool = False, unit: bool = False, scale: float = 1.0) -> Array:
+    """Compute a * b * scale, a power of two; it is rounded once."""
     if ftz:
         a, b = flush32(a), flush32(b)
     x, y = a.view(np.float32), b.view(np.float32)
-    if mode != "rn":
-        return finish32_exact(x.astype(np.float64) * y, mode, ftz, unit)
+    if mode != "rn" or scale != 1:
+        return finish32_exact(x.astype(np.float64) * y * scale, mode, ftz, unit)
     found = x * y
     codes = finish32(found, False, unit)
     if ftz and (small := (np.abs(found) <= _LEAST32) & (x != 0) & (y != 0)).any():

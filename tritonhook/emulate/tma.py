@@ -1,7 +1,7 @@
 """Bulk copies between global and shared memory: by descriptor (TMA, tiled) and without. They are done at once.
 
-A descriptor that the host makes has a form that NVIDIA does not document. Here its 128 bytes name a `TensorMap` that
-the memory keeps; one that a kernel makes itself is not understood.
+The last bytes of a descriptor that the host makes name a `TensorMap` that the memory keeps. If a kernel has changed the
+first ones, or has made a descriptor itself, these are read (capture/launches/tensor_map.py).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tritonhook.capture.launches.record import Tiling
+from tritonhook.capture.launches.tensor_map import BYTES, USED, encoded, read
 from tritonhook.emulate.errors import Fault
 from tritonhook.emulate.memory import GLOBAL_BASE, RANK_SHIFT, UNSIGNED, Memory
 from tritonhook.emulate.tensor_core.shared_tiles import swizzled
 from tritonhook.emulate.words import Array
 from tritonhook.errors import NotUnderstood
 
-BYTES = 128  # of a descriptor
 _SWIZZLES = {0: 16, 1: 32, 2: 64, 3: 128}  # bytes of a row, by the driver's number
 _PADDED = 14  # CUtensorMapDataType: 16 numbers of 4 bits, which take 16 bytes of shared memory
 _MAGIC = b"tensor map of tritonhook"
@@ -83,20 +83,30 @@ class TensorMap:
         return addresses.reshape(-1), inside.reshape(-1)
 
 
-def register(memory: Memory, tensor: TensorMap) -> bytes:
-    """Keep a map in this memory; the bytes of its descriptor."""
-    memory.tensor_maps.append(tensor)
-    return (_MAGIC + (len(memory.tensor_maps) - 1).to_bytes(8, "little")).ljust(BYTES, b"\0")
+def register(memory: Memory, tensor: TensorMap, head: bytes = bytes(USED)) -> bytes:
+    """Keep a map in this memory; the bytes of its descriptor. head: the first ones."""
+    memory.tensor_maps.append((head, tensor))
+    return (head + _MAGIC + (len(memory.tensor_maps) - 1).to_bytes(8, "little")).ljust(BYTES, b"\0")
 
 
 def map_at(memory: Memory, address: int) -> TensorMap:
     """Return the map that the descriptor at a generic address names."""
     begin = address - GLOBAL_BASE
     data = bytes(memory.global_.data[begin : begin + BYTES]) if 0 <= begin < len(memory.global_.data) else b""
-    if not data.startswith(_MAGIC):
+    head, name = data[:USED], data[USED:]
+    if name.startswith(_MAGIC):
+        known, tensor = memory.tensor_maps[int.from_bytes(name[len(_MAGIC) : len(_MAGIC) + 8], "little")]
+        if head == known:
+            return tensor  # type: ignore[no-any-return]
+    made = read(data) if any(head) else None
+    if made is None or _free(encoded(made[1], made[0])) != _free(head):
         raise NotUnderstood("tensormap", why="a descriptor that the kernel makes")
-    found: TensorMap = memory.tensor_maps[int.from_bytes(data[len(_MAGIC) : len(_MAGIC) + 8], "little")]
-    return found
+    return TensorMap.of(made[1], made[0])
+
+
+def _free(head: bytes) -> int:
+    """Clear bits 1 and 21 of word 1, which the host sets, but not `tensormap.replace`."""
+    return int.from_bytes(head, "little") & ~((1 << 1 | 1 << 21) << 64)
 
 
 def load_tile(

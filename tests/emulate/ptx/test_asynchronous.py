@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 np = pytest.importorskip("numpy")
 
-from emulated import launch_of, module_of, run_body  # noqa: E402
+from emulated import launch_of, module_of, run_body, run_both  # noqa: E402
 
 from tritonhook.capture.launches.record import Tiling  # noqa: E402
+from tritonhook.capture.launches.tensor_map import encoded  # noqa: E402
 from tritonhook.emulate.errors import Fault, Hang  # noqa: E402
 from tritonhook.emulate.run import Run  # noqa: E402
 from tritonhook.emulate.tma import TensorMap  # noqa: E402
@@ -119,3 +122,60 @@ def test_rows_of_a_packed_sequence_end_where_it_does(shape, strides, begin) -> N
     first = addresses.reshape(8, 8)[:, 0] - 0x1000 - (2 * 16 if tiling.begin else 0)
     assert list(first[:4]) == [64 * row for row in range(116, 120)]
     assert list(inside.reshape(8, 8)[:, 0]) == [True] * 4 + [False] * 4
+
+
+def described(**other):
+    made = Tiling(**{"element": 2, "shape": (4, 4), "strides": (16,), "box": (4, 4), "steps": (1, 1), **other})
+    return int.from_bytes(encoded(replace(made, by_host=True), 0), "little") & ~(1 << 85)  # that it is large
+
+
+BEFORE = described()
+CHANGES = {  # the whole descriptor then; the bits that `encoded` does not write, by their positions
+    "rank.B b32 [D], 2": BEFORE ^ (1 ^ 2) << 68,
+    "elemtype.B b32 [D], 10": described(element=9),
+    "elemtype.B b32 [D], 11": described(element=11),
+    "global_dim.B b32 [D], 1, 70000": described(shape=(4, 70000)),
+    "box_dim.B b32 [D], 1, 200": described(box=(4, 200)),
+    "element_stride.B b32 [D], 1, 5": BEFORE | 4 << 419,
+    f"global_stride.B b64 [D], 0, {9 << 33}": described(strides=(9 << 33,)),
+    "swizzle_mode.B b32 [D], 3": described(swizzle=3),
+    "interleave_layout.B b32 [D], 1": BEFORE | 1 << 75,
+    "fill_mode.B b32 [D], 1": BEFORE | 1 << 79,
+}
+
+
+@pytest.mark.parametrize("text", CHANGES)
+def test_a_field_of_a_descriptor_is_replaced(text):
+    line = text.replace(".B ", ".global.b1024.").replace("[D]", "[%rd20]")
+    descriptor = np.frombuffer(BEFORE.to_bytes(128, "little"), np.uint8)
+    (found,) = run_both(f"setp.ne.u32 %p1, %r20, 0; @%p1 exit; tensormap.replace.tile.{line};", descriptor)
+    assert int.from_bytes(found.tobytes(), "little") == CHANGES[text]
+
+
+def test_a_copy_by_a_descriptor_that_the_kernel_has_changed():
+    descriptor = np.frombuffer(BEFORE.to_bytes(128, "little"), np.uint8)
+    tensor = np.arange(16 * 16, dtype=np.uint32)
+    fields = "".join(
+        f"tensormap.replace.tile.{name}.global.b1024.{text};"
+        for name, text in (
+            *(("global_address", "b64 [%rd20], %rd21"), ("global_stride", "b64 [%rd20], 0, 64")),
+            *(
+                ("global_dim", "b32 [%rd20], 0, 16"),
+                ("global_dim", "b32 [%rd20], 1, 5"),
+                ("box_dim", "b32 [%rd20], 0, 8"),
+            ),
+        )
+    )
+    body = f"""mov.u32 %r1, room; mov.u32 %r2, gate; setp.ne.u32 %p1, %r20, 0; @%p1 bra ALL;
+    mbarrier.init.shared.b64 [gate], 1; fence.mbarrier_init.release.cluster; {fields}
+    fence.proxy.tensormap::generic.release.gpu; fence.proxy.tensormap::generic.acquire.gpu [%rd20], 128;
+    mbarrier.arrive.expect_tx.shared.b64 _, [gate], 128; cp.async.bulk.tensor.2d.shared::cluster.global.tile
+    .mbarrier::complete_tx::bytes [%r1], [%rd20, {{3, 2}}], [%r2];
+    ALL: bar.sync 0; {WAIT.format(name="AGAIN", parity=0)} mad.lo.u32 %r3, %r20, 4, %r1; ld.shared.b32 %r4, [%r3];
+    mad.wide.u32 %rd9, %r20, 4, %rd22; st.global.b32 [%rd9], %r4;"""
+    found = run_both(
+        body.replace("tile\n    .", "tile."), descriptor, tensor, np.zeros(32, np.uint32), declarations=ROOM
+    )[2]
+    wanted = np.zeros((4, 8), np.uint32)
+    wanted[:3] = tensor.reshape(16, 16)[2:5, 3:11]
+    assert found.reshape(4, 8).tolist() == wanted.tolist()

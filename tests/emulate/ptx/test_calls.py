@@ -8,7 +8,7 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from emulated import run_body  # noqa: E402
+from emulated import run_body, run_both  # noqa: E402
 
 from tritonhook.emulate.errors import Fault, Hang  # noqa: E402
 from tritonhook.errors import NotUnderstood  # noqa: E402
@@ -58,6 +58,36 @@ def test_lanes_that_are_apart_call_from_two_places():
         {CALL} add.u32 %r2, %r2, 1000; bra out; few: {CALL} out: {BACK}"""
     (found,) = run_body(body, np.full(32, 5, np.uint32), declarations=FACTORIAL)
     assert found.tolist() == [120] * 9 + [1120] * 23
+
+
+THREE = "".join(
+    f"""
+.func (.param .b32 back) {name}(.param .b32 of) {{
+.reg .b32 t; ld.param.b32 t, [of]; {line} st.param.b32 [back], t; ret; }}"""
+    for name, line in (
+        ("plus", "add.u32 t, t, 7;"),
+        ("times", "mul.lo.u32 t, t, 3;"),
+        ("square", "mul.lo.u32 t, t, t;"),
+    )
+)
+BY_REGISTER = f"""{MINE} how: .callprototype (.param .b32 _) _ (.param .b32 _); rem.u32 %r3, %r20, 3;
+mov.u64 %rd2, plus; mov.u64 %rd3, times; mov.u64 %rd4, square;
+setp.eq.u32 %p1, %r3, 1; selp.b64 %rd2, %rd3, %rd2, %p1; setp.eq.u32 %p1, %r3, 2; selp.b64 %rd2, %rd4, %rd2, %p1;
+{{ .param .b32 to; .param .b32 of; st.param.b32 [to], %r1; call (of), %rd2, (to), how; ld.param.b32 %r2, [of]; }}
+{BACK}"""
+
+
+def test_each_lane_calls_the_function_whose_address_it_has():
+    numbers = np.arange(100, 164, dtype=np.uint32)
+    (found,) = run_both(BY_REGISTER, numbers, threads=64, declarations=THREE)
+    assert found.tolist() == [(n + 7, 3 * n, n * n)[t % 3] for t, n in enumerate(numbers.tolist())]
+
+
+def test_a_call_of_what_is_no_function_is_a_fault():
+    with pytest.raises(Fault, match="a call of 0x8, where no function"):
+        run_body(
+            BY_REGISTER.replace("mov.u64 %rd4, square", "mov.u64 %rd4, 8"), np.zeros(32, np.uint32), declarations=THREE
+        )
 
 
 def test_a_stack_ends():

@@ -6,7 +6,7 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from emulated import compute  # noqa: E402
+from emulated import compute, run_both  # noqa: E402
 from exact_numbers import FORMATS, code_of, codes_near_edges, value_of  # noqa: E402
 
 from tritonhook.errors import NotUnderstood  # noqa: E402
@@ -142,3 +142,24 @@ def test_two_integers_are_clamped_and_packed(sign, bits):
     x, y = (np.clip(given[one].view(np.int32), low, high).astype(np.int64) % (1 << bits) for one in "ab")
     wanted = y | x << bits | (given["c"].astype(np.int64) << 2 * bits)
     assert compute(line, **given).tolist() == (wanted % (1 << 32)).tolist()
+
+
+SPACES = {  # of addresses of shared, local, constant and global memory, and of a parameter
+    **{"shared": 0b00001, "local": 0b00010, "const": 0b00100, "global": 0b11000, "param::entry": 0b10000},
+    "shared::cluster": 0b00001,
+}
+ADDRESSES = """.shared .b32 room[4]; .local .b32 own[4]; mov.u64 %rd1, room; cvta.shared.u64 %rd1, %rd1;
+mov.u64 %rd2, own; cvta.local.u64 %rd2, %rd2; mov.u64 %rd3, fixed; cvta.const.u64 %rd3, %rd3; mov.u64 %rd4, %rd20;
+mov.u64 %rd5, x0; cvta.param.u64 %rd5, %rd5; st.local.b32 [own], 1; mov.b32 %r1, 0;"""
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_an_address_lies_in_a_space(space):
+    asks = "".join(
+        f"isspacep.{space} %p1, %rd{n + 1}; selp.b32 %r2, {1 << n}, 0, %p1; or.b32 %r1, %r1, %r2;" for n in range(5)
+    )
+    constants = ".const .b32 fixed[4] = {1, 2, 3, 4};"
+    (found,) = run_both(
+        f"{ADDRESSES} {asks} st.global.b32 [%rd20], %r1;", np.zeros(1, np.uint32), declarations=constants
+    )
+    assert found.tolist() == [SPACES[space]]

@@ -50,12 +50,16 @@ def test_constants_of_a_launch(arch):
     known |= set(range(descriptor, descriptor + 8))
     more = {80: {*range(0x20, 0x28), *range(0x2C, 0x30)}}
     more[90] = more[80] | {*range(0x114, 0x118), *range(0x140, 0x168), *range(0x188, 0x18C)}
+    more[90] |= {*range(0x13C, 0x140), *range(0x1A0, 0x1A8)}
     known |= more.get(arch, set()) | ({*range(0xD0, 0xD8)} if arch == 90 else set())
     if arch in more:
         assert unpack_from("<Q", found, 0x20) == (LOCAL_WINDOW,) and unpack_from("<I", found, 0x2C) == (1234,)
     if window is not None:
         assert unpack_from("<Q", found, window) == (0x1122334455667788,)
         known |= set(range(window, window + 8))
+    if arch == 90:  # where the parameters end, and the most bytes of shared memory
+        assert unpack_from("<Q", found, 0x1A0) == (0x1122334455667790,)
+        assert unpack_from("<I", found, 0x13C) == (228 << 10,)
     assert {at for at in range(parameters + 9) if kernel.is_known_constant(at)} == known
     filled = {*range(block, block + 12), *range(grid, grid + 12), *range(stack, stack + 4)}
     filled |= set(range(window, window + 8)) if window is not None else set()

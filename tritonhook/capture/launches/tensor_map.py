@@ -21,7 +21,6 @@ from dataclasses import replace
 from typing import Any
 
 from tritonhook.capture.launches.record import ADDRESSES, Tiling
-from tritonhook.device.cuda_driver import Driver
 from tritonhook.errors import DeviceError
 
 BYTES = 128
@@ -41,13 +40,15 @@ def decoded(data: bytes, encode: Encode | None = None) -> tuple[int, Tiling] | N
     encode: makes a descriptor as the driver does (default: the driver). Fields read from the driver's descriptors count
     only if it makes the same bytes from them again.
     """
-    if len(data) != BYTES or (read := _read(data)) is None:
+    if len(data) != BYTES or (found := read(data)) is None:
         return None
-    address, tiling = read
+    address, tiling = found
     if encoded(tiling, address) == data[:USED]:
-        return read
+        return found
     tiling = replace(tiling, by_host=False)
     with suppress(DeviceError):
+        from tritonhook.device.cuda_driver import Driver
+
         if _comparable((encode or Driver().tensor_map)(tiling, address)) == _comparable(data):
             return address, tiling
     return None
@@ -64,7 +65,8 @@ def bytes_of(argument: Any) -> bytes | None:
     return None
 
 
-def _read(data: bytes) -> tuple[int, Tiling] | None:
+def read(data: bytes) -> tuple[int, Tiling] | None:
+    """Read the fields of a descriptor; None if one of them is not known."""
     address, *words = _WORDS.unpack(data[:USED])
     head, rank, kind = words[0] & 0xFFFF_FFFF, (words[0] >> 4 & 7) + 1, words[0] >> 7 & 15
     if rank > 5 or kind >= len(_ELEMENTS) or (element := _ELEMENTS[kind]) is None:

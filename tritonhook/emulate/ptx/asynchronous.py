@@ -249,3 +249,47 @@ def pending(site: Site) -> Step:
     """How many arrivals a phase still waited for when a thread arrived."""
     site.known("b64")
     return site.compute(lambda state: (state >> np.uint64(32)).astype(np.uint32), "u32", "b64")
+
+
+# By field of a descriptor: its type; which bits of what value are written where, the first one for ordinal 0, and how
+# many bits behind it the next ordinal's lie; what is subtracted before.
+_FIELDS = {
+    "global_address": ("b64", ((0, 32, 0, 0), (32, 32, 32, 0)), 0),
+    "rank": ("b32", ((68, 3, 0, 0),), 0),
+    "elemtype": ("b32", ((71, 4, 0, 0),), 0),
+    "interleave_layout": ("b32", ((75, 2, 0, 0),), 0),
+    "swizzle_mode": ("b32", ((77, 2, 0, 0), (86, 1, 63, 0)), 0),  # and no swizzle of larger atoms
+    "fill_mode": ("b32", ((79, 1, 0, 0),), 0),
+    "global_stride": ("b64", ((96, 32, 4, 32), (224, 4, 36, 4)), 0),
+    "global_dim": ("b32", ((256, 32, 0, 32),), 1),
+    "element_stride": ("b32", ((416, 3, 0, 3),), 1),
+    "box_dim": ("b32", ((440, 8, 0, 8),), 1),
+}
+
+
+@opcode("tensormap.replace")
+def replace(site: Site) -> Step:
+    """Write one field of a descriptor. The layout is that of capture/launches/tensor_map.py."""
+    space, how = take_space(site), site.known("tile", "b1024", "b32", "b64", *_FIELDS)
+    fields = [one for one in _FIELDS if one in how]
+    kind, parts, less = _FIELDS["".join(fields[:1]) or "rank"]
+    if len(fields) != 1 or how != {"tile", "b1024", kind, *fields}:
+        raise site.refuse()
+    site.count(3 if parts[-1][3] else 2)
+    ordinal = site.integer(1) if parts[-1][3] else 0
+    address, values, memory = site.address(0), site.row(len(site.operands) - 1, kind), site.machine.memory
+    if fields == ["elemtype"]:
+        if (element := site.integer(1)) > 12:
+            raise site.refuse(f"type {element}")
+        if element > 10:  # TF32 is float32 with a flag
+            values, parts = values - np.uint32(4), (*parts, (80, 1, 0, 0)) if element == 11 else (*parts, (80, 1, 3, 0))
+
+    def step(g: Group) -> None:
+        begin, value = address(g), values[g.s].astype(np.uint64) - np.uint64(less)
+        for bit, bits, shift, apart in parts:
+            word, at = divmod(bit + ordinal * apart, 32)
+            mask, where = np.uint32((1 << bits) - 1 << at), begin + begin.dtype.type(4 * word)
+            new = (value >> np.uint64(shift)).astype(np.uint32) << np.uint32(at) & mask
+            memory.write(g, space, where, 4, memory.read(g, space, where, 4) & ~mask | new)
+
+    return step

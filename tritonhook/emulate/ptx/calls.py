@@ -102,18 +102,49 @@ def result_of(function: Function) -> list[str]:
     return split_operands(listed.rstrip(") ")) if listed.strip(") ") else []
 
 
+def address_of(begin: int) -> int:
+    """Return the address of the function that begins with this instruction: nobody can read what lies there."""
+    return 16 * (begin + 1)
+
+
 @opcode("call", moves=True)
 def call(site: Site) -> Step:
+    """Make the step of a call. By a register: of the function whose address each thread has there, among those that
+    take as many arguments."""
     site.known("uni")
     decoder, operands = site.decoder, [*site.operands]
     results = _names(operands.pop(0)) if operands[0].startswith("(") else []
     name, *rest = operands
-    function = next((one for one in decoder.kernel.functions if one.name == name), None)
-    if function is None or len(rest) > 1:
+    given = _names(rest[0]) if rest else []
+    functions = decoder.kernel.functions
+    function = next((one for one in functions if one.name == name), None)
+    if function is not None and len(rest) < 2:
+        return _call_of(site, function, given, results)
+    if not name.startswith("%rd") or not rest:
         raise site.refuse(f"a call of {name}")
+    counts = len(given), len(results)
+    fitting = [one for one in functions[1:] if (len(one.parameters or ()), len(result_of(one))) == counts]
+    steps = {address_of(decoder.begins[one.name]): _call_of(site, one, given, results) for one in fitting}
+    row = site.row(name, "u64")
+
+    def step(g: Group) -> None:
+        begin, addresses = g.s.start, row[g.s].copy()
+        for address in np.unique(addresses[g.active]):
+            if (of_one := steps.get(int(address))) is None:
+                raise Fault(f"a call of {address:#x}, where no function with such arguments begins", int(g.numbers[0]))
+            part = g.part(addresses[g.s.start - begin : g.s.stop - begin] == address)  # the group becomes smaller
+            assert part is not None
+            of_one(part)
+            if part is g:
+                return
+
+    return step
+
+
+def _call_of(site: Site, function: Function, given: list[str], results: list[str]) -> Step:
+    decoder, name = site.decoder, function.name
     to = [read_variable(one) for one in function.parameters or ()]
     of = [read_variable(one) for one in result_of(function)]
-    given = _names(rest[0]) if rest else []
     if len(to) != len(given) or len(of) != len(results):
         raise site.refuse("operands")
     caller = decoder.function.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,15 @@ import numpy as np
 
 from tritonhook.emulate import numbers, numbers64, words
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.memory import LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW, is_local, is_shared, rank_of
+from tritonhook.emulate.memory import (
+    LOCAL_WINDOW,
+    RANK_SHIFT,
+    SHARED_WINDOW,
+    Allocation,
+    is_local,
+    is_shared,
+    rank_of,
+)
 from tritonhook.emulate.opcodes import rounding
 from tritonhook.emulate.ptx.kernel import SIZES
 from tritonhook.emulate.ptx.site import KINDS, Array, Site, opcode
@@ -171,17 +179,25 @@ def to_generic(site: Site) -> Step:
 
 @opcode("isspacep")
 def is_in_space(site: Site) -> Step:
-    how = site.known("global", "shared", "local", "shared::cta", "shared::cluster")
+    """Parameters are a part of global memory, constants are not."""
+    how = site.known("global", "shared", "local", "shared::cta", "shared::cluster", "const", "param::entry")
     if len(how) != 1:
         raise site.refuse()
     (name,) = how
-    target, row = site.target(0, "pred"), site.row(1, "u64")
+    target, row, decoder = site.target(0, "pred"), site.row(1, "u64"), site.decoder
+    constants = [decoder.variables[one.name] for one in decoder.kernel.module if one.space == "const"]
+
+    def is_in(at: Array, places: Sequence[Allocation]) -> Array:
+        inside = [(at >= np.uint64(one.address)) & (at < np.uint64(one.address + one.size)) for one in places]
+        return np.logical_or.reduce([np.zeros(len(at), bool), *inside])
 
     def step(g: Group) -> None:
         at = row[g.s]
-        shared, local = is_shared(at), is_local(at)
+        shared, local, const = is_shared(at), is_local(at), is_in(at, constants)
         own = shared & (rank_of(at) == site.machine.rank[g.s])
-        g.put(target, {"global": ~shared & ~local, "local": local, "shared::cluster": shared}.get(name, own))
+        found = {"global": ~shared & ~local & ~const, "local": local, "shared::cluster": shared, "const": const}
+        found["param::entry"] = is_in(at, [decoder.parameters])
+        g.put(target, found.get(name, own))
 
     return step
 

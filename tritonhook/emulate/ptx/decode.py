@@ -40,7 +40,7 @@ MODULES = (
     *(control, calls, integers, floats, conversions, memory, atomics),
     *(warps, matrices, asynchronous, tensor_memory, video),
 )
-_IGNORED = (".pragma", ".loc", ".noreturn", *VARIABLES)
+_IGNORED = (".pragma", ".loc", ".noreturn", ".callprototype", ".calltargets", *VARIABLES)
 
 
 def decode(
@@ -80,8 +80,9 @@ class Decoder:
         self._constants: dict[tuple[int, str], Array] = {}
         self._addresses: dict[str, Array] = {}
         self.specials = self.machine.specials
-        shared = self.kernel.shared.size - self.kernel.shared.begin + self.dynamic_shared
-        sizes = {"dynamic": self.dynamic_shared, "total": -(-shared // SHARED_UNIT) * SHARED_UNIT}
+        shared, reserved = self.kernel.shared, self.kernel.shared.begin
+        total = -(-(shared.size - reserved + self.dynamic_shared) // SHARED_UNIT) * SHARED_UNIT
+        sizes = {"dynamic": self.dynamic_shared, "total": total, "aggr": total + reserved}
         self.specials |= {
             f"%{name}_smem_size": self.constant(size, np.dtype(np.uint32)) for name, size in sizes.items()
         }
@@ -185,6 +186,8 @@ class Decoder:
             return self.constant(slot, np.dtype(np.uint64))
         if name in self.variables:
             return self.constant(self.variables[name].address, np.dtype(np.uint64))
+        if name in self.begins:
+            return self.constant(calls.address_of(self.begins[name]), np.dtype(np.uint64))
         if name in kernel.parameters.names:
             return self.constant(self.parameters.address + kernel.parameters.offset(name), np.dtype(np.uint64))
         return None

@@ -218,15 +218,14 @@ def _own(function: Function) -> list[Variable]:
 
 
 def _called(begin: Iterable[Function], functions: Iterable[Function]) -> dict[str, Function]:
-    """Those of the functions that others call, and that these call."""
+    """Those of the functions that others name, to call them, and that these name."""
     by_name, found, left = {one.name: one for one in functions}, dict[str, Function](), list(begin)
     while left:
         for item in left.pop().items:
-            if item.opcode.split(".")[0] == "call":
-                for name in item.operands:
-                    if name in by_name and name not in found:
-                        found[name] = by_name[name]
-                        left.append(by_name[name])
+            for name in item.operands:
+                if name in by_name and name not in found:
+                    found[name] = by_name[name]
+                    left.append(by_name[name])
     return found
 
 

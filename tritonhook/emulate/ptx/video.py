@@ -118,7 +118,7 @@ def multiply(site: Site) -> Step:
     a, b, c = (_source(site, number, kind) for number, kind in ((1, types[1]), (2, types[2]), (3, types[0])))
     target, shift = site.target(0, "u32"), int("".join(how).removeprefix("shr") or 0)
     site.count(4)
-    if shift and types[1] != types[2]:
+    if shift and set(types) != {"s32"}:
         raise site.refuse("ptxas shifts otherwise than PTX says")
     return lambda g: g.put(target, ((a(g) * b(g) + c(g)) >> shift & 0xFFFF_FFFF).astype(np.uint32))
 

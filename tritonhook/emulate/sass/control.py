@@ -102,10 +102,12 @@ def branch_by_register(site: Site) -> Step:
 
 @opcode("CALL", moves=True)
 def call(site: Site) -> Step:
-    """Make the step of a call. The return address is already in a register."""
+    """Make the step of a call. The return address is already in a register. With a register, it is as `back`."""
     how = site.known("REL", "NOINC", "ABS")
     if how != {"REL", "NOINC"}:
         raise site.refuse()
+    if len(words := re.split(r"[\s,]+", " ".join(site.given))) > 1:
+        return _to_address(site, words)
     target = site.decoder.index(site, site.given[-1])
     return lambda g: g.jump(target)
 
@@ -115,7 +117,11 @@ def back(site: Site) -> Step:
     how = site.known("REL", "NODEC", "ABS")
     if how != {"REL", "NODEC"}:
         raise site.refuse()
-    words = re.split(r"[\s,]+", " ".join(site.given))
+    return _to_address(site, re.split(r"[\s,]+", " ".join(site.given)))
+
+
+def _to_address(site: Site, words: list[str]) -> Step:
+    """Make a jump to the address in a register, counted from the kernel's begin or from an offset."""
     row = site.register(words[0])
     offset = int(words[1].strip("`()"), 16) if len(words) > 1 and words[1].strip("`()").startswith("0x") else 0
     count = len(site.decoder.kernel.sass.instructions)
@@ -123,7 +129,7 @@ def back(site: Site) -> Step:
     def step(g: Group) -> None:
         places = (row[g.s].astype(np.int64) + offset) // INSTRUCTION_BYTES
         if (places[g.active] >= count).any():
-            raise Fault("a return to no instruction", int(g.numbers[0]))
+            raise Fault("a jump to no instruction", int(g.numbers[0]))
         g.scatter(places)
 
     return step

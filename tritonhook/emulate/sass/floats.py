@@ -18,6 +18,7 @@ from tritonhook.emulate.sass.site import FLOAT, Array, Reader, Site, modified, o
 from tritonhook.emulate.words import joined
 
 MODES = ("RN", "RZ", "RM", "RP")
+_SCALES = {"D2": 1 / 2, "D4": 1 / 4, "D8": 1 / 8, "M2": 2.0, "M4": 4.0, "M8": 8.0}  # of a product
 _HALF = np.uint32(16)
 _ARITHMETIC: dict[str, tuple[Any, str]] = {
     "FADD": (numbers.add32, "Rss"),
@@ -34,8 +35,11 @@ def arithmetic(site: Site) -> Step:
     function, operands = _ARITHMETIC[site.base.removeprefix("U")]
     if operands[0] == "W":
         return site.compute(partial(function, mode=rounding(site.known(*MODES))), operands)
-    how = site.known("FTZ", "SAT", *MODES)
-    return site.compute(partial(function, mode=rounding(how), ftz="FTZ" in how, unit="SAT" in how), operands)
+    how = site.known("FTZ", "SAT", *MODES, *(_SCALES if site.base == "FMUL" else ()))
+    if len(scales := [_SCALES[one] for one in how & {*_SCALES}]) > 1:
+        raise site.refuse()
+    given = {"scale": scales[0]} if scales else {}
+    return site.compute(partial(function, mode=rounding(how), ftz="FTZ" in how, unit="SAT" in how, **given), operands)
 
 
 @opcode("FADD2", "FMUL2", "FFMA2")

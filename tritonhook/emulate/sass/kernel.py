@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tritonhook.cubin.elf import Elf, read_elf
 from tritonhook.cubin.loaded import parameter_places
-from tritonhook.cubin.resources import reserved_in_image
+from tritonhook.cubin.resources import most_shared, reserved_in_image
 from tritonhook.cubin.sass import Sass, words_of
 from tritonhook.emulate.memory import LOCAL_WINDOW
 from tritonhook.errors import NotUnderstood
@@ -41,13 +41,15 @@ class Places:
     dynamic: int | None = None  # bytes of dynamic shared memory
     reserved: int | None = None  # bytes of shared memory that the system has
     cluster_size: int | None = None  # behind `clustered`: the cluster's extents, 1 by each of them, the grid's clusters
+    window_end: int | None = None  # where the parameters end
+    most_shared: int | None = None  # bytes; the aggregate size of shared memory is not above it
 
 
 # Read from code that ptxas 12.4 to 13.5 writes: %ntid, %nctaid, the stack pointer, the descriptor of global memory.
 _PLACES = {
     7: Places(0x0, 0xC, 0x28, 0x118, 0x160),
     8: Places(0x0, 0xC, 0x28, 0x118, 0x160, local=0x20, dynamic=0x2C),
-    9: Places(0x0, 0xC, 0x28, 0x208, 0x210, 0x198, 0x140, 0xD0, 0x20, 0x2C, 0x114, 0x188),
+    9: Places(0x0, 0xC, 0x28, 0x208, 0x210, 0x198, 0x140, 0xD0, 0x20, 0x2C, 0x114, 0x188, 0x1A0, 0x13C),
     10: Places(0x360, 0x370, 0x37C, 0x358, 0x380, 0x348),
     12: Places(0x360, 0x370, 0x37C, 0x358, 0x380, 0x348),
 }
@@ -114,9 +116,13 @@ class SassKernel:
             image[at : at + 4 * len(values)] = struct.pack(f"<{len(values)}I", *values)
         if places.window is not None:
             image[places.window : places.window + 8] = address.to_bytes(8, "little")
+        if places.window_end is not None:
+            image[places.window_end : places.window_end + 8] = (address + len(parameters)).to_bytes(8, "little")
         if places.local is not None:
             image[places.local : places.local + 8] = LOCAL_WINDOW.to_bytes(8, "little")
-        for place, number in ((places.dynamic, dynamic), (places.reserved, reserved_in_image(self.arch))):
+        reserved = reserved_in_image(self.arch)
+        most = most_shared(f"sm_{self.arch}") + reserved
+        for place, number in ((places.dynamic, dynamic), (places.reserved, reserved), (places.most_shared, most)):
             if place is not None:
                 image[place : place + 4] = number.to_bytes(4, "little")
         if places.clustered is not None and places.cluster_size is not None:
@@ -132,6 +138,7 @@ class SassKernel:
         begins = {places.block: 12, places.grid: 12, places.stack: 4, places.descriptor: 8}
         more: list[tuple[int | None, int]] = [(places.window, 8), (places.clustered, 40), (places.limits, 8)]
         more += [(places.local, 8), (places.dynamic, 4), (places.reserved, 4), (places.cluster_size, 4)]
+        more += [(places.most_shared, 4), (places.window_end, 8)]
         begins |= {begin: size for begin, size in more if begin is not None}
         return at >= places.parameters or any(begin <= at < begin + size for begin, size in begins.items())
 

@@ -11,7 +11,7 @@ from tritonhook.emulate import memory as spaces
 from tritonhook.emulate.atomics import OPERATIONS, combination
 from tritonhook.emulate.lanes import first_lanes
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.opcodes import only
+from tritonhook.emulate.opcodes import nothing, only
 from tritonhook.emulate.sass.memory import _NO_MATTER
 from tritonhook.emulate.sass.site import Site, opcode
 from tritonhook.emulate.words import joined
@@ -51,7 +51,10 @@ def commit(site: Site) -> Step:
 
 @opcode("DEPBAR")
 def wait(site: Site) -> Step:
-    """Wait until at most so many groups of copies are on their way; other scoreboards than SB0 have none of these."""
+    """Wait until at most so many groups of copies are on their way; other scoreboards than SB0 have none of these. With
+    a list of scoreboards: until the accesses before are done."""
+    if site.known("LE") == frozenset() and "".join(site.given).startswith("{"):
+        return nothing
     if site.known("LE") != {"LE"} or not site.next_is(r"SB\d"):
         raise site.refuse()
     counts_copies = site.text() == "SB0"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import struct
 
 from tritonhook.ptx.dataflow import Operation, Part, Source, elements, only_maker
+from tritonhook.ptx.miscompiles.packed import CUTS, has_negated_16_bits
 from tritonhook.ptx.miscompiles.record import Miscompilation, Range, all_targets
 
 _LEAST = 1 << 31  # the bits of the least number of .s32
@@ -55,6 +57,9 @@ def _subtracts_the_least(operation: Operation) -> bool:
 
 
 def _converts_a_negated(operation: Operation) -> bool:
+    """Match `cvt.sat` of a negated .s32, and of a negated .s16 to a number that is no longer."""
+    if operation.type == "s16" and operation.name in CUTS:
+        return has_negated_16_bits(operation)
     return operation.name.startswith("cvt.sat.") and operation.type == "s32" and _has_a_negation(operation)
 
 
@@ -118,6 +123,63 @@ def _takes_a_set_for_an_integer(operation: Operation) -> bool:
 
 def _is_set(opcode: str) -> bool:
     return opcode.startswith("set.") and not opcode.endswith(".f64")
+
+
+def _converts_what_was_there(operation: Operation) -> bool:
+    """Match a guarded `set` with a float as result, whose register holds a number other than 0."""
+    name, *parts = operation.statement.opcode.split(".")
+    return name == "set" and parts[-2:-1] in (["f32"], ["f16"], ["bf16"]) and kept(operation) not in (None, 0)
+
+
+def kept(operation: Operation) -> Source | None:
+    """Find what a register holds if a guarded statement is not done; None if nothing wrote it before."""
+    guard = operation.statement.guard
+    if not guard or not operation.is_a("selp", "b32"):
+        return None
+    old = operation.sources[not guard.startswith("!")]
+    return None if isinstance(old, str) and " behind label " not in old else old
+
+
+def _drops_its_guard(operation: Operation) -> bool:
+    return operation.statement.opcode in _BYTE_SUMS and kept(operation) is not None
+
+
+_BYTE_SUMS = ("vadd4.u32.u32.u32.add", "vsub4.u32.u32.u32.add")
+
+
+def _takes_nan_for_a_number(operation: Operation) -> bool:
+    """Match a comparison, or `slct`, that holds for each float32 that a value may be, except for NaN."""
+    name, sources = operation.name.removesuffix(".ftz"), operation.sources
+    if operation.type != "f32" or len(sources) < 2:
+        return False
+    if name.startswith("slct."):
+        name, limit, value = "setp.le", 0.0, sources[-1]
+    else:
+        value, limit = (sources if name in ("setp.ge", "setp.gt") else sources[::-1])[:2]
+        limit = _least(limit) if only_maker(limit) is None else None
+    least = _least(value) if only_maker(value) is not None else None
+    if least is None or limit is None or name not in ("setp.ge", "setp.gt", "setp.le", "setp.lt"):
+        return False
+    return least > limit or (least == limit and name in ("setp.ge", "setp.le"))
+
+
+def _least(value: Source) -> float | None:
+    """Find the least number that a float32 may be, as ptxas does; None if it is not known."""
+    if isinstance(value, str):
+        value = int(value[2:], 16) if re.fullmatch("0[fF][0-9a-fA-F]{8}", value) else value
+    if isinstance(value, int):
+        return float(struct.unpack("f", struct.pack("I", value & 0xFFFF_FFFF))[0])
+    made = only_maker(value)
+    name = made.name.removesuffix(".ftz") if made is not None else ""
+    if made is None or (made.type != "f32" and name != "selp"):
+        return None
+    if made.is_a("abs") or name == "ex2.approx" or (name == "mul" and made.sources[0] == made.sources[1]):
+        return 0.0
+    parts = [_least(source) for source in made.sources[:2]] if name in ("add", "selp") else []
+    known = [part for part in parts if part is not None]
+    if len(known) < 2:
+        return None
+    return sum(known) if name == "add" else min(known)
 
 
 def _adds_products_in_a_loop(operation: Operation) -> bool:
@@ -201,12 +263,44 @@ FLOATS = (
         executed=True,
     ),
     Miscompilation(
-        name="saturated-negation",
-        does="takes -(-2147483648) for +2147483648 in `cvt.sat`",
-        instead="write `not.b32` with 1 added for the negation",
+        name="guarded-set-to-float",
+        does="converts what the register of a guarded `set` held, too, if the result is a float",
+        instead="write `set` without a guard, and `selp`",
         sources=(),
         ranges=all_targets("11.7.99", "13.5.37"),
-        words=(("cvt.sat.",), ("neg.s32", "sub.", "mul.lo")),
+        words=(("set.",), (".f32.", ".f16.", ".bf16."), ("@",)),
+        matches=_converts_what_was_there,
+        executed=True,
+        unoptimised=True,
+    ),
+    Miscompilation(
+        name="nan-at-least",
+        does="takes `x >= y` for true, also for NaN, where y is a number below all that x can be: `abs(z) >= 0`",
+        instead="write the opposite, `setp.ltu`",
+        sources=(),
+        ranges=all_targets("11.7.99", "13.5.37"),
+        words=(("setp.", "slct."), (".f32",), ("abs.f32", "mul.", "ex2.")),
+        matches=_takes_nan_for_a_number,
+        executed=True,
+    ),
+    Miscompilation(
+        name="guarded-byte-sums",
+        does="does a guarded `vadd4...add` or `vsub4...add` of bytes without a sign whatever the guard is",
+        instead="branch around it",
+        sources=(),
+        ranges=all_targets("12.2.140", "13.5.37"),
+        words=(("vadd4.", "vsub4."), ("@",)),
+        matches=_drops_its_guard,
+        executed=True,
+        unoptimised=True,
+    ),
+    Miscompilation(
+        name="saturated-negation",
+        does="takes -(-2147483648) for +2147483648 in `cvt.sat`, and -(-32768) for +32768",
+        instead="write `not` with 1 added for the negation",
+        sources=(),
+        ranges=all_targets("11.7.99", "13.5.37"),
+        words=(("cvt.sat.",), ("neg.s", "abs.s16", "sub.", "mul.lo")),
         matches=_converts_a_negated,
         executed=True,
     ),

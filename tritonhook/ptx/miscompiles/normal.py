@@ -70,8 +70,8 @@ class NormalChain(Chain):
         super().add(statement, targets, operands)
 
     def source(self, text: str) -> Source:
-        if self.is_move and _FLOAT.fullmatch(text):
-            return int(text[2:], 16)
+        if _FLOAT.fullmatch(text):
+            return int(text[2:], 16) if self.is_move else text
         return _WARP_SIZE if text == "WARP_SZ" else super().source(text)
 
     def values(self, operation: Operation, targets: Sequence[str]) -> Sequence[Source]:

@@ -36,9 +36,14 @@ def _adds_to_half(operation: Operation) -> bool:
 
 def _widens_a_negated(operation: Operation) -> bool:
     """Match a signed 16-bit number, made by a negation, that is widened, compared, divided or shifted."""
-    if operation.type != "s16" or not operation.name.startswith(_WIDENING):
-        return False
-    for made in {made for made, _ in (*operation.operands("neg", "b16"), *operation.operands("abs", "s16"))}:
+    is_wider = operation.name.startswith(_WIDENING) and operation.name not in CUTS
+    return is_wider and operation.type == "s16" and has_negated_16_bits(operation)
+
+
+def has_negated_16_bits(operation: Operation) -> bool:
+    """Check whether a 16-bit operand is a negation; the third one of `sad`, which is added, does not count."""
+    negated = (*operation.operands("neg", "b16"), *operation.operands("abs", "s16"))
+    for made in {made for made, index in negated if index < 2 or operation.name != "sad"}:
         name, is_unsigned = made.statement.opcode.partition(".")[0], made.statement.opcode.endswith("u16")
         is_of_not = name == "add" and number(made.statement.operands[-1]) == 1
         if name in ("neg", "sub", "add", "abs") and not is_unsigned and not is_of_not:
@@ -46,7 +51,8 @@ def _widens_a_negated(operation: Operation) -> bool:
     return False
 
 
-_WIDENING = ("cvt.s", "cvt.u", "mul.", "mad.", "setp.", "shr", "div")
+_WIDENING = ("cvt.s", "cvt.u", "mul.", "mad.", "set", "shr", "div", "rem", "sad")
+CUTS = ("cvt.sat.u8", "cvt.sat.s8", "cvt.sat.u16")  # of .s16: newer versions are wrong, too (`saturated-negation`)
 
 _VIDEO = tuple(f"v{name}." for name in ("add", "sub", "absdiff", "min", "max"))
 
