@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
+
 from tritonhook.capture.launches.record import DTYPE_BYTES
 from tritonhook.emulate.errors import Fault, Hang, Late, Unfinished
 from tritonhook.emulate.machine import Code, Group, Machine, Step
@@ -18,9 +20,11 @@ from tritonhook.emulate.sanitizer.accesses import Access, Conflict
 from tritonhook.emulate.sanitizer.findings import Finding, Place, source_lines
 from tritonhook.emulate.sanitizer.idle import Garbled
 from tritonhook.emulate.sanitizer.order import MOST, Order, watched_bytes
+from tritonhook.emulate.sanitizer.shadow import Shadow
 from tritonhook.emulate.sanitizer.unset import OTHERS, Unset, differ
 from tritonhook.emulate.sanitizer.world import World
 from tritonhook.emulate.waves import Loaded, Watcher
+from tritonhook.emulate.words import Array
 from tritonhook.errors import listed
 from tritonhook.ptx.dataflow import flow_of, may_end, read_unwritten
 from tritonhook.ptx.module import Ptx
@@ -139,7 +143,7 @@ def _unit(kernel: Kernel, space: str = "shared") -> int:
     return min(sizes)
 
 
-def _checked(order: Order, products: frozenset[int], step: Step, g: Group) -> None:
+def _checked(order: Order, products: Array, step: Step, g: Group) -> None:
     order.flights.check_accumulators(g, products)
     step(g)
 
@@ -190,16 +194,19 @@ class _Telling:
         self.strangers_at: set[int] = set()
         self.unfenced_at: set[int] = set()
         self.code: list[tuple[int, str]] = []
+        self.undefined = {name for name, _ in read_unwritten(kernel.function)}
+        self.shadow = Shadow(kernel.function.items, self.undefined, GARBAGE)
 
     def begin(self, machine: Machine, code: Code) -> Code:
         machine.memory.watch = order = Order(machine, machine.memory, self.unit, self.world)
         self.orders.append(order)
         order.unheeded = _unheeded_waits(self.kernel, code)
+        code = self.shadow.watched(code)
         products = _uses_of_accumulators(self.kernel, code)
         if not products:
             return code
         steps = [
-            replace(one, step=partial(_checked, order, products[pc], one.step)) if pc in products else one
+            replace(one, step=partial(_checked, order, np.array([*products[pc]]), one.step)) if pc in products else one
             for pc, one in enumerate(code.instructions)
         ]
         return replace(code, instructions=steps)
@@ -352,9 +359,9 @@ class _Telling:
         if loads and _changes(kernel, replace(run, local=GARBAGE), contents, ran):
             text = "local memory that nothing has written changes what the kernel stores"
             yield Finding(findings.UNWRITTEN, text, tuple(self.place("read", pc) for pc in loads[:4]))
-        names = {name for name, _ in read_unwritten(kernel.function)}
-        if names and _changes(kernel, replace(run, registers=GARBAGE), contents, ran):
-            lines = {kernel.line(item.position) for item in kernel.function.items if flow_of(item).reads & names}
+        if self.shadow.differs and _changes(kernel, replace(run, registers=GARBAGE), contents, ran):
+            items = (item for item in kernel.function.items if flow_of(item).reads & self.undefined)
+            lines = {kernel.line(item.position) for item in items}
             places = tuple(self.place("read", pc) for pc, (line, _) in enumerate(self.code) if line in lines)[:4]
             text = "registers that nothing has written change what the kernel stores"  # the places have their names
             yield Finding(findings.UNWRITTEN, text, places)

@@ -20,9 +20,10 @@ OTHERS = 0x7F, 0x3F  # what other runs have there: huge numbers, and some to whi
 def unset_words(data: Array) -> Array:
     """Whether each word of a buffer holds POISON, as its neighbours do. data: uint8. A tail of a word is not looked
     at."""
-    words = data[: len(data) // _WORD * _WORD].view(np.uint32)
-    poison = np.resize(np.frombuffer(POISON, np.uint32), len(words))
-    equal = words == poison
+    words, poison = data[: len(data) // _WORD * _WORD].view(np.uint32), np.frombuffer(POISON, np.uint32)
+    equal = np.zeros(len(words), bool)
+    for number, one in enumerate(poison):
+        np.equal(words[number :: len(poison)], one, out=equal[number :: len(poison)])
     if not equal.any():
         return equal
     around = np.r_[True, equal, True]
