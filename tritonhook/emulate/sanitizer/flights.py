@@ -157,6 +157,6 @@ class Flights:
         """Note a commit of tcgen05: the products that a thread has begun arrive at an mbarrier when they are done."""
         core, flying = self._order.core_of(thread), self.open["tcgen05"]
         mine = self._who[flying, 0] == thread // self._order.grain
-        self._when[flying[mine]], self._who[flying[mine]] = self._order.clocks.now(core), core
+        self._when[flying[mine], 1], self._who[flying[mine], 1] = self._order.clocks.now(core), core
         self.open["tcgen05"] = flying[~mine]
         self._order.give(place, np.array([core]), False)
