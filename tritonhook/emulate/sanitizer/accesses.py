@@ -10,7 +10,7 @@ from tritonhook.emulate.errors import Unfinished
 from tritonhook.emulate.words import Array
 
 PART = 16  # lanes of tensor memory that are told apart
-PAGE = 256  # units whose reads by a warp are kept together
+PAGE = 64  # units whose reads by a warp are kept together
 READ_BYTES = 8  # of a unit: its last read by one warp
 READERS = 8  # warps of which room is kept for reads of all of a CTA's memory
 _LEAST_READ_BYTES = 192 << 20
