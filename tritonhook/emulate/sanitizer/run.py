@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -40,12 +40,13 @@ _ELSEWHERE = {"local", "const", "param", "param::entry"}
 @dataclass(frozen=True, slots=True)
 class Sanitized:
     """ran: None if the kernel did not come to its end; error says why. findings: at most some dozens. unwatched: what
-    was not looked for, and why; "" if all was."""
+    was not looked for, and why; "" if all was. accesses: of each buffer, see World.accessed."""
 
     ran: Ran | None
     findings: tuple[Finding, ...]
     error: Fault | Hang | Unfinished | None = None
     unwatched: str = ""
+    accesses: Callable[[], list[tuple[Array, Array]]] = list
 
 
 def sanitize(
@@ -71,7 +72,11 @@ def sanitize(
     told = _Telling(ptx, kernel, World(loaded.memory, _unit(kernel, "global"), unset), is_triton)
     of_watching = watched_bytes(loaded.memory.shared_bytes, run.launch, told.unit)
     loaded = replace(loaded, cta_bytes=loaded.cta_bytes + of_watching)
-    done = replace(_sanitized(told, loaded, run, contents), unwatched=told.world.unwatched)
+    done = replace(
+        _sanitized(told, loaded, run, contents),
+        unwatched=told.world.unwatched,
+        accesses=lambda: [told.world.accessed(one) for one in loaded.placed.buffers],
+    )
     if room is not None and len(run.ctas) > room[0]:
         return _with_room(told, done, run, contents, *room)
     return done

@@ -23,7 +23,7 @@ from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Machine
-    from tritonhook.emulate.memory import Memory
+    from tritonhook.emulate.memory import Allocation, Memory
     from tritonhook.emulate.sanitizer.order import Order
     from tritonhook.emulate.sanitizer.unset import Unset
 
@@ -36,6 +36,11 @@ _BULK = {"r": "read of a bulk copy", "w": "bulk copy", "a": "bulk reduction"}
 _SEVERAL = {1: np.int32, 2: np.int64, 4: np.complex128}  # units, with an event for each
 _NONE = np.zeros((0, 1), np.int32)
 NEVER = 2**31 - 1  # when a bulk store is there for which its thread has not waited
+
+
+def _pieces(where: Array, unit: int) -> Array:
+    """Return begins and ends of the pieces where units are true, in bytes."""
+    return np.flatnonzero(np.diff(np.r_[False, where, False])).reshape(-1, 2).T * unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,13 @@ class World:
             self._are_used = np.zeros((3, len(self._begins) + 1), bool)
         return bool(self._slots.shape[1])
 
+    def accessed(self, one: Allocation) -> tuple[Array, Array]:
+        """Return which bytes of a buffer the launch wrote, and which it read: begins and ends, (2, pieces)."""
+        if not self.is_watched or not one.size:
+            return _pieces(np.zeros(0, bool), 1), _pieces(np.zeros(0, bool), 1)
+        slots = self._slots[:, one.begin // self.unit : -(-(one.begin + one.size) // self.unit)]
+        return _pieces(slots[0] != 0, self.unit), _pieces((slots[1] | slots[2]) != 0, self.unit)
+
     # --- accesses ----------------------------------------------------------------------------
 
     def access(self, order: Order, g: Group, index: Array, size: int, how: str, one: Semantics) -> None:
@@ -123,8 +135,8 @@ class World:
         count = max(1, size // self.unit)
         rows, wide = at // (self.unit * count), _SEVERAL.get(count)
         slots = self._slots.reshape(3, -1, count) if wide is None else self._slots.view(wide)
-        first, last = np.searchsorted(self._begins, [at.min(), at.max()], "right") - 1
-        used = self._are_used[:, first : last + 1]
+        first, last = (int(np.searchsorted(self._begins, one, "right")) for one in (at.min(), at.max()))
+        used = self._are_used[:, first - 1 : last]
 
         def held(kind: int) -> Array:
             if not used[kind].any():
