@@ -31,6 +31,7 @@ from tritonhook.capture.launches.recorder import Describe, of_triton
 from tritonhook.capture.launches.views import views_of
 from tritonhook.capture.patching import Patch
 from tritonhook.children.bits import begin_comparing, bits
+from tritonhook.children.stream_races import races
 from tritonhook.cubin.image import Cubin
 from tritonhook.emulate.errors import Fault, Hang, Late, NotExecuted, Unfinished
 from tritonhook.emulate.launch import names_of
@@ -164,7 +165,7 @@ class Emulator:
             run = Run(launch, range(math.prod(launch.grid)), limit_s=limit_s, began=began - launches.seconds)
             try:
                 before = [one.tobytes() for one in contents]
-                after = self._executed(name, key, text, run, before, is_triton)
+                after = self._executed(name, key, text, run, before, is_triton, storages)
                 if bits.compared is not None:
                     bits.launched(name, Ptx(text()), self._kernels[key], run, before, after)
             except Fault:
@@ -191,9 +192,10 @@ class Emulator:
             one[:] = np.frombuffer(data, np.uint8)
 
     def _executed(
-        self, name: str, key: str, text: Callable[[], str], run: Run, contents: Sequence[bytes], is_triton: bool
-    ) -> Sequence[bytes]:
-        """Return what the buffers hold after a launch."""
+        self, name: str, key: str, text: Callable[[], str], run: Run, contents: Sequence[bytes], is_triton: bool,
+        storages: Sequence[tuple[Any, int, int]],
+    ) -> Sequence[bytes]:  # fmt: skip
+        """Return what the buffers hold after a launch. storages: a tensor, the begin and the size of each buffer."""
         if key not in self._kernels:
             self._kernels[key] = read_kernel(Ptx(text()), name)
         if self._emulation.sanitize:
@@ -212,6 +214,10 @@ class Emulator:
             if done.ran is None:
                 assert done.error is not None
                 raise done.error
+            pieces = views.pieces or [(number, 0, 0) for number in range(len(storages))]
+            begins = [(storages[number][0], storages[number][1] + begin) for number, begin, _ in pieces]
+            places = [(*one, buffer) for one, buffer in zip(begins, names_of(views.launch), strict=True)]
+            races.launched(name, places, done.accesses())
             return views.joined(contents, done.ran.contents)
         return run_ptx(self._kernels[key], run, contents).contents
 

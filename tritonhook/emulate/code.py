@@ -11,6 +11,7 @@ from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group
+    from tritonhook.emulate.ptx.decode import Decoder
 
 Step = Callable[["Group"], None]
 
@@ -30,9 +31,11 @@ class Instruction:
 @dataclass(frozen=True, slots=True)
 class Code:
     """A decoded kernel. targets: the indices of instructions that others jump to. entry: where threads begin. origin:
-    of an address, from the instruction, the thread and the address; machine code has none."""
+    of an address, from the instruction, the thread and the address; machine code has none. decoder: what has made it,
+    if it is PTX and calls no functions; else None."""
 
     instructions: Sequence[Instruction]
     targets: frozenset[int]
     entry: int = 0
     origin: Callable[[int, int, int], Origin] = lambda pc, thread, address: Origin()
+    decoder: Decoder | None = None

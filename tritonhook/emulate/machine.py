@@ -87,6 +87,14 @@ class Group:
         """The numbers of the active threads among all of the machine."""
         return np.flatnonzero(self.active) + self.s.start
 
+    @property
+    def warps(self) -> Array:
+        """The numbers of the warps that have active lanes."""
+        first, last = self.s.start // WARP, self.s.stop // WARP
+        return (
+            np.arange(first, last) if self.mask is None else first + np.flatnonzero(self.mask.reshape(-1, WARP).any(1))
+        )
+
     def put(self, row: Array, value: Array) -> None:
         """Write a register where lanes are active. value: an array over the slice, or one number for all."""
         if self.mask is None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 RESIDENT_BYTES = 896 << 20  # of all waves that have begun
 WAVE_BYTES = RESIDENT_BYTES // 2
+_WATCHED = 3  # by so much a wave is smaller that is watched: what watching computes with comes on top
 _KEPT_BYTES = 128 << 20  # of decoded kernels that may be launched again
 _MOST_WAVES = 8  # of a launch whose CTAs begin where others have ended
 _ROUNDS = 10_000  # in which all waves do nothing but poll
@@ -91,7 +92,8 @@ class Waves:
         self.unknown: tuple[NotUnderstood, ...] = ()
         cluster = math.prod(run.launch.cluster)
         of_cluster = loaded.cta_bytes * cluster
-        self.clusters = max(1, (RESIDENT_BYTES if run.launch.cooperative else WAVE_BYTES) // of_cluster)
+        of_wave = WAVE_BYTES if watcher is None else WAVE_BYTES // _WATCHED
+        self.clusters = max(1, (RESIDENT_BYTES if run.launch.cooperative else of_wave) // of_cluster)
         self.most = max(1, RESIDENT_BYTES // (self.clusters * of_cluster))
         size = f"the {RESIDENT_BYTES:,} bytes that emulation takes for threads and shared memory"
         if run.seed and not run.launch.cooperative:  # another order: one half of the CTAs ends before the other begins

@@ -15,7 +15,7 @@ from typing import Any
 
 from tritonhook._util.imports import AfterImport
 from tritonhook.capture.dry_run.gpu import NONE, PINNED, DryRun, notes
-from tritonhook.capture.dry_run.torch_cuda import DryContext
+from tritonhook.capture.dry_run.streams import DryContext
 from tritonhook.capture.dry_run.torch_tensors import as_it_is
 from tritonhook.capture.patching import patched
 

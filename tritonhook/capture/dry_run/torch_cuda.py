@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import os
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
-from tritonhook.capture.dry_run.gpu import DryRun, Emulation, notes
+from tritonhook.capture.dry_run.gpu import DryRun
+from tritonhook.capture.dry_run.streams import DryContext, DryEvent, DryStream, ExternalStream, StreamContext, order
 from tritonhook.capture.dry_run.torch_random import DryGenerator
 from tritonhook.capture.dry_run.torch_tensors import current, gpu, without_gpu
 
 _NOTHING = (
-    *("synchronize", "empty_cache", "ipc_collect", "init", "_lazy_init", "set_stream"),
+    *("empty_cache", "ipc_collect", "init", "_lazy_init"),
     *("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"),
     *("reset_accumulated_memory_stats", "set_per_process_memory_fraction", "set_sync_debug_mode"),
     *("reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats", "_sleep", "check_error"),
@@ -26,23 +26,11 @@ _ZERO = (
     *("max_memory_allocated", "max_memory_reserved", "max_memory_cached", "get_sync_debug_mode"),
     *("current_blas_handle", "clock_rate", "memory_usage", "power_draw", "temperature"),
 )
-_CONTEXTS = ("stream", "StreamContext", "graph")
 _CUDA = "12.8"
 _NCCL = (2, 27, 3)  # the version in torch builds for this CUDA
-_CUDART = ("ProfilerStart", "ProfilerStop", "DeviceSynchronize", "HostRegister", "HostUnregister", "StreamSynchronize")
+_CUDART = ("ProfilerStart", "ProfilerStop", "HostRegister", "HostUnregister")
 _MOST_GPUS = 8
 _missing = object()
-
-
-class DryContext(AbstractContextManager[Any]):
-    """A device or stream that can be made the current one in a `with` block."""
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"torch.cuda.{type(self).__name__}.{name}: a dry run has no GPU and does not provide it")
 
 
 def _always(value: Any) -> Callable[..., Any]:
@@ -54,32 +42,17 @@ def _idle(name: str, **answers: Any) -> Any:
     return type(name, (DryContext,), {method: _always(answer) for method, answer in answers.items()})
 
 
-_ended = {"query": True, "synchronize": None}  # all work of a stream or event counts as done
-_seconds = math.inf  # between two events: not known. Not NaN: programs compute a number of repetitions from it
-DryEvent = _idle("Event", record=None, wait=None, elapsed_time=_seconds, **_ended)
-DryEvent.cuda_event = 0
 # Work that a graph would capture runs at once.
 _graph = dict.fromkeys(("capture_begin", "capture_end", "replay", "reset", "instantiate"))
 _graph |= dict.fromkeys(("enable_debug_mode", "debug_dump"))
 DryGraph = _idle("CUDAGraph", pool=(0, 0), raw_cuda_graph=0, raw_cuda_graph_exec=0, **_graph)
 DryPool = _idle("MemPool", snapshot=[], use_count=1)
 DryPool.id = (0, 0)
-DryStream = _idle("Stream", wait_stream=None, wait_event=None, is_capturing=False, priority_range=(0, -5), **_ended)
+DryStream.device = property(lambda stream: gpu())  # type: ignore[attr-defined]
 
 
-def _made_stream(*_: Any, **__: Any) -> None:
-    """Name what the sanitizer does not look for in a program with a stream of its own."""
-    how = Emulation.from_environment(os.environ)
-    if how is not None and how.sanitize:
-        notes.add(
-            "streams: launches are executed one after the other; races between those of two streams are not found"
-        )
-
-
-DryStream.__init__ = _made_stream
-DryStream.cuda_stream = DryStream.device_index = DryStream.priority = 0
-DryStream.device = property(lambda stream: gpu())
-DryStream.record_event = lambda stream, event=None: event or DryEvent()
+def _synchronize(*_: Any) -> None:
+    order.synchronize()
 
 
 class DryDevice(DryContext):
@@ -153,13 +126,12 @@ def cuda_answers(dry: DryRun) -> Iterator[None]:
 
 def _values(dry: DryRun) -> Mapping[str, Any]:
     """Return the fixed answers of functions of torch.cuda."""
-    properties, stream, memory = _properties(dry), DryStream.__new__(DryStream), dry.gpu.memory_bytes
+    properties, memory = _properties(dry), dry.gpu.memory_bytes
     return {
         "is_available": True,
         "is_initialized": True,
         "device_count": int(os.environ.get("LOCAL_WORLD_SIZE") or 1),  # torchrun: one GPU per process
-        "current_stream": stream,
-        "default_stream": stream,
+        "default_stream": order.default,
         "get_device_name": dry.gpu.name,
         "get_device_capability": (properties.major, properties.minor),
         "get_device_properties": properties,
@@ -176,8 +148,9 @@ def _values(dry: DryRun) -> Mapping[str, Any]:
         "cudart": SimpleNamespace(
             cudaMemGetInfo=_always((memory, memory)),
             **dict.fromkeys((f"cuda{name}" for name in _CUDART), _always(0)),
+            **dict.fromkeys(("cudaDeviceSynchronize", "cudaStreamSynchronize"), lambda *_: order.synchronize()),
         ),
-        "get_stream_from_external": stream,
+        "get_stream_from_external": order.default,
         "list_gpu_processes": "",
         "memory_summary": "",
         "memory_snapshot": [],
@@ -191,7 +164,11 @@ def _answers(dry: DryRun) -> Mapping[str, Any]:
 
     return {
         **{name: _always(value) for name, value in _values(dry).items()},
-        **dict.fromkeys(_CONTEXTS, DryContext),
+        **dict.fromkeys(("stream", "StreamContext"), StreamContext),
+        "graph": DryContext,
+        "current_stream": lambda *_: order.stream,
+        "set_stream": lambda stream: order.set(stream) if stream is not None else None,
+        "synchronize": _synchronize,
         **{name: kind for name, kind in vars(torch).items() if name.endswith("Tensor") and hasattr(torch.cuda, name)},
         "make_graphed_callables": lambda callables, *_, **__: callables,
         "device": DryDevice,
@@ -203,7 +180,7 @@ def _answers(dry: DryRun) -> Mapping[str, Any]:
         "set_device": _set_device,
         "memory_stats": lambda *_: defaultdict(int),
         "Stream": DryStream,
-        "ExternalStream": DryStream,
+        "ExternalStream": ExternalStream,
         "Event": DryEvent,
         "CUDAGraph": DryGraph,
         "MemPool": DryPool,

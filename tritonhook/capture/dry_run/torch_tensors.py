@@ -22,6 +22,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tritonhook.capture.dry_run.gpu import NONE, REAL, Emulation, notes
+from tritonhook.capture.dry_run.streams import order
 from tritonhook.capture.dry_run.suppressions import found
 from tritonhook.capture.dry_run.torch_random import DryGenerator
 from tritonhook.capture.launches.live_tensors import memory_of
@@ -216,9 +217,12 @@ def _mode(place: Any) -> Any:
                 named["pin_memory"] = False
             if func in reads and not recorder.is_busy and given[0].device.type == place.type:
                 notes.count(reads[func])
+                order.read()
             if not without_memory and not torch.compiler.is_compiling() and _copies(func, args, asked):
+                order.read()
                 func, given, named = tensor.to, given if is_to else [*given, place], {**named, "copy": True}
             if func in uses:
+                order.read()
                 _check_written(given)
             if func in taking:
                 given[:1] = [_array(value) for value in given[:1]]
@@ -260,6 +264,7 @@ def _clear(func: Any, error: Exception, without_memory: bool) -> Exception:
 
 _PINNED = "_tritonhook_pinned"
 _USES = ("item", "tolist", "__repr__", "__bool__", "__int__", "__float__", "__index__")
+_TOOLS = ("torch", "triton", "cutlass", "tritonhook")
 _READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__")
 
 
@@ -358,15 +363,15 @@ def _check_written(given: Any) -> None:
         data = one.detach().reshape(-1).view(torch.uint8).view(torch.int32)
         unset = 4 * sum(int((data == word).sum()) for word in words) // one.element_size()
         if unset:
-            line, what = _line_of_program(), f"{unset:,} of {one.numel():,} elements"
+            line, what = line_of_program(), f"{unset:,} of {one.numel():,} elements"
             text = f"uninitialised: the program uses {what} of a tensor, which nothing has written since torch.empty"
             found.add("", "uninitialised", [line], f"{line}: {text}")
 
 
-def _line_of_program() -> str:
-    """Name the line that called torch, such as "train.py:12"."""
+def line_of_program() -> str:
+    """Name the line that called torch, or launched a kernel, such as "train.py:12"."""
     frame: Any = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", "tritonhook"):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _TOOLS:
         frame = frame.f_back
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"  # noqa: PTH119
 

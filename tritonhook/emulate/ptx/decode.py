@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 
 from tritonhook.cubin.resources import SHARED_UNIT
 from tritonhook.emulate import memory as spaces
-from tritonhook.emulate.machine import Code, Instruction, Machine
+from tritonhook.emulate.machine import Code, Instruction, Machine, Step
 from tritonhook.emulate.memory import Allocation
 from tritonhook.emulate.opcodes import Array, guarded, refusing
 from tritonhook.emulate.ptx import (
@@ -33,7 +34,7 @@ from tritonhook.emulate.ptx.kernel import Kernel
 from tritonhook.emulate.ptx.origin import Part, origin
 from tritonhook.emulate.ptx.site import FILES, OPCODES, Site
 from tritonhook.errors import NotUnderstood
-from tritonhook.ptx.program import VARIABLES, Function, Item
+from tritonhook.ptx.program import REGISTER, VARIABLES, Function, Item
 
 # They register their opcodes.
 MODULES = (
@@ -59,7 +60,7 @@ def decode(
 @dataclass(eq=False)
 class Decoder:
     """Decodes one kernel. unknown: what it did not understand. tables: lists of branch targets. carry: of the condition
-    code register."""
+    code register. items: the entry's instructions."""
 
     kernel: Kernel
     machine: Machine
@@ -77,6 +78,7 @@ class Decoder:
     def __post_init__(self) -> None:
         self.files: dict[str, Array] = {}
         self.function, self.index, self.stack = self.kernel.function, 0, calls.Stack(self.machine)
+        self.items: Sequence[Item] = ()
         self._constants: dict[tuple[int, str], Array] = {}
         self._addresses: dict[str, Array] = {}
         self.specials = self.machine.specials
@@ -95,6 +97,7 @@ class Decoder:
         for function in self.kernel.functions:
             self.begins[function.name] = sum(len(items) for items, *_ in listed)
             listed.append(self._items(function, self.begins[function.name]))
+        self.items = listed[0][0]
         for function, (items, labels, tables) in zip(self.kernel.functions, listed, strict=True):
             self.function, self.labels, self.tables = function, labels, tables
             self.files, self._addresses = self._new_files(function), {}
@@ -102,7 +105,14 @@ class Decoder:
             for item in items:
                 self.index = len(made)
                 made.append(self._instruction(item))
-        return Code(made, frozenset(self.targets), origin=partial(origin, parts))
+        decoder = self if len(parts) == 1 else None
+        return Code(made, frozenset(self.targets), origin=partial(origin, parts), decoder=decoder)
+
+    def again(self, item: Item, rows: Mapping[str, Array]) -> Step:
+        """Decode an instruction of the entry once more, with other rows for some registers."""
+        other = copy(self)
+        other.named = lambda name: rows[name] if name in rows else self.named(name)  # type: ignore[method-assign]
+        return other._instruction(item).step
 
     def _items(self, function: Function, begin: int) -> tuple[list[Item], dict[str, int], dict[str, tuple[str, ...]]]:
         """Return a function's instructions, the positions of its labels, and its lists of branch targets."""
@@ -145,7 +155,13 @@ class Decoder:
     def register(self, name: str, prefix: str) -> Array:
         if prefix not in self.files:
             raise NotUnderstood(name, why=f"register {name}")
-        return self._row(self.files, name, prefix)
+        return self.named(name)
+
+    def named(self, name: str) -> Array:
+        """Return the row of a register of the function that is decoded now."""
+        match = REGISTER.fullmatch(name)
+        assert match is not None
+        return self._row(self.files, name, match[1])
 
     @staticmethod
     def _row(files: Mapping[str, Array], name: str, prefix: str) -> Array:

@@ -10,7 +10,7 @@ from tritonhook.emulate.errors import Unfinished
 from tritonhook.emulate.words import Array
 
 PART = 16  # lanes of tensor memory that are told apart
-PAGE = 256  # units whose reads by a warp are kept together
+PAGE = 64  # units whose reads by a warp are kept together
 READ_BYTES = 8  # of a unit: its last read by one warp
 READERS = 8  # warps of which room is kept for reads of all of a CTA's memory
 _LEAST_READ_BYTES = 192 << 20
@@ -52,11 +52,12 @@ class Reads:
     def note(self, rows: Array, places: Array, times: Array, pc: int) -> None:
         pages = self._page[rows, places // PAGE]
         if (missing := pages < 0).any():
-            new = np.unique(np.stack([rows[missing], places[missing] // PAGE]), axis=1)
-            end = self._used + new.shape[1]
+            is_new = np.zeros(self._page.shape, bool)
+            is_new[rows[missing], places[missing] // PAGE] = True
+            end = self._used + int(np.count_nonzero(is_new))
             if end > len(self._times):
                 raise Unfinished(f"more reads of shared memory than {self._times.nbytes * 2:,} bytes can keep")
-            self._page[new[0], new[1]] = np.arange(self._used, end)
+            self._page[is_new] = np.arange(self._used, end)
             self._used = end
             pages = self._page[rows, places // PAGE]
         self._times[pages, places % PAGE], self._pcs[pages, places % PAGE] = times, pc

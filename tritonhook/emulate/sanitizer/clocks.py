@@ -32,6 +32,13 @@ class Clocks:
         self._times = self._room(self._count[0])
         self._times[SEEN, :, np.arange(self._count[0]), np.arange(self._count[0])] = 1
         self._count_of_cta = of_cta
+        self._lay()
+
+    def _lay(self) -> None:
+        """Find where in `_times` of one kind each actor's clock begins."""
+        room = self._times.shape[2]
+        self._begin = (self._cta // self.size * room + self._inside) * room
+        self._flat = self._times.reshape(2, -1)  # a view
 
     def _room(self, actors: int) -> Array:
         shape = 2, len(self._count), actors, actors
@@ -50,6 +57,7 @@ class Clocks:
         self._count[cluster] += 1
         self._times[SEEN, cluster, inside, inside] = 1
         self._cta, self._inside = np.append(self._cta, cta), np.append(self._inside, inside)
+        self._lay()
         self.owners.append(cta)
         return len(self._cta) - 1
 
@@ -58,12 +66,18 @@ class Clocks:
 
     def now(self, actors: Any) -> Any:
         """Return the own time of each actor."""
-        inside = self._inside[actors]
-        return self._times[SEEN, self.cluster(actors), inside, inside]
+        return self._flat[SEEN][self._begin[actors] + self._inside[actors]]
 
     def known(self, kind: int, actors: Any, others: Any) -> Any:
         """Up to which time each actor knows of another one of its cluster."""
-        return self._times[kind, self.cluster(actors), self._inside[actors], self._inside[others]]
+        return self._flat[kind][self._begin[actors] + self._inside[others]]
+
+    def known_by_all(self, kind: int, actors: Array, others: Array) -> Array:
+        """Up to which time all actors of a row know of each other actor of that row. actors: (rows, some), of one
+        cluster each. others: (rows, many)."""
+        clocks = self._times[kind, self.cluster(actors), self._inside[actors]].min(1)
+        found: Array = np.take_along_axis(clocks, self._inside[others], 1)
+        return found
 
     def tick(self, actors: Any) -> None:
         inside = self._inside[actors]

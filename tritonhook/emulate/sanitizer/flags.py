@@ -164,6 +164,8 @@ class Flags:
         pairs = np.unique(np.stack([actors, index]), axis=1).T.tolist()
         if how != "r":
             for actor, at in pairs:
+                if space == "global" and self.published.is_full:
+                    return
                 self._release(actor, (space, at), one)
             if one.releases:
                 self.clocks.tick(np.unique(actors))

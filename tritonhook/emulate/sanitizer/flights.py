@@ -2,110 +2,139 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tritonhook.emulate.errors import Unfinished
-from tritonhook.emulate.machine import WARP
 from tritonhook.emulate.sanitizer.accesses import Access, Conflict
-from tritonhook.emulate.sanitizer.clocks import FENCED
+from tritonhook.emulate.sanitizer.clocks import FENCED, SEEN
 from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group
     from tritonhook.emulate.sanitizer.order import Order, Place
 
-_MOST_FLIGHTS = 1 << 16
+_MOST_FLIGHTS = 1 << 17
+_WARPS = 4  # of a warpgroup
 _KINDS = {"wgmma": "read of wgmma", "bulk": "read of a bulk store", "tcgen05": "read of tcgen05.mma"}
 
 
-@dataclass(slots=True, eq=False)
-class Flight:
-    """Reads that last until a warp has waited for them. clocks: when which warp had."""
-
-    pc: int
-    warp: int
-    group: int
-    clocks: dict[int, int] = field(default_factory=dict)
-
-
 class Flights:
-    """Watches such reads of a machine. open: those that are not waited for, by kind. unfenced: products without
-    wgmma.fence."""
+    """Watches such reads of a machine. unfenced: products without wgmma.fence.
+
+    Each read has a number, which is its row in the arrays: its instruction, its group, the actors that have to wait for
+    it, and when each of these had; 0: not yet."""
 
     def __init__(self, order: Order, size: int) -> None:
         self._order = order
-        self._latest = np.zeros(size, np.int32)  # by unit: the number of the latest one that reads there, plus one
-        self._all: list[Flight] = []
-        self._committed = {kind: np.zeros(order.warps, np.int64) for kind in _KINDS}
+        self._latest = np.zeros(size, np.int32)  # by unit: the number of the latest one that reads there; 0: none
+        self._used = 1
+        self._pc, self._group = np.zeros(1 << 8, np.int32), np.zeros(1 << 8, np.int32)
+        self._who, self._when = np.zeros((1 << 8, _WARPS), np.int32), np.zeros((1 << 8, _WARPS), np.int64)
+        self._committed = {kind: np.zeros(order.warps, np.int32) for kind in _KINDS}
         self._are_fenced = np.zeros(order.warps, bool)
-        self._touched: dict[int, set[int]] = {}  # by warp: products whose registers it has used since its last fence
-        self.open: dict[str, list[Flight]] = {kind: [] for kind in _KINDS}
+        self._touched: dict[int, Array] = {}  # by product: warps that have used its registers since their last fence
+        self.open = {kind: np.zeros(0, np.int64) for kind in _KINDS}  # those that are not waited for
         self.unfenced: set[int] = set()
 
-    def read(self, kind: str, threads: Sequence[int], index: Array, size: int) -> None:
-        """Note a read. kind: of _KINDS. threads: one of each warp."""
-        order, pc = self._order, self._order.machine.pc
-        places = np.unique(order.places(index.reshape(-1), size))
-        for thread in threads:
-            warp = thread // order.grain
-            actors, mine = np.full(len(places), warp), Access(_KINDS[kind], pc, 0)
-            order.check_writer(places, actors, mine)
-            writers = order.writer[places]
-            known = order.clocks.known(FENCED, actors, writers)
-            wrong = order.is_generic[places] & (writers >= 0) & (order.written[places] > known)
-            if wrong.any():
-                order.add_at("proxy", places, actors, wrong, order.write_at, mine)
-        if (order.writer[places] < 0).any():
+    def read(self, kind: str, threads: ArrayLike, index: Array, size: int) -> None:
+        """Note the read of a tile, or of several: a row for each. kind: of _KINDS. threads: one of each warp that reads
+        it. index: of its pieces of `size` bytes, over shared memory."""
+        order, pc, warps = self._order, self._order.machine.pc, np.atleast_2d(threads) // self._order.grain
+        places = order.places(index.reshape(-1), size).reshape(len(warps), -1)
+        writers, written = order.writer[places], order.written[places]
+        if (is_new := writers < 0).any():
             order.unwritten.add(pc)
-        warp = threads[0] // order.grain
-        if kind == "wgmma" and (not self._are_fenced[warp] or pc in self._touched.get(warp, ())):
-            self.unfenced.add(pc)
-        made = Flight(pc, warp, int(self._committed[kind][warp]))
-        if len(self._all) == _MOST_FLIGHTS:  # most of them are read over by now
-            used = np.unique(self._latest)
-            self._latest = np.searchsorted(used[used > 0], self._latest).astype(np.int32) + (self._latest > 0)
-            self._all = [self._all[number - 1] for number in used[used > 0]]
-            if len(self._all) == _MOST_FLIGHTS:
-                raise Unfinished(f"more than {_MOST_FLIGHTS:,} reads of matrices and bulk stores at once")
-        self._all.append(made)
-        self.open[kind].append(made)
-        self._latest[places] = len(self._all)
+        seen, fenced = (order.clocks.known_by_all(how, warps, writers) for how in (SEEN, FENCED))
+        doubt = ~is_new & ((written > seen) | (order.is_generic[places] & (written > fenced)))
+        for tile in np.flatnonzero((doubt | (order.flying[places] > 0)).any(1)).tolist():
+            for warp in warps[tile]:
+                self._check_tile(places[tile], warp, Access(_KINDS[kind], pc, 0))
+        if kind == "wgmma":
+            late = ~self._are_fenced | self._touched.get(pc, np.zeros(1, bool))
+            if late[warps[:, 0]].any():
+                self.unfenced.add(pc)
+        made = self._add(kind, warps)
+        self.open[kind] = np.r_[self.open[kind], made]
+        self._latest[places] = made[:, None]
+
+    def _check_tile(self, places: Array, warp: int, mine: Access) -> None:
+        """Find out which writes are not ordered before a warp's read of a tile."""
+        order, actors, writers = self._order, np.full(len(places), warp), self._order.writer[places]
+        order.check_writer(places, actors, mine)
+        known = order.clocks.known(FENCED, actors, writers)
+        wrong = order.is_generic[places] & (writers >= 0) & (order.written[places] > known)
+        if wrong.any():
+            order.add_at("proxy", places, actors, wrong, order.write_at, mine)
+
+    def _add(self, kind: str, warps: Array) -> Array:
+        """Add a read of each tile, and return their numbers."""
+        if self._used + len(warps) > _MOST_FLIGHTS:
+            self._forget()
+        while self._used + len(warps) > len(self._pc):
+            for name in ("_pc", "_group", "_who", "_when"):
+                setattr(self, name, np.concatenate([one := getattr(self, name), np.zeros_like(one)]))
+        made = np.arange(self._used, self._used + len(warps))
+        self._used += len(warps)
+        self._pc[made], self._group[made] = self._order.machine.pc, self._committed[kind][warps[:, 0]]
+        self._who[made], self._when[made] = warps[:, :1], 0
+        self._who[made, : warps.shape[1]] = warps
+        return made
+
+    def _forget(self) -> None:
+        """Forget reads that are waited for, and behind which others have read all of their places."""
+        kept = np.unique(np.concatenate([[0], self._latest, *self.open.values()]))
+        if len(kept) > _MOST_FLIGHTS // 2:
+            raise Unfinished(f"more than {_MOST_FLIGHTS // 2:,} reads of matrices and bulk stores at once")
+        number = np.zeros(self._used, np.int32)
+        number[kept] = np.arange(len(kept))
+        self._latest, self._used = number[self._latest], len(kept)
+        self.open = {kind: number[one].astype(np.int64) for kind, one in self.open.items()}
+        for name in ("_pc", "_group", "_who", "_when"):
+            setattr(self, name, getattr(self, name)[kept])
 
     def check(self, places: Array, actors: Array, mine: Access) -> None:
         """Check that a write is ordered behind the latest reads of its places."""
-        order, numbers = self._order, self._latest[places]
-        sequence = np.argsort(numbers, kind="stable") if self._all and numbers.any() else numbers[:0]
-        for some in np.split(sequence, np.flatnonzero(np.diff(numbers[sequence])) + 1):
-            if not len(some) or numbers[some[0]] == 0:
-                continue
-            flight, who = self._all[numbers[some[0]] - 1], actors[some]
-            ordered = [order.seen(who, np.full_like(who, warp)) >= time for warp, time in flight.clocks.items()]
-            wrong = ~np.logical_or.reduce(ordered) if ordered else np.ones(len(some), bool)
-            if wrong.any():
-                first = Access("asynchronous read", flight.pc, flight.warp)
-                order.add_at("race", places[some], who, wrong, lambda at, one=first: one, mine)
+        some = np.flatnonzero(numbers := self._latest[places]) if self._used > 1 else []
+        if not len(some):
+            return
+        numbers, who = numbers[some], actors[some, None]
+        when = self._when[numbers]
+        wrong = ~((when > 0) & (self._order.seen(who, self._who[numbers]) >= when)).any(1)
+        for number in np.unique(numbers[wrong]).tolist():
+            first = Access("asynchronous read", int(self._pc[number]), int(self._who[number, 0]))
+            those = wrong & (numbers == number)
+            self._order.add_at("race", places[some], who[:, 0], those, lambda at, one=first: one, mine)
 
     def fence_registers(self, g: Group) -> None:
         """wgmma.fence: products may use the registers of these warps."""
-        warps = np.unique(g.numbers // self._order.grain)
-        self._are_fenced[warps] = True
-        for warp in warps.tolist() if self._touched else ():
-            self._touched.pop(warp, None)
+        warps = self._warps(g)
+        self._are_fenced |= warps
+        for touched in self._touched.values():
+            touched &= ~warps
 
-    def check_accumulators(self, g: Group, products: frozenset[int]) -> None:
+    def _warps(self, g: Group) -> Array:
+        """Whether each actor has lanes in a group."""
+        found, grain = np.zeros(self._order.warps, bool), self._order.grain
+        found[g.s.start // grain : g.s.stop // grain] = True if g.mask is None else g.mask.reshape(-1, grain).any(1)
+        return found
+
+    def check_accumulators(self, g: Group, products: Array) -> None:
         """Check that the warps of an instruction have waited for the products whose accumulators it uses."""
-        for warp in np.unique(g.numbers // WARP).tolist():
-            self._touched.setdefault(warp, set()).update(products)
-        if flights := [one for one in self.open["wgmma"] if one.pc in products]:
-            warps = np.unique(g.numbers // WARP).tolist()
-            for one in flights:
-                if late := [w for w in warps if w // 4 == one.warp // 4 and w not in one.clocks]:
-                    second = Access("use of its accumulator", self._order.machine.pc, late[0])
-                    self._order.add(Conflict("accumulator", Access("product", one.pc, one.warp), second, 0))
+        warps = self._warps(g)
+        for pc in products.tolist():
+            if pc in self._touched:
+                self._touched[pc] |= warps
+            else:
+                self._touched[pc] = warps.copy()
+        flying = self.open["wgmma"]
+        for one in flying[(self._pc[flying, None] == products).any(1)].tolist() if len(flying) else ():
+            if len(late := self._who[one][warps[self._who[one]] & (self._when[one] == 0)]):
+                second = Access("use of its accumulator", self._order.machine.pc, int(late[0]))
+                first = Access("product", int(self._pc[one]), int(self._who[one, 0]))
+                self._order.add(Conflict("accumulator", first, second, 0))
 
     def group(self, kind: str, warp: int) -> int:
         """Return the number of a warp's open group."""
@@ -113,25 +142,21 @@ class Flights:
 
     def commit(self, g: Group, kind: str) -> None:
         """End the group of these reads."""
-        self._committed[kind][np.unique(g.numbers // self._order.grain)] += 1
+        self._committed[kind] += self._warps(g)
 
     def wait(self, g: Group, kind: str, pending: int) -> None:
         """All but the latest `pending` groups of these warps are done."""
-        warps = set(np.unique(g.numbers // self._order.grain).tolist())
-        left = []
-        for one in self.open[kind]:
-            mine = {one.warp, one.warp + 1, one.warp + 2, one.warp + 3} if kind == "wgmma" else {one.warp}
-            done = [w for w in mine & warps if one.group < self._committed[kind][w] - pending]
-            one.clocks |= {w: int(self._order.clocks.now(w)) for w in done}
-            if len(one.clocks) < len(mine):
-                left.append(one)
-        self.open[kind] = left
+        if not len(flying := self.open[kind]):
+            return
+        who, when = self._who[flying], self._when[flying]
+        done = self._warps(g)[who] & (self._group[flying, None] < self._committed[kind][who] - pending)
+        self._when[flying] = np.where(done, self._order.clocks.now(who), when)
+        self.open[kind] = flying[~(self._when[flying] > 0).all(1)]
 
     def commit_products(self, place: Place, thread: int) -> None:
         """Note a commit of tcgen05: the products that a thread has begun arrive at an mbarrier when they are done."""
-        core, warp = self._order.core_of(thread), thread // self._order.grain
-        for one in self.open["tcgen05"]:
-            if one.warp == warp:
-                one.clocks[core] = int(self._order.clocks.now(core))
-        self.open["tcgen05"] = [one for one in self.open["tcgen05"] if one.warp != warp]
+        core, flying = self._order.core_of(thread), self.open["tcgen05"]
+        mine = self._who[flying, 0] == thread // self._order.grain
+        self._when[flying[mine], 1], self._who[flying[mine], 1] = self._order.clocks.now(core), core
+        self.open["tcgen05"] = flying[~mine]
         self._order.give(place, np.array([core]), False)

@@ -105,6 +105,10 @@ class Order:
 
         return TensorOrder(self)
 
+    def actors(self, g: Group) -> Array:
+        """Return the numbers of a group's actors."""
+        return g.numbers if self.grain == 1 else g.warps
+
     # --- barriers ----------------------------------------------------------------------------
 
     def arrive(self, place: Place, threads: Array, waits: bool) -> None:
@@ -187,7 +191,7 @@ class Order:
 
     def fence(self, g: Group) -> None:
         """fence.proxy.async: what these warps know is also ordered for the asynchronous proxy."""
-        actors = np.unique(g.numbers // self.grain)
+        actors = self.actors(g)
         self.clocks.fence(actors)
         self.world.fence()
         self.clocks.tick(actors)
@@ -206,7 +210,7 @@ class Order:
 
     def collective(self, g: Group) -> None:
         """Note that lanes of these warps exchange values."""
-        warps = np.unique(g.numbers // WARP)
+        warps = g.warps
         for recent in (self.lanes.recent, self.recent_outside):
             recent.met(warps)
 
@@ -216,14 +220,14 @@ class Order:
 
     def memory_fence(self, g: Group) -> None:
         """membar, fence: what these warps have accessed is before what they access next."""
-        self.flags.fence(np.unique(g.numbers // self.grain), self._meaning("a").scope)
+        self.flags.fence(self.actors(g), self._meaning("a").scope)
 
     def together(self, g: Group) -> None:
         """bar.warp.sync: the lanes here know what each of them knew."""
         if self.grain > 1:
-            self.clocks.tick(np.unique(g.numbers // WARP))
+            self.clocks.tick(g.warps)
         else:
-            for warp in np.unique(g.numbers // WARP):
+            for warp in g.warps:
                 lanes = g.numbers[g.numbers // WARP == warp]
                 self.clocks.take(lanes, self.clocks.of(lanes))
                 self.flags.together(lanes)

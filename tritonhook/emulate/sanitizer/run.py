@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+
+import numpy as np
 
 from tritonhook.capture.launches.record import DTYPE_BYTES
 from tritonhook.emulate.errors import Fault, Hang, Late, Unfinished
@@ -18,9 +20,11 @@ from tritonhook.emulate.sanitizer.accesses import Access, Conflict
 from tritonhook.emulate.sanitizer.findings import Finding, Place, source_lines
 from tritonhook.emulate.sanitizer.idle import Garbled
 from tritonhook.emulate.sanitizer.order import MOST, Order, watched_bytes
+from tritonhook.emulate.sanitizer.shadow import Shadow
 from tritonhook.emulate.sanitizer.unset import OTHERS, Unset, differ
 from tritonhook.emulate.sanitizer.world import World
 from tritonhook.emulate.waves import Loaded, Watcher
+from tritonhook.emulate.words import Array
 from tritonhook.errors import listed
 from tritonhook.ptx.dataflow import flow_of, may_end, read_unwritten
 from tritonhook.ptx.module import Ptx
@@ -36,12 +40,13 @@ _ELSEWHERE = {"local", "const", "param", "param::entry"}
 @dataclass(frozen=True, slots=True)
 class Sanitized:
     """ran: None if the kernel did not come to its end; error says why. findings: at most some dozens. unwatched: what
-    was not looked for, and why; "" if all was."""
+    was not looked for, and why; "" if all was. accesses: of each buffer, see World.accessed."""
 
     ran: Ran | None
     findings: tuple[Finding, ...]
     error: Fault | Hang | Unfinished | None = None
     unwatched: str = ""
+    accesses: Callable[[], list[tuple[Array, Array]]] = list
 
 
 def sanitize(
@@ -67,7 +72,11 @@ def sanitize(
     told = _Telling(ptx, kernel, World(loaded.memory, _unit(kernel, "global"), unset), is_triton)
     of_watching = watched_bytes(loaded.memory.shared_bytes, run.launch, told.unit)
     loaded = replace(loaded, cta_bytes=loaded.cta_bytes + of_watching)
-    done = replace(_sanitized(told, loaded, run, contents), unwatched=told.world.unwatched)
+    done = replace(
+        _sanitized(told, loaded, run, contents),
+        unwatched=told.world.unwatched,
+        accesses=lambda: [told.world.accessed(one) for one in loaded.placed.buffers],
+    )
     if room is not None and len(run.ctas) > room[0]:
         return _with_room(told, done, run, contents, *room)
     return done
@@ -139,7 +148,7 @@ def _unit(kernel: Kernel, space: str = "shared") -> int:
     return min(sizes)
 
 
-def _checked(order: Order, products: frozenset[int], step: Step, g: Group) -> None:
+def _checked(order: Order, products: Array, step: Step, g: Group) -> None:
     order.flights.check_accumulators(g, products)
     step(g)
 
@@ -190,16 +199,19 @@ class _Telling:
         self.strangers_at: set[int] = set()
         self.unfenced_at: set[int] = set()
         self.code: list[tuple[int, str]] = []
+        self.undefined = {name for name, _ in read_unwritten(kernel.function)}
+        self.shadow = Shadow(kernel.function.items, self.undefined, GARBAGE)
 
     def begin(self, machine: Machine, code: Code) -> Code:
         machine.memory.watch = order = Order(machine, machine.memory, self.unit, self.world)
         self.orders.append(order)
         order.unheeded = _unheeded_waits(self.kernel, code)
+        code = self.shadow.watched(code)
         products = _uses_of_accumulators(self.kernel, code)
         if not products:
             return code
         steps = [
-            replace(one, step=partial(_checked, order, products[pc], one.step)) if pc in products else one
+            replace(one, step=partial(_checked, order, np.array([*products[pc]]), one.step)) if pc in products else one
             for pc, one in enumerate(code.instructions)
         ]
         return replace(code, instructions=steps)
@@ -352,9 +364,9 @@ class _Telling:
         if loads and _changes(kernel, replace(run, local=GARBAGE), contents, ran):
             text = "local memory that nothing has written changes what the kernel stores"
             yield Finding(findings.UNWRITTEN, text, tuple(self.place("read", pc) for pc in loads[:4]))
-        names = {name for name, _ in read_unwritten(kernel.function)}
-        if names and _changes(kernel, replace(run, registers=GARBAGE), contents, ran):
-            lines = {kernel.line(item.position) for item in kernel.function.items if flow_of(item).reads & names}
+        if self.shadow.differs and _changes(kernel, replace(run, registers=GARBAGE), contents, ran):
+            items = (item for item in kernel.function.items if flow_of(item).reads & self.undefined)
+            lines = {kernel.line(item.position) for item in items}
             places = tuple(self.place("read", pc) for pc, (line, _) in enumerate(self.code) if line in lines)[:4]
             text = "registers that nothing has written change what the kernel stores"  # the places have their names
             yield Finding(findings.UNWRITTEN, text, places)

@@ -70,5 +70,5 @@ class TensorOrder:
     def done(self, g: Group, writes: bool) -> None:
         """tcgen05.wait: what these warps have stored is there, or what they have loaded."""
         last = self._last[writes]
-        for warp in np.unique(g.numbers // self._order.grain):
+        for warp in self._order.actors(g):
             last.time[(last.actor == warp) & (last.time == NEVER)] = self._order.clocks.now(warp)

@@ -14,15 +14,17 @@ from tritonhook.capture.launches.record import POISON
 from tritonhook.emulate.words import Array
 
 _WORD = 4
+_SEVERAL = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}  # words, with a byte for each
 OTHERS = 0x7F, 0x3F  # what other runs have there: huge numbers, and some to which a sum adds
 
 
 def unset_words(data: Array) -> Array:
     """Whether each word of a buffer holds POISON, as its neighbours do. data: uint8. A tail of a word is not looked
     at."""
-    words = data[: len(data) // _WORD * _WORD].view(np.uint32)
-    poison = np.resize(np.frombuffer(POISON, np.uint32), len(words))
-    equal = words == poison
+    words, poison = data[: len(data) // _WORD * _WORD].view(np.uint32), np.frombuffer(POISON, np.uint32)
+    equal = np.zeros(len(words), bool)
+    for number, one in enumerate(poison):
+        np.equal(words[number :: len(poison)], one, out=equal[number :: len(poison)])
     if not equal.any():
         return equal
     around = np.r_[True, equal, True]
@@ -42,7 +44,7 @@ class Unset:
         self.reads: dict[int, int] = {}
         self._masks = {begin: unset_words(np.frombuffer(data, np.uint8)) for begin, data in buffers.items()}
         self.is_empty = not any(mask.any() for mask in self._masks.values())
-        self._open = np.zeros(0 if self.is_empty else -(-size // _WORD), bool)
+        self._open = np.zeros(0 if self.is_empty else -(-size // 64) * 64 // _WORD, bool)
         self._read = np.zeros_like(self._open)
         if not self.is_empty:
             for begin, mask in self._masks.items():
@@ -50,13 +52,15 @@ class Unset:
 
     def access(self, pc: int, index: Array, size: int, how: str) -> None:
         """Lanes, or bulk copies, access global memory. how: as in Memory.locate."""
-        words = (index // _WORD)[:, None] + np.arange(max(1, size // _WORD))
-        is_open = self._open[words]
-        if not is_open.any():
+        count = max(1, size // _WORD)
+        several = self._open.view(_SEVERAL[count]) if count in _SEVERAL else self._open.reshape(-1, count)
+        if not several[rows := index // (_WORD * count)].any():
             return
         if how == "w":
-            self._open[words] = False
+            several[rows] = 0
             return
+        words = rows[:, None] * count + np.arange(count)
+        is_open = self._open[words]
         self.reads[pc] = self.reads.get(pc, 0) + int(is_open.sum())
         self._read[words[is_open]] = True
         if how == "a":

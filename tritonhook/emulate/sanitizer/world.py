@@ -23,7 +23,7 @@ from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Machine
-    from tritonhook.emulate.memory import Memory
+    from tritonhook.emulate.memory import Allocation, Memory
     from tritonhook.emulate.sanitizer.order import Order
     from tritonhook.emulate.sanitizer.unset import Unset
 
@@ -33,7 +33,14 @@ _MOST_EVENTS = 1 << 23
 _COLUMNS = "actor", "time", "pc", "scope"
 _WORDS = {"r": "read", "w": "write", "a": "atomic access"}
 _BULK = {"r": "read of a bulk copy", "w": "bulk copy", "a": "bulk reduction"}
+_SEVERAL = {1: np.int32, 2: np.int64, 4: np.complex128}  # units, with an event for each
+_NONE = np.zeros((0, 1), np.int32)
 NEVER = 2**31 - 1  # when a bulk store is there for which its thread has not waited
+
+
+def _pieces(where: Array, unit: int) -> Array:
+    """Return begins and ends of the pieces where units are true, in bytes."""
+    return np.flatnonzero(np.diff(np.r_[False, where, False])).reshape(-1, 2).T * unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,7 @@ class World:
         self.memory, self.unit, self.unset, self.published = memory, unit, unset, Published()
         self._slots = np.zeros((0, 0), np.int32)  # the write, and two reads
         self._events = {name: np.zeros(1 << 12, np.int32) for name in _COLUMNS}
+        self._are_used = np.zeros((3, 0), bool)  # by kind of slot and allocation
         self._used = 1  # event 0 is none
         self._waves: list[Wave] = []
         self.readers: dict[int, set[tuple[int, int]]] = {}  # reads that race, by instruction; see idle.py
@@ -104,7 +112,16 @@ class World:
         size = len(self.memory.global_.data) // self.unit
         if not self._slots.shape[1] and size * _UNIT_BYTES <= MOST_BYTES:
             self._slots = np.zeros((3, size), np.int32)
+            self._begins = np.asarray([one.begin for one in self.memory.allocations])
+            self._are_used = np.zeros((3, len(self._begins) + 1), bool)
         return bool(self._slots.shape[1])
+
+    def accessed(self, one: Allocation) -> tuple[Array, Array]:
+        """Return which bytes of a buffer the launch wrote, and which it read: begins and ends, (2, pieces)."""
+        if not self.is_watched or not one.size:
+            return _pieces(np.zeros(0, bool), 1), _pieces(np.zeros(0, bool), 1)
+        slots = self._slots[:, one.begin // self.unit : -(-(one.begin + one.size) // self.unit)]
+        return _pieces(slots[0] != 0, self.unit), _pieces((slots[1] | slots[2]) != 0, self.unit)
 
     # --- accesses ----------------------------------------------------------------------------
 
@@ -115,28 +132,44 @@ class World:
         numbers = g.numbers
         at = index[numbers - g.s.start]
         lanes = numbers // order.grain
-        slots = self._slots.reshape(3, -1, max(1, size // self.unit))  # by access
-        rows = at // (self.unit * slots.shape[2])
-        events = self._made(order, lanes, one)[:, None]
-        self._check(order, lanes, rows, slots[0][rows], ("write", how), one)
+        count = max(1, size // self.unit)
+        rows, wide = at // (self.unit * count), _SEVERAL.get(count)
+        slots = self._slots.reshape(3, -1, count) if wide is None else self._slots.view(wide)
+        first, last = (int(np.searchsorted(self._begins, one, "right")) for one in (at.min(), at.max()))
+        used = self._are_used[:, first - 1 : last]
+
+        def held(kind: int) -> Array:
+            if not used[kind].any():
+                return _NONE
+            found: Array = slots[kind].take(rows, 0).view(np.int32).reshape(-1, count)
+            return found
+
+        def hold(kind: int, events: Array) -> None:
+            used[kind] = True
+            slots[kind][rows] = events if wide is None else np.ascontiguousarray(events).view(wide)[:, 0]
+
+        made = self._made(order, lanes, one)
+        events = np.repeat(made, count).reshape(-1, count)
+        written = held(0)
+        self._check(order, lanes, rows, written, ("write", how), one)
         threads = None if order.grain == 1 or (one.scope and how != "a") else numbers
-        self._check_lanes(order, threads, rows, slots[0][rows], ("write", how))
+        self._check_lanes(order, threads, rows, written, ("write", how))
         if how == "r":
-            last = slots[1][rows]
-            if last.any():  # of others: they keep theirs
+            if (last := held(1)).any():  # of others: they keep theirs
                 mine = (last == 0) | (self._events["actor"][last] == lanes[:, None] + order.wave.first)
-                slots[2][rows] = np.where(mine, slots[2][rows], events)
+                if not mine.all():
+                    hold(2, np.where(mine, slots[2].take(rows, 0).view(np.int32).reshape(-1, count), events))
                 events = np.where(mine, events, last)
-            slots[1][rows] = events
+            hold(1, events)
         else:
-            for reads in slots[1:]:
-                if (read := reads[rows]).any():
+            for kind in (1, 2):
+                if (read := held(kind)).any():
                     self._check(order, lanes, rows, read, ("read", how), one)
                     self._check_lanes(order, threads, rows, read, ("read", how))
-                    reads[rows] = 0
-            slots[0][rows] = events
+                    hold(kind, np.zeros_like(read))
+            hold(0, events)
             if how == "a" and one.scope < GPU:  # others of the same step
-                self._check(order, lanes, rows, slots[0][rows], ("write", how), one)
+                self._check(order, lanes, rows, held(0), ("write", how), one)
         if threads is not None:
             order.recent_outside.note(order.machine.pc, numbers, at, size)
         if one.scope:
@@ -169,6 +202,7 @@ class World:
         waited for it. index: of pieces of `size` bytes. changes: which of them get other contents."""
         if not self.is_watched or not len(index):
             return
+        self._are_used[:] = True
         pieces = index if changes is None else index[changes]
         units, every = (
             np.unique(one[:, None] // self.unit + np.arange(max(1, size // self.unit))) for one in (pieces, index)

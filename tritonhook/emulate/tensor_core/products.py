@@ -125,6 +125,7 @@ class Tile:
         self.machine, self.descriptor, self.size = machine, descriptor, bits // 8
         self._shape = length, k, self.size, is_k_major
         self._places: dict[int, Array] = {}
+        self._pieces: dict[int, Array] = {}
 
     def keys(self, g: Group) -> Array:
         """Return the tile of each warp of the slice: its CTA and its descriptor."""
@@ -132,14 +133,19 @@ class Tile:
 
     def codes(self, cta: int, descriptor: int, threads: Array) -> Array:
         """Return the numbers, (length, k). threads: the first ones of the warpgroups that read them."""
-        memory = self.machine.memory
-        if memory.watch is not None:
-            pieces = np.unique((self._at(descriptor) * self.size + cta * memory.shared_bytes) // 16) * 16
-            for first in threads:
-                warps = range(int(first), int(first) + _WARPGROUP, _WARP)
-                memory.watch.flights.read("wgmma", warps, pieces, 16)
+        self.watched(np.full(len(threads), cta), descriptor, threads)
         found: Array = self.of_ctas(np.array([cta]), descriptor)[0]
         return found
+
+    def watched(self, ctas: Array, descriptor: int, threads: Array) -> None:
+        """Let the sanitizer see the reads of a tile in several CTAs. threads: the first one of each warpgroup."""
+        memory = self.machine.memory
+        if memory.watch is None:
+            return
+        if descriptor not in self._pieces:
+            self._pieces[descriptor] = np.unique(self._at(descriptor) * self.size // 16) * 16
+        pieces = self._pieces[descriptor] + ctas[:, None] * memory.shared_bytes
+        memory.watch.flights.read("wgmma", threads[:, None] + np.arange(0, _WARPGROUP, _WARP), pieces, 16)
 
     def of_ctas(self, ctas: Array, descriptor: int) -> Array:
         """Return the numbers of a tile that lies at the same place in several CTAs, (ctas, length, k)."""
@@ -183,16 +189,19 @@ def _together(
     g: Group, rows: Array | None, a_tile: Tile | None, b_tile: Tile
 ) -> list[tuple[Array, Array, Array]] | None:
     """Several products at once, where compiled code computes them: NumPy is faster with each alone. Their tiles lie at
-    the same place in each CTA; None if they do not, or somebody watches."""
+    the same place in each CTA; None if they do not."""
     warps = np.flatnonzero(g.active.reshape(-1, _WARP).any(1)).reshape(-1, 4)
-    keys = [tile.keys(g)[warps].reshape(-1, 2) for tile in (a_tile, b_tile) if tile is not None]
-    if not compiled.is_there() or g.machine.memory.watch is not None:
+    tiles = [tile for tile in (a_tile, b_tile) if tile is not None]
+    keys = [tile.keys(g)[warps].reshape(-1, 2) for tile in tiles]
+    if not compiled.is_there():
         return None
     if any((one[:, 1] != one[0, 1]).any() for one in keys):
         return None
     ctas, descriptors, found = keys[0][::4, 0].astype(np.int64), [int(one[0, 1]) for one in keys], []
     for begin in range(0, len(warps), _TOGETHER):
         some = slice(begin, begin + _TOGETHER)
+        for tile, descriptor in zip(tiles[::-1], descriptors[::-1], strict=True):
+            tile.watched(ctas[some], descriptor, g.s.start + warps[some, 0] * _WARP)
         y = b_tile.of_ctas(ctas[some], descriptors[-1]).transpose(0, 2, 1)
         if a_tile is not None:
             x = a_tile.of_ctas(ctas[some], descriptors[0])

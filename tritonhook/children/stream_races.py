@@ -1,0 +1,110 @@
+"""Races between launches of two streams, in a dry run that executes them one after the other.
+
+Of each storage the latest launches are kept that accessed it, with the bytes that they wrote and read. A new launch
+races with one of another stream that it is not ordered behind, if they access one byte and one of them writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tritonhook.capture.dry_run.streams import order
+from tritonhook.capture.dry_run.suppressions import found
+from tritonhook.capture.dry_run.torch_tensors import line_of_program
+from tritonhook.emulate.words import Array
+
+_MOST = 256  # launches of a storage that are kept
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Access:
+    """launch: its number. stream: its name. written, read: begins and ends of pieces, in bytes of the storage."""
+
+    launch: int
+    stream: int
+    kernel: str
+    where: str
+    written: Array
+    read: Array
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the current stream, or the host, is ordered behind it."""
+        known: int = max(clock.get(self.stream, 0) for clock in (order.stream.clock, order.host))
+        return known >= self.launch
+
+    def covers(self, other: _Access) -> bool:
+        """Whether what races with another launch of the stream races with this one, too."""
+        reads = _lie_in(other.read, self.read) or _lie_in(other.read, self.written)
+        return reads and _lie_in(other.written, self.written)
+
+
+def _meet(a: Array, b: Array) -> int | None:
+    """Find a byte that lies in pieces of both."""
+    if not a.size or not b.size:
+        return None
+    last: Array = np.searchsorted(b[0], a[1], "left") - 1  # of b, that begins before each piece of a ends
+    meets = np.flatnonzero((last >= 0) & (b[1][last] > a[0]))
+    return int(max(a[0][meets[0]], b[0][last[meets[0]]])) if len(meets) else None
+
+
+def _lie_in(a: Array, b: Array) -> bool:
+    """Whether each piece of a lies in one of b."""
+    if not a.size or not b.size:
+        return not a.size
+    last = np.searchsorted(b[0], a[0], "right") - 1
+    return bool(((last >= 0) & (b[1][last] >= a[1])).all())
+
+
+class StreamRaces:
+    """The launches of a process, by storage. A storage that is no more keeps its number until it is forgotten."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, tuple[Any, list[_Access]]] = {}
+
+    def launched(
+        self, kernel: str, places: Iterable[tuple[Any, int, str]], accesses: Sequence[tuple[Array, Array]]
+    ) -> None:
+        """Note a launch into the current stream, and its races. places: of each buffer a tensor in its storage, where
+        it begins there, and its name."""
+        from torch.multiprocessing.reductions import StorageWeakRef
+
+        for key in [key for key, (one, _) in self._of.items() if one.expired()]:
+            del self._of[key]
+        where, stream = line_of_program(), order.stream
+        new = list[tuple[int, _Access, str]]()
+        for (tensor, start, name), (written, read) in zip(places, accesses, strict=True):
+            storage = StorageWeakRef(tensor.untyped_storage())
+            made = _Access(0, stream.number, kernel, where, written + start, read + start)
+            _, earlier = self._of.setdefault(storage.cdata, (storage, []))
+            for one in earlier:
+                if one.stream != stream.number and not one.is_ordered:
+                    _note(one, made, name, start)
+            new.append((storage.cdata, made, name))
+        number = order.launched()
+        for key, made, _ in new:
+            one = _Access(number, *(getattr(made, name) for name in made.__slots__[1:]))
+            storage, earlier = self._of[key]
+            kept = [other for other in earlier if other.stream != one.stream or not one.covers(other)]
+            kept = [other for other in kept if order.host.get(other.stream, 0) < other.launch]
+            self._of[key] = storage, [*kept[-_MOST:], one]
+
+
+def _note(first: _Access, second: _Access, name: str, start: int) -> None:
+    pairs = (first.written, second.written), (first.written, second.read), (first.read, second.written)
+    at = next((at for pair in pairs if (at := _meet(*pair)) is not None), None)
+    if at is None:
+        return
+    streams = [f"stream {one.stream}" if one.stream else "the default stream" for one in (second, first)]
+    text = (
+        f"{second.kernel}: race: nothing orders its launch in {streams[0]} ({second.where}) behind that of "
+        f"{first.kernel} in {streams[1]} ({first.where}): both access byte {at - start:,} of {name}, and one writes"
+    )
+    found.add(second.kernel, "race", [second.where, first.where], text)
+
+
+races = StreamRaces()
