@@ -47,7 +47,8 @@ def judged(one: Row, data: Path, rounds: int) -> Row:
     """One launch: for each counter, how many instructions are equal; the totals that differ; the costs in seconds."""
     from counters_h100 import counted, work_of
 
-    from tritonhook.emulate.counters.floor import RATES, USUAL, cycles_of
+    from tritonhook.emulate.counters.floor import cycles_of
+    from tritonhook.report.results.counters import rates_of
 
     row: Row = {"launch": one["name"], "instructions": len(one["instructions"]), "left_out": ""}
     try:
@@ -70,8 +71,10 @@ def judged(one: Row, data: Path, rounds: int) -> Row:
                 )
     totals = {name: round(float(one["launch_counters"][name].replace(",", ""))) for name in found.raw}
     work = work_of(one, data)
-    floor = max((cycles_of(found, RATES[USUAL[found.arch]]) or {"": 0}).items(), key=lambda each: each[1])
-    cycles = one["launch_counters"].get("sm__cycles_active.max")
+    rates = rates_of(found.arch)
+    assert rates is not None
+    unit, cycles = max((cycles_of(found, rates) or {"": 0}).items(), key=lambda each: each[1])
+    time_ns = one["launch_counters"].get("gpu__time_duration.sum")
     plain, counting = interleave(rounds, *(lambda c=c: seconds(lambda: work(c)) for c in (False, True)))
     return row | {
         "executed": sum("Instructions Executed" in each for each in one["instructions"]),
@@ -81,8 +84,9 @@ def judged(one: Row, data: Path, rounds: int) -> Row:
         "different": different[:MOST_SHOWN],
         "totals": len(totals),
         "totals_different": {n: [v, found.raw[n]] for n, v in totals.items() if v != found.raw[n]},
-        "floor": floor,
-        "cycles": None if cycles is None else float(cycles.replace(",", "")),
+        "floor_unit": unit,
+        "floor_ns": 1000 * cycles / rates.mhz,
+        "time_ns": None if time_ns is None else float(time_ns.replace(",", "")),
         "plain_s": statistics.median(plain),
         "counting_s": statistics.median(counting),
     }
@@ -103,8 +107,9 @@ def summary(rows: list[Row]) -> dict[str, Any]:
         "equal_by_counter": dict(equal),
         "totals": sum(row["totals"] for row in done),
         "totals_equal": sum(row["totals"] - len(row["totals_different"]) for row in done),
-        "floor_of_cycles_median": _share(done, statistics.median),
-        "floor_of_cycles_most": _share(done, max),
+        "timed": sum(row["time_ns"] is not None for row in done),
+        "floor_of_time_median": _share(done, statistics.median),
+        "floor_of_time_most": _share(done, max),
         "cost_whole": round(sum(r["counting_s"] for r in done) / sum(r["plain_s"] for r in done), 3),
         "cost_median": round(statistics.median(r["counting_s"] / r["plain_s"] for r in done), 3),
         "cost_most": round(max(r["counting_s"] / r["plain_s"] for r in done), 3),
@@ -112,6 +117,6 @@ def summary(rows: list[Row]) -> dict[str, Any]:
 
 
 def _share(rows: list[Row], of: Callable[[list[float]], float]) -> float | None:
-    """How much of the cycles that an SM was busy on the GPU is the floor."""
-    shares = [row["floor"][1] / row["cycles"] for row in rows if row.get("cycles")]
+    """How much of the time on the GPU the floor is."""
+    shares = [row["floor_ns"] / row["time_ns"] for row in rows if row["time_ns"]]
     return round(of(shares), 3) if shares else None

@@ -247,6 +247,16 @@ def test_counting_names_the_line_with_conflicts(kernel, capsys) -> None:
     assert (store["Instructions Executed"], store["L1 Wavefronts Shared"], store["L1 Conflicts Shared N-Way"]) == (
         *("2", "16", "8"),
     )
+    floors = []
+    for gpu in ("H100", "NVIDIA H200"):
+        assert main([*kernel, "--count", "--gpu", gpu, "--json"]) == 0
+        (one,) = json.loads(capsys.readouterr().out)["kernels"]
+        floors.append({unit: cycles / one["mhz"] for unit, cycles in one["floor_cycles"].items()})
+    first, second = floors
+    assert first["shared memory"] == second["shared memory"] and first["memory"] == second["memory"] * 4800 / 3350
+    for gpu, why in (("GTX 9", "not known; known: A100,"), ("B200", "its rates are not known"), ("A100", "of sm_80")):
+        assert why in failing(capsys, *kernel, "--count", "--gpu", gpu)
+    assert "only with --count" in failing(capsys, *kernel, "--gpu", "H100")
 
 
 def test_what_cannot_be_counted_is_a_reason(kernel, capsys) -> None:

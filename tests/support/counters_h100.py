@@ -67,5 +67,4 @@ def work_of(one, path=FILE):
     """What executes the launch, with or without counting."""
     launch, contents = launch_of(one)
     run, kernel = Run(launch, range(math.prod(launch.grid))), read_sass_kernel(*codes(path)[one["name"]])
-    opcodes = [each.opcode for each in kernel.sass.instructions]
-    return lambda counts: run_code(kernel, run, contents, Counter(opcodes) if counts else None)
+    return lambda counts: run_code(kernel, run, contents, Counter(kernel.sass.instructions) if counts else None)

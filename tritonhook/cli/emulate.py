@@ -90,6 +90,7 @@ class Options(Group):
     configs: bool = flag(help="run a script dry, and execute its kernels with num_stages 1 to 4 and num_warps 1 to 8")
     arch: str | None = option(metavar="sm_XX", help=f"with --configs: run the script dry for this (default: {_ARCH})")
     count: bool = flag(help="execute the machine code, and give Nsight Compute's counters")
+    gpu: str | None = option(metavar="NAME", help="with --count: the GPU of the floor of time (H100, H200, A100, ...)")
     results: Results = part(Results)
 
 
@@ -103,6 +104,8 @@ def run(options: Options) -> int:
         raise UsageError(
             "--orders: not with --count or --seed: the first order is program order, the others have seeds"
         )
+    if options.gpu is not None and not options.count:
+        raise UsageError("--gpu: only with --count, which computes the floor of time of this GPU")
     check_numpy()
     if options.configs or options.arch or is_script(options.target):
         return _in_configurations(options)
@@ -203,7 +206,7 @@ def _emulated(options: Options, target: _Target) -> EmulatedKernel | CountedKern
         with _limit(options.limit, began - time.monotonic() + 1):
             how = options.input, options.ctas, options.limit, options.seed, began
             if options.count:
-                return _counted(given, case, files, how, options.results.force)
+                return _counted(given, case, files, how, options)
             assert given.ptx is not None
             is_triton = given.capture is not None and Stage.TTIR in given.capture.artifacts
             done = sanitized(
@@ -220,18 +223,20 @@ def _emulated(options: Options, target: _Target) -> EmulatedKernel | CountedKern
 
 
 def _counted(
-    given: Input, case: Case, files: Sequence[Path], how: tuple[str, int | None, float, int, float], force: bool
+    given: Input, case: Case, files: Sequence[Path], how: tuple[str, int | None, float, int, float], options: Options
 ) -> CountedKernel:
     """Count one kernel. PTX without machine code is assembled first."""
-    from tritonhook.report.results.counters import CountedKernel, held_at_once
+    from tritonhook.report.results.counters import CountedKernel, held_at_once, rates_of
 
     cubin = given.cubin
     if cubin is None:
         assert given.ptx is not None
         cubin = toolchain_of(find_ptxas()).assemble_or_raise(given.ptx).cubin
+    rates_of(cubin.arch, options.gpu or "")  # an unknown name is refused before the work
     found, ran = counted(case, cubin, *how)
-    _write(files, ran.contents, force)
-    return CountedKernel.of(case.launch.summary, found, held_at_once(case.launch, cubin, case.kernel))
+    _write(files, ran.contents, options.results.force)
+    held = held_at_once(case.launch, cubin, case.kernel)
+    return CountedKernel.of(case.launch.summary, found, held, options.gpu or "")
 
 
 def _write(files: Sequence[Path], contents: Sequence[bytes], force: bool) -> None:

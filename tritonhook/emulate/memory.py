@@ -267,7 +267,7 @@ class Memory:
             outside = (active < 0) | (active + size > limit)
             if outside.any():
                 self._refuse(group, outside, active, f"{_WORDS[how]} of {size} bytes outside of {space} memory")
-        begin = self._begin(group, space)
+        begin, everywhere = self._begin(group, space), index
         if group.mask is not None:
             index = np.where(group.mask, index, active[0])
         if begin is not None:
@@ -280,7 +280,7 @@ class Memory:
         elif self.watch is not None and store is self.global_:
             self.watch.outside(group, index, aligned, how)
         if self.observe is not None:
-            self.observe(group, store, index, size, how)
+            self.observe(group, store, everywhere if begin is None else everywhere + begin, size, how)
         return store, index
 
     def _in_store(self, group: Group, space: str, addresses: Array, size: int) -> tuple[Store, Array, int]:

@@ -16,6 +16,7 @@ from tritonhook.emulate.counters.observer import Tally  # noqa: E402
 # whose addresses repeat.
 PAGES_DISAGREE = {
     *(f"copy16cg_{pattern}_128" for pattern in ("each", "pairs", "quarters", "some")),
+    *("copy16odd_each_128", "copy16odd_some_128"),
     *("lds8_pairs_128", "lds8_twos_128", "lds16_pairs_128", "lds16_twos_128", "lds16odd_quarters_128"),
 }
 
@@ -27,7 +28,7 @@ def test_counters_are_those_of_an_h100(name):
     for own, theirs in zip(found.instructions, one["instructions"], strict=True):
         wanted = {counter: int(theirs.get(counter, "0").replace(",", "")) for counter in own.counters.ncu}
         assert own.counters.ncu == wanted, own.text
-    totals = {name: int(one["launch_counters"][name].replace(",", "")) for name in found.raw}
+    totals = {name: round(float(one["launch_counters"][name].replace(",", ""))) for name in found.raw}
     assert found.raw == totals or name in PAGES_DISAGREE
     assert not found.without
 

@@ -59,8 +59,8 @@ def sectors_ideal(active: Array, size: int) -> Array:
 
 
 def sectors_ideal_packed(addresses: Array, active: Array, size: int) -> Array:
-    """Count the same for copies past the first cache: a wavefront of them fills a line."""
-    return wavefronts_packed(addresses, active, size)[1] * (LINE // SECTOR)
+    """Count the same for copies past the first cache: each address of a warp is served once."""
+    return -(-distinct(addresses, active) * size // SECTOR)
 
 
 def _turns(addresses: Array, active: Array) -> Array:

@@ -260,7 +260,6 @@ def counters(opcode: str, operands: str, tally: Tally, arch: int) -> Counters:
         in_shared = dict(zip(_IN_SHARED, (tally.warps, read, read), strict=True))
     if has_accesses and (is_odd or GLOBAL not in rules):
         in_global = dict.fromkeys(_IN_GLOBAL)
-    # An H100 takes more wavefronts for copies past the first cache of parts of lines, by no known rule.
     if has_accesses and (is_odd or tally.mixed or SHARED not in rules or not has_wgmma):
         in_shared = dict.fromkeys(_IN_SHARED)
     if is_uncounted(base, arch):

@@ -6,6 +6,7 @@ happen to meet, until BSYNC or WARPSYNC joins them. Steps that wait are counted 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -17,11 +18,13 @@ from tritonhook.emulate.machine import WARP, Code, Step
 from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
+    from tritonhook.cubin.sass import Instruction as SassInstruction
     from tritonhook.emulate.machine import Group, Instruction, Machine
     from tritonhook.emulate.memory import Store
 
 _JOINING = ("BSYNC", "WARPSYNC")
 _ZEROS = -1  # no line: a lane of a LDGSTS that writes zeros
+_FLAG = re.compile(r",\s*(!?U?P\w+)$")  # a predicate as operand of LDGSTS: zeros where it is false
 _CLASS = 40  # bits of a class, in a key of warp and class
 _GENERIC = ("LD", "ST", "ATOM", "RED")
 _VECTOR = {"F32x2": 2, "F32x4": 4}  # elements of an atomic access
@@ -31,8 +34,8 @@ _BYTES = (1, 2, 4, 8, 16)  # of one lane's access
 @dataclass(slots=True)
 class Tally:
     """Counts of one instruction; metrics.py says what they are. turns: sectors, those of atomics anew for each
-    turn. odd: accesses that no rule is known for. mixed: warps of LDGSTS.BYPASS that no rule is known for: parts
-    of lines, or zeros beside copies. parts: elements of an access that were seen, of several."""
+    turn. odd: accesses that no rule is known for. mixed: warps of LDGSTS.BYPASS that copy and write zeros: no rule is
+    known for these. parts: elements of an access that were seen, of several."""
 
     warps: int = 0
     threads: int = 0
@@ -55,11 +58,13 @@ class Tally:
 
 
 class Counter:
-    """Counts of all machines of a launch. opcodes: of the kernel's instructions, with modifiers."""
+    """Counts of all machines of a launch. opcodes: of the kernel's instructions, with modifiers. flags:
+    predicates as their operands, of LDGSTS."""
 
-    def __init__(self, opcodes: Sequence[str]) -> None:
-        self.opcodes = [one.split(".") for one in opcodes]
-        self.tallies = [Tally() for _ in opcodes]
+    def __init__(self, instructions: Sequence[SassInstruction]) -> None:
+        self.opcodes = [one.opcode.split(".") for one in instructions]
+        self.flags = [match[1] if (match := _FLAG.search(one.operands)) else "" for one in instructions]
+        self.tallies = [Tally() for _ in instructions]
         self.touched = np.zeros(0, bool)  # sectors of global memory
 
     def begin(self, machine: Machine, code: Code) -> Code:
@@ -77,6 +82,7 @@ class _Counting:
         self.counter, self.machine, self.memory = counter, machine, machine.memory
         self.classes, self.fresh, self.is_parted = np.zeros(machine.threads, np.int64), 1, False
         self.waiting: dict[int, Array] = {}
+        self.off: Array | None = None  # lanes that the guard of a LDGSTS.BYPASS turns off
         self.pc, self.lines = 0, np.full(machine.threads, _ZEROS)  # of global memory, from which a LDGSTS copies
         machine.memory.observe = self.access
 
@@ -87,10 +93,13 @@ class _Counting:
 
     def _step(self, pc: int, one: Instruction) -> Step:
         inner, guard, ends, tally = one.step, one.guard, one.ends, self.counter.tallies[pc]
-        joins, waiting = self.counter.opcodes[pc][0] in _JOINING, self.waiting
+        opcode, waiting = self.counter.opcodes[pc], self.waiting
+        joins, is_packed = opcode[0] in _JOINING, _is_packed(opcode)
 
         def step(g: Group) -> None:
             self.pc = pc
+            if is_packed:
+                self.off = None if guard is None else g.active & ~guard(g)
             if g.mask is None and not self.is_parted and not joins and pc not in waiting:
                 threads = g.s.stop - g.s.start
                 tally.warps += threads // WARP
@@ -180,8 +189,8 @@ class _Counting:
             lanes = (index % self.memory.local_bytes).reshape(-1, WARP), g.active.reshape(-1, WARP)
             tally.local_sectors += int(banks.local_sectors(*lanes, size).sum())
             return
-        packed = opcode[0] == "LDGSTS" and "BYPASS" in opcode
-        if how == "b" or size not in _BYTES or (packed and not g.active.all()):
+        packed = _is_packed(opcode)
+        if how == "b" or size not in _BYTES:
             tally.odd += 1
             return
         part = _VECTOR.get(opcode[3] if opcode[0] == "REDG" and len(opcode) > 3 else "", 1)
@@ -189,7 +198,10 @@ class _Counting:
             size, tally.parts = size * part, (tally.parts + 1) % part
             if tally.parts != 1:
                 return
-        allowed = g.active
+        allowed = on = g.active
+        if packed and (off := self.off) is not None and off.any():  # it counts lanes that are off, but for tags
+            tally.odd += self.counter.flags[self.pc] != ""
+            allowed = allowed | off
         if opcode[0] == "LDGSTS" and store is self.memory.global_:
             self.lines[g.s][allowed] = index[allowed] // banks.LINE
         if store is self.memory.shared and opcode[0] in _GENERIC:  # ncu has none of another CTA's
@@ -202,12 +214,13 @@ class _Counting:
                 continue
             active, addresses = active[keep], index.reshape(-1, WARP)[keep]
             if store is self.memory.global_:
-                _count_global(tally, addresses, active, size, how, opcode)
-                self._touch(addresses[active] // banks.SECTOR)
+                own = active if on is allowed else active & on.reshape(-1, WARP)[keep]
+                _count_global(tally, addresses, active, own, size, how, opcode)
+                self._touch(addresses[own] // banks.SECTOR)
             elif store is self.memory.shared:
                 if opcode[0] == "LDGSTS":
                     lines = self.lines[g.s].reshape(-1, WARP)[keep]
-                    cost, ideal, odd = _copied(addresses, active, size, lines, packed)
+                    cost, ideal, odd = _copied(addresses, active, size, lines, packed, self.counter.flags[self.pc])
                     tally.mixed += odd
                     self.lines[g.s][one] = _ZEROS
                 else:
@@ -223,6 +236,11 @@ class _Counting:
         counter.touched[sectors] = True
 
 
+def _is_packed(opcode: Sequence[str]) -> bool:
+    """Whether an instruction copies past the first cache."""
+    return opcode[0] == "LDGSTS" and "BYPASS" in opcode
+
+
 def _different(keys: Array) -> int:
     keys = np.sort(keys)
     return len(keys) and 1 + int(np.count_nonzero(keys[1:] != keys[:-1]))
@@ -236,31 +254,39 @@ def _shared(addresses: Array, active: Array, size: int, how: str, opcode: Sequen
     return banks.wavefronts(addresses, active, size, how == "r" and opcode[0] == "LDS")
 
 
-def _copied(addresses: Array, active: Array, size: int, lines: Array, packed: bool) -> tuple[Array, Array, int]:
+def _copied(
+    addresses: Array, active: Array, size: int, lines: Array, packed: bool, flag: str
+) -> tuple[Array, Array, int]:
     """Count the wavefronts of each warp of a LDGSTS, those without conflicts, and the warps that no rule is known for.
-    lines: of global memory, for each lane; each line is written by itself, and so are zeros."""
+    lines: of global memory, for each lane. Each line is written by itself, and so are zeros; of BYPASS only with a
+    predicate as operand that is not P0 (executed: 128 instructions; with P0, 20, all lines are written as one)."""
     order = np.argsort(lines, axis=1)
     sorted_lines = np.take_along_axis(lines, order, 1)
     ranks = np.zeros(lines.shape, np.int64)  # of a lane's line among those of its warp
     np.put_along_axis(ranks, order[:, 1:], np.cumsum(sorted_lines[:, 1:] != sorted_lines[:, :-1], axis=1), 1)
     different = [ranks == rank for rank in range(int(ranks.max()) + 1)]
-    if not packed:
-        parts = [banks.wavefronts_in_turns(addresses, active & one, size) for one in different]
-        return sum(cost for cost, _ in parts), banks.wavefronts_in_turns(addresses, active, size)[1], 0
-    cost, ideal = banks.wavefronts_packed(addresses, active, size)
-    each = sum((active & one).any(1).astype(np.int64) for one in different)
-    return cost, ideal, int(np.count_nonzero(each > cost) + np.count_nonzero((lines == _ZEROS).any(1) & (each > 1)))
+    of_one = banks.wavefronts_packed if packed else banks.wavefronts_in_turns
+    cost, ideal = of_one(addresses, active, size)
+    is_both = (active & (lines == _ZEROS)).any(1) & (active & (lines != _ZEROS)).any(1) if packed else np.zeros(0)
+    if not packed or flag not in ("", "P0"):
+        cost = sum(of_one(addresses, active & one, size)[0] for one in different)
+    return cost, ideal, int(np.count_nonzero(is_both))
 
 
-def _count_global(tally: Tally, addresses: Array, active: Array, size: int, how: str, opcode: Sequence[str]) -> None:
+def _count_global(
+    tally: Tally, addresses: Array, active: Array, on: Array, size: int, how: str, opcode: Sequence[str]
+) -> None:
+    """Count an access of global memory. on: the active lanes that their guard leaves on."""
     tags, sectors = banks.tags_and_sectors(addresses, active)
+    if on is not active:
+        tags = banks.tags_and_sectors(addresses, on)[0]
     tally.global_requests += len(addresses)
     tally.tags += int(tags.sum())
     tally.sectors += int(sectors.sum())
     tally.turns += int((banks.sectors_in_turns(addresses, active) if how == "a" else sectors).sum())
-    if opcode[0] == "LDGSTS" and "BYPASS" in opcode:
+    if _is_packed(opcode):
         ideal = banks.sectors_ideal_packed(addresses, active, size)
     else:
         ideal = banks.sectors_ideal(active, size)
     tally.sectors_ideal += int(np.minimum(ideal, sectors).sum())  # at most those that are asked for
-    tally.global_bytes += int(np.count_nonzero(active)) * size
+    tally.global_bytes += int(np.count_nonzero(on)) * size

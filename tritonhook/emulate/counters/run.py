@@ -45,7 +45,7 @@ def count(cubin: Cubin, sass: Sass, run: Run, contents: Sequence[bytes]) -> tupl
 
 
 def _counted(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> tuple[Counter, Ran]:
-    counter = Counter([one.opcode for one in kernel.sass.instructions])
+    counter = Counter(kernel.sass.instructions)
     ran = run_code(kernel, run, contents, counter)
     return counter, ran
 

@@ -11,11 +11,12 @@ from tritonhook._util.text import file_line
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.resources import launch_shared, occupancy
-from tritonhook.errors import NotUnderstood, TritonHookError
+from tritonhook.errors import NotUnderstood, TritonHookError, UsageError
 from tritonhook.report.result import UNKNOWN, Result, Summary, Table, Tone, count, grouped, number
 
 if TYPE_CHECKING:
     from tritonhook.capture.launches.record import Launch
+    from tritonhook.emulate.counters.floor import Rates
     from tritonhook.emulate.counters.metrics import Counted, CountedInstruction
 
 _WORST = 5  # lines
@@ -49,7 +50,8 @@ class CountedKernel(Fields):
     not known. evidence: of the rules of this architecture. without: opcodes whose accesses no total has. metrics:
     totals, by the names of Nsight Compute's raw page. global_bytes: that lanes asked for. local_bytes: of the stack.
     tensor_instructions, barriers: of warps. operations: multiplications and additions, by pipe and type. floor_cycles:
-    the fewest cycles of an SM of `gpu`, by unit: modelled; null: not known. occupancy: as text; "": not known."""
+    the fewest cycles of an SM of `gpu` at its highest clock (mhz), by unit: modelled; null: not known. occupancy: as
+    text; "": not known."""
 
     kernel: str
     launch: str
@@ -67,31 +69,33 @@ class CountedKernel(Fields):
     barriers: Count = 0
     operations: dict[str, Count] = {}
     gpu: str = ""
+    mhz: Count = 0
     floor_cycles: dict[str, float] | None = None
     occupancy: str = ""
     instructions: tuple[CountedRow, ...] = ()
 
     @classmethod
-    def of(cls, launch: str, counted: Counted, occupancy: str) -> CountedKernel:
-        from tritonhook.emulate.counters.floor import RATES, USUAL, cycles_of
+    def of(cls, launch: str, counted: Counted, occupancy: str, gpu: str = "") -> CountedKernel:
+        """gpu: of the floor of time; "": the usual one of the architecture. Raises UsageError for an unknown GPU."""
+        from tritonhook.emulate.counters.floor import cycles_of
 
-        whole, gpu = counted.total, USUAL.get(counted.arch, "")
-        rates = RATES.get(gpu)
+        whole, rates = counted.total, rates_of(counted.arch, gpu)
         return cls(
             counted.kernel, launch, "", counted.arch, counted.ctas, counted.of_ctas, counted.factor,
             dict(counted.evidence), counted.without, counted.raw, whole.global_bytes or 0, whole.local_bytes,
-            whole.tensor_instructions, counted.executed("BAR", "UCGABAR_WAIT"), counted.operations, gpu,
-            None if rates is None else cycles_of(counted, rates), occupancy,
+            whole.tensor_instructions, counted.executed("BAR", "UCGABAR_WAIT"), counted.operations,
+            *(("", 0, None) if rates is None else (rates.gpu, rates.mhz, cycles_of(counted, rates))), occupancy,
             tuple(map(CountedRow.of, counted.instructions)),
         )  # fmt: skip
 
     @property
     def floor(self) -> str:
-        """The floor of time, as text: the cycles of the unit that binds."""
+        """The floor of time, as text: that of the unit that binds."""
         if not self.floor_cycles:
             return UNKNOWN
         unit = max(self.floor_cycles, key=self.floor_cycles.__getitem__)
-        return f"{self.floor_cycles[unit]:,.0f} cycles, bound by {unit} (modelled)"
+        cycles = self.floor_cycles[unit]
+        return f"{cycles / self.mhz:,.3g} µs ({cycles:,.0f} cycles), bound by {unit} (modelled)"
 
     def total(self, name: str) -> int:
         return sum(row.counters[name] or 0 for row in self.instructions)
@@ -124,7 +128,7 @@ class CountedKernel(Fields):
         yield "tensor instructions", number(self.tensor_instructions)
         pipes = [f"{pipe} {number(operations)}" for pipe, operations in self.operations.items()]
         yield "operations, by pipe", "; ".join(pipes) or "0"
-        yield f"floor of time on {self.gpu}", self.floor
+        yield f"floor of time{self.gpu and f' on {self.gpu}'}", self.floor
         yield "occupancy", self.occupancy or UNKNOWN
 
     def notes(self) -> Iterator[str]:
@@ -198,6 +202,27 @@ class Counting(Result, tag="counters"):
             for index, row in enumerate(kernel.instructions)
         )
         return Table("Instructions", ("Kernel Name", "#", "Source", "File:Line", *names), rows, 4)
+
+
+def rates_of(arch: int, name: str = "") -> Rates | None:
+    """Find the rates of a GPU by its name; of the usual one of the architecture without a name, None if there is none.
+
+    Raises UsageError for an unknown GPU, and for one of another architecture."""
+    from tritonhook.emulate.counters.floor import CLOCKS, OPERATIONS, USUAL, Rates
+    from tritonhook.memory.prediction import find_gpu
+
+    known = f"known: {', '.join(CLOCKS)}"
+    if not name and arch not in USUAL:
+        return None
+    try:
+        gpu = find_gpu(name or USUAL[arch])
+    except UsageError:
+        raise UsageError(f"--gpu {name}: not known; {known}") from None
+    if gpu.name not in CLOCKS or gpu.arch is None:
+        raise UsageError(f"--gpu {name}: its rates are not known; {known}")
+    if gpu.arch != arch:
+        raise UsageError(f"--gpu {name}: it is of sm_{gpu.arch}, and the machine code of sm_{arch}")
+    return Rates(gpu.name, gpu.sms, *CLOCKS[gpu.name], OPERATIONS[arch])
 
 
 def held_at_once(launch: Launch, cubin: Cubin, kernel: str) -> str:
