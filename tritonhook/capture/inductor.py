@@ -276,13 +276,9 @@ class Inductor(Hooks):
                 winner = result if hasattr(result, "cache_hash") else tuner.launchers[0]
                 among = [*(self._hash_of[place] for place in before if place in self._hash_of), *trials]
                 if len(set(among)) > 1 and winner.cache_hash in self._hash_of:
+                    tuning, chosen = f"{os.getpid()}-{id(tuner)}", self._hash_of[winner.cache_hash]
                     for session in self.sessions:
-                        session.tuned(
-                            f"{os.getpid()}-{id(tuner)}",
-                            by,
-                            self._hash_of[winner.cache_hash],
-                            tuple(dict.fromkeys(among)),
-                        )
+                        session.tuned(tuning, by, chosen, tuple(dict.fromkeys(among)))
                     self._configured(tuner, winner, [*launchers, winner])
             except Exception as error:
                 self.contain("the winner of an autotuning is not known", error)
