@@ -8,9 +8,11 @@ Each prints a line of JSON: how it ended, and how long it took. The groups of ve
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -51,84 +53,47 @@ def flag_gems() -> Programs:
     two += "pow remainder isclose"
     nn = "gelu silu elu celu hardsigmoid hardswish leaky_relu log_softmax softmax softplus selu relu6 tanhshrink "
     nn += "softshrink logsigmoid dropout"
+    zeros, index = (lambda *shape: torch.zeros(shape, dtype=torch.long, device=GPU)), torch.arange(8, device=GPU)
+    image = functools.partial(randn, 2, 16)
+    calls = """torch.cumsum(x, -1); torch.cummax(x, -1); torch.cummin(x, -1); torch.sort(x); torch.topk(x, 8);
+        torch.flip(x, (0,)); torch.tril(x); torch.triu(x); torch.where(x > 0, x, y); torch.cat((x, y));
+        torch.stack((x, y)); x.repeat(2, 2); torch.gather(x, 1, zeros(256, 8)); torch.index_select(x, 0, index);
+        x.masked_fill(x > 0, 0.0); torch.clamp(x, -1, 1); torch.bmm(x.view(4, 64, 1024), y.view(4, 1024, 64));
+        torch.addmm(randn(256, 256), x, y.T); torch.mm(x, y.T); f.mse_loss(x, y); torch.mv(x, y[0]);
+        torch.dot(x[0], y[0]); torch.kron(x[:4, :4], y[:4, :4]); torch.linspace(0, 1, 512, device=GPU);
+        torch.arange(512, device=GPU); torch.rand(512, device=GPU); torch.randn(512, device=GPU);
+        torch.full((512,), 2.0, device=GPU); f.rms_norm(x, (1024,), y[0]); f.group_norm(randn(4, 32, 64), 8);
+        f.batch_norm(randn(4, 32, 64), y[0, :32], y[1, :32]); f.conv1d(image(128), randn(16, 16, 3));
+        f.conv2d(image(32, 32), randn(16, 16, 3, 3)); f.embedding(zeros(8), x); f.cross_entropy(x, zeros(256));
+        f.glu(x); f.pad(x, (1, 1)); f.max_pool2d(image(32, 32), 2); f.avg_pool2d(image(32, 32), 2);
+        torch.addcdiv(x, x, y); torch.addcmul(x, x, y); torch.addmv(x[:, 0], x, y[0]);
+        torch.addr(randn(256, 256), x[:, 0], y[:, 0]); torch.diag(x[0]); torch.diag_embed(x[:4]);
+        torch.baddbmm(randn(4, 64, 64), x.view(4, 64, 1024), y.view(4, 1024, 64)); torch.eye(128, device=GPU);
+        torch.index_add(x, 0, torch.arange(256, device=GPU), y); torch.index_put(x, (index,), y[0]);
+        torch.lerp(x, y, 0.5); torch.logspace(0, 1, 512, device=GPU); f.margin_ranking_loss(x, y, x);
+        torch.normal(0.0, 1.0, (512,), device=GPU); f.one_hot(zeros(512), 8); torch.polar(x.float(), y.float());
+        f.prelu(x, y[0, :1]); torch.quantile(x.float(), 0.5, -1); torch.roll(x, 3, 1);
+        torch.scatter(x, 1, zeros(256, 8), y[:, :8]); x.scatter_add_(1, zeros(256, 8), y[:, :8]);
+        torch.select_scatter(x, y[0], 0, 3); f.soft_margin_loss(x, y); f.threshold(x, 0.1, 1.0);
+        torch.tile(x, (2, 1)); torch.linalg.vector_norm(x, dim=-1); torch.vstack((x, y))"""
+    known = locals() | {"GPU": GPU, "randn": randn}
     rows: dict[str, Callable[[], Any]] = {
-        "cumsum": lambda: torch.cumsum(x, -1),
-        "cummax": lambda: torch.cummax(x, -1),
-        "sort": lambda: torch.sort(x),
-        "topk": lambda: torch.topk(x, 8),
-        "flip": lambda: torch.flip(x, (0,)),
-        "tril": lambda: torch.tril(x),
-        "triu": lambda: torch.triu(x),
-        "where": lambda: torch.where(x > 0, x, y),
-        "cat": lambda: torch.cat((x, y)),
-        "stack": lambda: torch.stack((x, y)),
-        "repeat": lambda: x.repeat(2, 2),
-        "gather": lambda: torch.gather(x, 1, torch.zeros(256, 8, dtype=torch.long, device=GPU)),
-        "index_select": lambda: torch.index_select(x, 0, torch.arange(8, device=GPU)),
-        "masked_fill": lambda: x.masked_fill(x > 0, 0.0),
-        "clamp": lambda: torch.clamp(x, -1, 1),
-        "bmm": lambda: torch.bmm(x.view(4, 64, 1024), y.view(4, 1024, 64)),
-        "addmm": lambda: torch.addmm(randn(256, 256), x, y.T),
-        "mm": lambda: torch.mm(x, y.T),
-        "mse_loss": lambda: f.mse_loss(x, y),
-        "mv": lambda: torch.mv(x, y[0]),
-        "dot": lambda: torch.dot(x[0], y[0]),
-        "kron": lambda: torch.kron(x[:4, :4], y[:4, :4]),
-        "linspace": lambda: torch.linspace(0, 1, 512, device=GPU),
-        "arange": lambda: torch.arange(512, device=GPU),
-        "rand": lambda: torch.rand(512, device=GPU),
-        "randn": lambda: torch.randn(512, device=GPU),
-        "full": lambda: torch.full((512,), 2.0, device=GPU),
+        re.split(r"\W+", call)[-1].strip("_"): functools.partial(eval, text, known)
+        for text in map(str.strip, calls.split(";"))
+        for call in [text.partition("(")[0]]
+    }
+    rows |= {
         "layer_norm": lambda: backward(f.layer_norm(randn(256, 1024, grad=True), (1024,), y[0], y[1])),
-        "rms_norm": lambda: f.rms_norm(x, (1024,), y[0]),
-        "group_norm": lambda: f.group_norm(randn(4, 32, 64), 8),
-        "batch_norm": lambda: f.batch_norm(randn(4, 32, 64), y[0, :32], y[1, :32]),
-        "conv1d": lambda: f.conv1d(randn(2, 16, 128), randn(16, 16, 3)),
-        "conv2d": lambda: f.conv2d(randn(2, 16, 32, 32), randn(16, 16, 3, 3)),
-        "embedding": lambda: f.embedding(torch.zeros(8, dtype=torch.long, device=GPU), x),
-        "cross_entropy": lambda: f.cross_entropy(x, torch.zeros(256, dtype=torch.long, device=GPU)),
         "attention": lambda: f.scaled_dot_product_attention(*(randn(1, 4, 256, 64) for _ in range(3))),
-        "glu": lambda: f.glu(x),
-        "pad": lambda: f.pad(x, (1, 1)),
-        "max_pool2d": lambda: f.max_pool2d(randn(2, 16, 32, 32), 2),
-        "avg_pool2d": lambda: f.avg_pool2d(randn(2, 16, 32, 32), 2),
-        "upsample_nearest2d": lambda: f.interpolate(randn(2, 16, 32, 32), scale_factor=2),
-        "addcdiv": lambda: torch.addcdiv(x, x, y),
-        "addcmul": lambda: torch.addcmul(x, x, y),
-        "addmv": lambda: torch.addmv(x[:, 0], x, y[0]),
-        "addr": lambda: torch.addr(randn(256, 256), x[:, 0], y[:, 0]),
-        "baddbmm": lambda: torch.baddbmm(randn(4, 64, 64), x.view(4, 64, 1024), y.view(4, 1024, 64)),
+        "upsample_nearest2d": lambda: f.interpolate(image(32, 32), scale_factor=2),
         "bitwise": lambda: [getattr(i, f"__{name}__")(i) for i in (x.to(torch.int32),) for name in ("and", "or")],
-        "cummin": lambda: torch.cummin(x, -1),
-        "diag": lambda: torch.diag(x[0]),
-        "diag_embed": lambda: torch.diag_embed(x[:4]),
-        "eye": lambda: torch.eye(128, device=GPU),
-        "index_add": lambda: torch.index_add(x, 0, torch.arange(256, device=GPU), y),
-        "index_put": lambda: torch.index_put(x, (torch.arange(8, device=GPU),), y[0]),
-        "lerp": lambda: torch.lerp(x, y, 0.5),
-        "logspace": lambda: torch.logspace(0, 1, 512, device=GPU),
-        "margin_ranking_loss": lambda: f.margin_ranking_loss(x, y, x),
-        "normal": lambda: torch.normal(0.0, 1.0, (512,), device=GPU),
-        "one_hot": lambda: f.one_hot(torch.zeros(512, dtype=torch.long, device=GPU), 8),
-        "polar": lambda: torch.polar(x.float(), y.float()),
-        "prelu": lambda: f.prelu(x, y[0, :1]),
-        "quantile": lambda: torch.quantile(x.float(), 0.5, -1),
         "reflection_pad": lambda: f.pad(x, (1, 1), "reflect"),
         "replication_pad": lambda: f.pad(x, (1, 1), "replicate"),
-        "roll": lambda: torch.roll(x, 3, 1),
-        "scatter": lambda: torch.scatter(x, 1, torch.zeros(256, 8, dtype=torch.long, device=GPU), y[:, :8]),
-        "scatter_add": lambda: x.scatter_add_(1, torch.zeros(256, 8, dtype=torch.long, device=GPU), y[:, :8]),
-        "select_scatter": lambda: torch.select_scatter(x, y[0], 0, 3),
-        "soft_margin_loss": lambda: f.soft_margin_loss(x, y),
-        "threshold": lambda: f.threshold(x, 0.1, 1.0),
-        "tile": lambda: torch.tile(x, (2, 1)),
         "uniform": lambda: torch.empty(512, device=GPU).uniform_(),
-        "upsample_bicubic2d": lambda: f.interpolate(randn(2, 16, 32, 32), scale_factor=2, mode="bicubic"),
-        "upsample_linear1d": lambda: f.interpolate(randn(2, 16, 32), scale_factor=2, mode="linear"),
-        "upsample_nearest1d": lambda: f.interpolate(randn(2, 16, 32), scale_factor=2),
+        "upsample_bicubic2d": lambda: f.interpolate(image(32, 32), scale_factor=2, mode="bicubic"),
+        "upsample_linear1d": lambda: f.interpolate(image(32), scale_factor=2, mode="linear"),
+        "upsample_nearest1d": lambda: f.interpolate(image(32), scale_factor=2),
         "upsample_nearest3d": lambda: f.interpolate(randn(2, 4, 8, 8, 8), scale_factor=2),
-        "vector_norm": lambda: torch.linalg.vector_norm(x, dim=-1),
-        "vstack": lambda: torch.vstack((x, y)),
         **{name: lambda name=name: getattr(torch, name)(x) for name in one.split()},
         **{name: lambda name=name: getattr(torch, name)(x, y) for name in two.split() if hasattr(torch, name)},
         **{name: lambda name=name: getattr(f, name)(x) for name in nn.split()},

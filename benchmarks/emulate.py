@@ -117,6 +117,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def of_h200(part: str) -> list[dict[str, Any]]:
+    """What an H200 stored: a part of the samples of verify_h200."""
+    rows: list[dict[str, Any]] = json.loads((RESULTS / "verify_h200.json").read_bytes())["samples"][part]
+    return rows
+
+
 def opcodes() -> dict[str, list[str]]:
     """What the front ends know, by the beginning of the opcode."""
     from tritonhook.emulate.ptx.decode import OPCODES
@@ -197,9 +203,7 @@ def known(quick: bool = False) -> Iterator[dict[str, Any]]:
     from tritonhook.ptxas.tool import available_ptxas
 
     tools = {tool.version: tool for tool in available_ptxas()}
-    executed = {
-        one["id"]: one["builds"] for one in json.loads((RESULTS / "verify_h200.json").read_bytes())["samples"]["known"]
-    }
+    executed = {one["id"]: one["builds"] for one in of_h200("known")}
     for bug in MISCOMPILATIONS[: 1 if quick else None]:
         row: dict[str, Any] = {"bug": bug.name, "ptx_is_right": emulated_ptx(bug), "builds": {}, "h200": {}}
         for version in sorted(tools, key=version_key):
@@ -266,8 +270,7 @@ def seeded(folder: Path) -> list[dict[str, Any]]:
 
     if not (folder / "seeded.json").is_file():
         altering.make(folder)
-    samples = json.loads((RESULTS / "verify_h200.json").read_bytes())["samples"]["seeded"]
-    said = {(one["kernel"], one["offset"], one["bit"]): one["found"] for one in samples}
+    said = {(one["kernel"], one["offset"], one["bit"]): one["found"] for one in of_h200("seeded")}
     rows = altering.execute(folder, CpuExecutor(8, LIMIT_S))
     return [row | {"h200": said.get((row["kernel"], row["offset"], row["bit"]))} for row in rows]
 
@@ -315,8 +318,7 @@ def verified(folders: list[Path], ctas: int, kept: Kept, end: float) -> Iterator
                 place = folder / "kernels" / one.record, launched.path
                 at_hand.setdefault((one.capture.kernel, read_launch(launched.path).summary), place)
                 at_hand.setdefault((one.capture.kernel, ""), place)
-    rows = json.loads((RESULTS / "verify_h200.json").read_bytes())["samples"]["kernels"]
-    for number, row in enumerate(row for row in rows if row["verdict"] == "SAME"):
+    for number, row in enumerate(row for row in of_h200("kernels") if row["verdict"] == "SAME"):
         name, same = row["kernel"], (row["kernel"], row["launch"]) in at_hand
         found = at_hand.get((name, row["launch"] if same else ""))
         if found is None:
@@ -370,7 +372,6 @@ JUDGED = ("same", "rounding", "different")
 
 def summary(samples: dict[str, Any]) -> dict[str, Any]:
     kernels, bugs, altered, written, again, looked, found = (samples[name] for name in PARTS_OF_KERNELS)
-    h200 = json.loads((RESULTS / "verify_h200.json").read_bytes())["samples"]["kernels"]
     programs = {one["name"]: one for one in reversed(found) if one["name"] != "rounded-pair"}  # the first of a name
     judged = [one for one in programs.values() if one["builds"] and not one["why"]]
     wrong = [one for one in written if one["is_wrong"]]
@@ -402,7 +403,7 @@ def summary(samples: dict[str, Any]) -> dict[str, Any]:
         "forms_wrong_found": sum(one["ptx"] == "right" and one["code"] == "wrong" for one in wrong),
         "verified": sum(bool(one["builds"]) for one in again),
         "verified_same_launch": sum(one["same_launch"] and bool(one["builds"]) for one in again),
-        "verified_of": sum(row["verdict"] == "SAME" for row in h200),
+        "verified_of": sum(row["verdict"] == "SAME" for row in of_h200("kernels")),
         "verified_absent": sum(one["verdict"] == "ABSENT" for one in again),
         "verified_verdicts": dict(Counter(one["verdict"] for one in again)),
         "false_different": sum(one["verdict"] in BAD for one in again),

@@ -50,15 +50,8 @@ ELSEWHERE = {"LC_ALL": "tr_TR.UTF-8", "LANG": "C", "PYTHONHASHSEED": "7"}
 TIMED_KERNELS, TIMED_PTXAS = 500, "13.5.37"
 STORY_PTXAS = ("12.8.93", "13.5.37")
 FIGURES = (
-    "seeded",
-    "seeded_kernels",
-    "seeded_found_ratio",
-    "blame_right_ratio",
-    "unchanged_checks",
-    "unchanged_checks_may_draw",
-    "false_alarms",
-    "recheck_500_s",
-    "diff_500_s",
+    *("seeded", "seeded_kernels", "seeded_found_ratio", "blame_right_ratio", "unchanged_checks"),
+    *("unchanged_checks_may_draw", "false_alarms", "recheck_500_s", "diff_500_s"),
 )
 STORY_FIGURES = ("spill_stores", "spill_loads", "stack", "registers", "shared", "instructions", "loop_instructions")
 STORY = ("kernel", "arch", "constants", "status", "by", *STORY_FIGURES, "blocks", "worse")
@@ -231,7 +224,7 @@ def _judged(
     for key, (kind, blame) in truth.items():
         seen = [document[key] for document in documents]
         found = all(row["status"] != "same" for row in seen)
-        right = found and all(row["by"].startswith(blame) for row in seen)
+        right = found and all(row["by"].startswith(tuple(blame.split("|"))) for row in seen)
         rows.append([kind, key[0], key[1], found, right, "" if right else seen[0]["by"]])
     others = [document[key] for document in documents for key in document if key not in truth]
     return rows, len(others), sum(row["status"] != "same" for row in others)
@@ -254,14 +247,7 @@ def _compiled(
             same = normalised(Stage.PTX, str(a.text(Stage.PTX))) == normalised(Stage.PTX, str(b.text(Stage.PTX)))
             own = "ptxas " if same or _by_its_ptxas(a, b) else "Triton|LLVM|the source"
         truth[key] = own
-    documents = [rows_of(verb("diff", old, folder)), rows_of(verb("check", locked, folder))]
-    rows = []
-    for key, own in sorted(truth.items()):
-        seen = [document[key] for document in documents]
-        found = all(row["status"] != "same" for row in seen)
-        right = found and all(row["by"].startswith(tuple(own.split("|"))) for row in seen)
-        rows.append([kind, key[0], key[1], found, right, "" if right else seen[0]["by"]])
-    return rows
+    return _judged({key: (kind, own) for key, own in sorted(truth.items())}, old, locked, folder)[0]
 
 
 def _by_its_ptxas(a: Capture, b: Capture) -> bool:
@@ -482,11 +468,7 @@ def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
         "what": "changes of machine code that lock, check and diff find, whom they blame, and how long it takes",
         "summary": summary(samples),
         "environment": environment("triton", "tritonhook"),
-        "columns": {
-            "seeded": SEEDED,
-            "images": SEEDED,
-            "story": list(STORY),
-        },
+        "columns": {"seeded": SEEDED, "images": SEEDED, "story": list(STORY)},
         "samples": samples,
     }
 

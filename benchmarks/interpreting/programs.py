@@ -231,40 +231,34 @@ def programs(device: str) -> dict[str, Callable[[], Program]]:
     index = torch.randint(0, ROWS, (ROWS,), device=device)
     exact = x.double()
 
-    def of_elements(kernel: Any, *inputs: Any) -> Callable[[], Any]:
+    def launched(kernel: Any, grid: tuple[int, ...], out: Any, *given: Any, **meta: int) -> Callable[[], Any]:
         def call() -> Any:
-            out = torch.empty_like(x)
-            kernel[(triton.cdiv(x.numel(), 1024),)](*inputs, out, x.numel(), BLOCK=1024)
+            kernel[grid](*given, **meta)
             return out
 
         return call
+
+    def of_elements(kernel: Any, *inputs: Any) -> Callable[[], Any]:
+        out = torch.empty_like(x)
+        return launched(kernel, (triton.cdiv(x.numel(), 1024),), out, *inputs, out, x.numel(), BLOCK=1024)
 
     def of_rows(kernel: Any, out: Any, *inputs: Any, more: tuple[Any, ...] = ()) -> Callable[[], Any]:
-        def call() -> Any:
-            kernel[(ROWS,)](*inputs, out, *more, BLOCK=1024)
-            return out
+        return launched(kernel, (ROWS,), out, *inputs, out, *more, BLOCK=1024)
 
-        return call
+    def added(kernel: Any, grid: int, out: Any, *inputs: Any) -> Callable[[], Any]:
+        return lambda: launched(kernel, (grid,), out.zero_(), *inputs, BLOCK=128)()
 
     def sorted_rows() -> Program:
         short = x[:4, :128].contiguous()
         out = torch.empty_like(short)
-
-        def call() -> Any:
-            sort_kernel[(4,)](short, out, BLOCK=128)
-            return out
-
-        return call, short.double().sort(1).values
+        return launched(sort_kernel, (4,), out, short, out, BLOCK=128), short.double().sort(1).values
 
     def quantised() -> Program:
         out, scales = torch.empty(ROWS, COLUMNS, dtype=torch.int8, device=device), torch.empty(ROWS, device=device)
-
-        def call() -> Any:
-            quantise_kernel[(ROWS,)](x, out, scales, COLUMNS, BLOCK=1024)
-            return out * scales[:, None]
-
+        call = launched(quantise_kernel, (ROWS,), out, x, out, scales, COLUMNS, BLOCK=1024)
         scale = exact.abs().amax(1, keepdim=True) / 127
-        return call, (exact / scale + torch.where(exact < 0, -0.5, 0.5)).trunc() * scale
+        whole = (exact / scale + torch.where(exact < 0, -0.5, 0.5)).trunc()
+        return lambda: call() * scales[:, None], whole * scale
 
     def matmul(dtype: Any) -> Callable[[], Program]:
         def made() -> Program:
@@ -272,11 +266,7 @@ def programs(device: str) -> dict[str, Callable[[], Program]]:
             if dtype == torch.int8:
                 a, b = (torch.randint(-100, 100, (256, 256), device=device).to(dtype) for _ in "ab")
             out = torch.empty(256, 256, device=device, dtype=torch.int32 if dtype == torch.int8 else torch.float32)
-
-            def call() -> Any:
-                matmul_kernel[(4, 4)](a, b, out, 256, 256, 256, 64, 64, 32)
-                return out
-
+            call = launched(matmul_kernel, (4, 4), out, a, b, out, 256, 256, 256, 64, 64, 32)
             return call, a.double() @ b.double()
 
         return made
@@ -284,51 +274,26 @@ def programs(device: str) -> dict[str, Callable[[], Program]]:
     def attention() -> Program:
         q, k, v = (torch.randn(2, 256, 64, device=device).half() for _ in "qkv")
         out = torch.empty(2, 256, 64, device=device)
-
-        def call() -> Any:
-            attention_kernel[(4, 2)](q, k, v, out, 256, 0.125, BLOCK=64, D=64)
-            return out
-
+        call = launched(attention_kernel, (4, 2), out, q, k, v, out, 256, 0.125, BLOCK=64, D=64)
         return call, torch.softmax(q.double() @ k.double().mT / 8, -1) @ v.double()
-
-    def added(kernel: Any, grid: int, out: Any, *inputs: Any) -> Callable[[], Any]:
-        def call() -> Any:
-            out.zero_()
-            kernel[(grid,)](*inputs, BLOCK=128)
-            return out
-
-        return call
 
     def rotary() -> Program:
         wide, angle = torch.randn(ROWS, 128, device=device), torch.rand(ROWS, 64, device=device)
         cos, sin, out = angle.cos(), angle.sin(), torch.empty_like(wide)
-
-        def call() -> Any:
-            rotary_kernel[(ROWS,)](wide, cos, sin, out, HALF=64)
-            return out
-
         (a, b), c, s = wide.double().chunk(2, 1), cos.double(), sin.double()
+        call = launched(rotary_kernel, (ROWS,), out, wide, cos, sin, out, HALF=64)
         return call, torch.cat([a * c - b * s, b * c + a * s], 1)
 
     def grouped_matmul() -> Program:
         rows, weights = torch.randn(64, 128, device=device).half(), torch.randn(4, 128, 64, device=device).half()
         expert, out = torch.tensor([2, 0, 3, 2], device=device), torch.empty(64, 64, device=device)
-
-        def call() -> Any:
-            grouped_matmul_kernel[(4, 1)](rows, expert, weights, out, 64, 128, BN=64, BK=32)
-            return out
-
+        call = launched(grouped_matmul_kernel, (4, 1), out, rows, expert, weights, out, 64, 128, BN=64, BK=32)
         return call, (rows.double().view(4, 16, 128) @ weights.double()[expert]).view(64, 64)
 
     def conv() -> Program:
-        taps, out = torch.randn(4, device=device), torch.empty_like(x)
-
-        def call() -> Any:
-            conv_kernel[(ROWS,)](x, taps, out, COLUMNS, TAPS=4, BLOCK=1024)
-            return out
-
-        padded = F.pad(exact, (3, 0))
-        return call, sum(taps[tap].double() * padded[:, 3 - tap : 3 - tap + COLUMNS] for tap in range(4))
+        taps, out, padded = torch.randn(4, device=device), torch.empty_like(x), F.pad(exact, (3, 0))
+        summed = sum(taps[tap].double() * padded[:, 3 - tap : 3 - tap + COLUMNS] for tap in range(4))
+        return launched(conv_kernel, (ROWS,), out, x, taps, out, COLUMNS, TAPS=4, BLOCK=1024), summed
 
     def layer_norm_backward() -> Program:
         given = exact.clone().requires_grad_()

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import importlib.util
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from benchmarks.common import REPOSITORY, module_at
 
 COMMIT = "6cc4505027d7b39fe18a44a7f89085b8babb7400"  # of github.com/triton-lang/triton, near 3.6.0
 _FILES = {  # tutorial: SHA-256 of its file
@@ -74,26 +76,18 @@ def tutorial_kernels() -> Iterator[Kernel]:
 
 
 def _elementwise() -> Iterator[Kernel]:
-    add = Kernel("01-vector-add", "add_kernel", _args("x_ptr y_ptr output_ptr", _FLOAT, "n_elements"), {})
-    yield from _variants(add, {"BLOCK_SIZE": 1024})
+    block = {"BLOCK_SIZE": 1024}
+    yield Kernel("01-vector-add", "add_kernel", _args("x_ptr y_ptr output_ptr", _FLOAT, "n_elements"), block)
     rows = _args("output_ptr input_ptr", _FLOAT, "input_row_stride output_row_stride n_rows n_cols")
-    softmax = Kernel("02-fused-softmax", "softmax_kernel", rows, {"num_stages": 4}, {"num_warps": 8})
-    yield from _variants_of_constants(softmax, {"BLOCK_SIZE": 1024}, {"BLOCK_SIZE": 8192})
-    dropout = Kernel(
-        "04-low-memory-dropout", "_seeded_dropout", _args("x_ptr output_ptr", _FLOAT, "n_elements seed", p="fp32"), {}
-    )
-    yield from _variants(dropout, {"BLOCK_SIZE": 1024})
+    for size in (1024, 8192):  # here num_stages is an argument of the kernel
+        constants = {"num_stages": 4, "BLOCK_SIZE": size}
+        yield Kernel("02-fused-softmax", "softmax_kernel", rows, constants, {"num_warps": 8})
+    seeded = _args("x_ptr output_ptr", _FLOAT, "n_elements seed", p="fp32")
+    yield Kernel("04-low-memory-dropout", "_seeded_dropout", seeded, block)
     keep = _args("x_ptr output_ptr", _FLOAT, "n_elements", x_keep_ptr="*i32", p="fp32")
-    yield Kernel("04-low-memory-dropout", "_dropout", keep, {"BLOCK_SIZE": 1024})
-    asin = Kernel("07-extern-functions", "asin_kernel", _args("x_ptr y_ptr", _FLOAT, "n_elements"), {})
-    yield from _variants(asin, {"BLOCK_SIZE": 1024})
+    yield Kernel("04-low-memory-dropout", "_dropout", keep, block)
+    yield (asin := Kernel("07-extern-functions", "asin_kernel", _args("x_ptr y_ptr", _FLOAT, "n_elements"), block))
     yield replace(asin, types=_args("x_ptr y_ptr", "*fp64", "n_elements"), constants={"BLOCK_SIZE": 256})
-
-
-def _variants_of_constants(kernel: Kernel, *changes: Mapping[str, Any]) -> Iterator[Kernel]:
-    """As _variants, where num_stages is an argument of the kernel."""
-    for change in changes:
-        yield replace(kernel, constants={**kernel.constants, **change})
 
 
 def _layer_norms() -> Iterator[Kernel]:
@@ -204,9 +198,6 @@ def compile_kernel(function: Any, kernel: Kernel, arch: int) -> Any:
     for name in unit:
         if name in signature:
             signature[name], constants[name] = "constexpr", 1
-    for name, value in constants.items():
-        if value == "leaky_relu":
-            constants[name] = value
     known = [n for n, name in enumerate(order) if signature[name].startswith("*") or signature[name] == "i32"]
     attrs = {(n,): [["tt.divisibility", 16]] for n in known if order[n] not in ("H", "Z", "group_size", "seed")}
     source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attrs)
@@ -252,36 +243,20 @@ def _compile_own() -> list[str]:
     from gluon_kernels.offline import compile_offline
 
     failed = []
-    jobs: list[tuple[str, Any]] = [
-        (f"gemm sm_{arch}", lambda arch=arch: triton_kernels.compile_gemm(arch)) for arch in (80, 90, 100, 120)
-    ]
-    for name in ("add_kernel", "multiply_kernel", "fused_kernel"):
-        jobs += [
-            (
-                f"{name} sm_{arch}",
-                lambda name=name, arch=arch: triton_kernels.compile_kernel(getattr(triton_kernels, name), arch),
-            )
-            for arch in (80, 90, 100, 120)
-        ]
-    for kernel, fields in (("mma", {}), ("hopper", {}), ("blackwell", {})):
-        jobs.append((kernel, lambda kernel=kernel, fields=fields: compile_offline(kernel=kernel, **fields)))
-    jobs.append(("spilling_matmul", lambda: _example("spilling_matmul").compile_for_hopper()))
-    for name, job in jobs:
+    archs, small = (80, 90, 100, 120), ("add_kernel", "multiply_kernel", "fused_kernel")
+    jobs: dict[str, Callable[[], Any]] = {f"gemm sm_{a}": partial(triton_kernels.compile_gemm, a) for a in archs}
+    for name in small:
+        kernel = getattr(triton_kernels, name)
+        jobs |= {f"{name} sm_{a}": partial(triton_kernels.compile_kernel, kernel, a) for a in archs}
+    jobs |= {kind: partial(compile_offline, kernel=kind) for kind in ("mma", "hopper", "blackwell")}
+    example = REPOSITORY / "examples" / "spilling_matmul.py"
+    jobs["spilling_matmul"] = lambda: module_at(example, "spilling_matmul").compile_for_hopper()
+    for name, job in jobs.items():
         try:
             job()
         except Exception as error:
             failed.append(f"{name}: {type(error).__name__}: {str(error)[:200]}")
     return failed
-
-
-def _example(name: str) -> ModuleType:
-    path = Path(__file__).resolve().parents[2] / "examples" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def main() -> None:

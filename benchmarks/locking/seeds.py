@@ -93,8 +93,6 @@ def _code(capture: Capture) -> Code:
     return Code(capture, reading_toolchain())
 
 
-_IMMEDIATE = re.compile(r"(?:^|, )-?(?:0x[0-9a-f]+|[\d.]+(?:e[+-]?\d+)?)(?:,|$)")
-_REGISTER = re.compile(r"\bR\d+\b")
 _NO_JUMP = ("BRA", "JMP", "CALL", "RET", "EXIT", "BSSY", "BRX", "NOP")
 
 
@@ -106,39 +104,28 @@ def _only_operands(a: Instruction, b: Instruction) -> bool:
     return (a.predicate, a.opcode, a.control) == (b.predicate, b.opcode, b.control) and a.operands != b.operands
 
 
-def immediate(capture: Capture, rng: random.Random) -> Capture | None:
-    """One bit of a constant in an instruction."""
-    code = _code(capture)
-    shape = re.compile(r"0x[0-9a-f]+|(?<![\w.])\d[\w.+-]*")
-    return code.try_bits(
-        rng,
-        range(32, 56),
-        lambda a, b: _only_operands(a, b) and shape.sub("", a.operands) == shape.sub("", b.operands),
-        _numbers(code, lambda one: _IMMEDIATE.search(one.operands) is not None),
-    )
+def _of_operands(bits: range, shape: str, only: str = "") -> Seed:
+    """A seed that flips one of these bits, so that nothing changes but what `shape` matches in the operands. only: what
+    the operands must have, by default the same."""
+    changing, there = re.compile(shape), re.compile(only or shape)
+
+    def seed(capture: Capture, rng: random.Random) -> Capture | None:
+        code = _code(capture)
+        return code.try_bits(
+            rng,
+            bits,
+            lambda a, b: _only_operands(a, b) and changing.sub("", a.operands) == changing.sub("", b.operands),
+            _numbers(code, lambda one: there.search(one.operands) is not None),
+        )
+
+    return seed
 
 
-def operand(capture: Capture, rng: random.Random) -> Capture | None:
-    """Another register as an operand."""
-    code = _code(capture)
-    return code.try_bits(
-        rng,
-        range(24, 30),
-        lambda a, b: _only_operands(a, b) and _REGISTER.sub("", a.operands) == _REGISTER.sub("", b.operands),
-        _numbers(code, lambda one: _REGISTER.search(one.operands) is not None),
-    )
-
-
-def bank_offset(capture: Capture, rng: random.Random) -> Capture | None:
-    """Another place in a constant bank."""
-    code = _code(capture)
-    bank = re.compile(r"c\[0x[0-9a-f]+\]\[[^\]]*\]")
-    return code.try_bits(
-        rng,
-        range(38, 54),
-        lambda a, b: _only_operands(a, b) and bank.sub("", a.operands) == bank.sub("", b.operands),
-        _numbers(code, lambda one: bank.search(one.operands) is not None),
-    )
+immediate = _of_operands(
+    range(32, 56), r"0x[0-9a-f]+|(?<![\w.])\d[\w.+-]*", r"(?:^|, )-?(?:0x[0-9a-f]+|[\d.]+(?:e[+-]?\d+)?)(?:,|$)"
+)
+operand = _of_operands(range(24, 30), r"\bR\d+\b")  # another register
+bank_offset = _of_operands(range(38, 54), r"c\[0x[0-9a-f]+\]\[[^\]]*\]")
 
 
 def stall(capture: Capture, rng: random.Random) -> Capture | None:
@@ -238,17 +225,17 @@ def _ptx_change(pattern: str, change: Callable[[re.Match[str], random.Random], s
         rng.shuffle(places)
         for match in places[:4]:
             made = reassembled(capture, text[: match.start()] + change(match, rng) + text[match.end() :])
-            if made is not None and _has_effect(made, capture):  # dead code has no effect
+            if (made := _with_effect(made, capture)) is not None:  # dead code has no effect
                 return made
         return None
 
     return seed
 
 
-def _has_effect(made: Capture, capture: Capture) -> bool:
-    """Whether the code is another one, and, for an architecture whose ptxas draws, none of the draws."""
+def _with_effect(made: Capture | None, capture: Capture) -> Capture | None:
+    """The capture, unless its code is the old one or, for an architecture whose ptxas draws, one of the draws."""
     drawn = _draws(capture.cubin, capture) if may_draw(capture.arch) else ()
-    return _code_bytes(made) not in {_code_bytes(capture), *drawn}
+    return None if made is None or _code_bytes(made) in {_code_bytes(capture), *drawn} else made
 
 
 _known_draws: dict[bytes, set[bytes]] = {}
@@ -282,27 +269,18 @@ def ptx_spill(capture: Capture, rng: random.Random) -> Capture | None:
     at = text.find("{", text.find(".entry"))
     if ".maxnreg" in text or at < 0:
         return None
-    made = reassembled(capture, f"{text[:at]}.maxnreg 24\n{text[at:]}")
-    return None if made is None or not _has_effect(made, capture) else made
+    return _with_effect(reassembled(capture, f"{text[:at]}.maxnreg 24\n{text[at:]}"), capture)
 
 
-def other_options(*further: str) -> Seed:
+def otherwise(*further: str, by: str | None = None) -> Seed:
+    """Assemble with further options, or by another ptxas."""
+
     def seed(capture: Capture, rng: random.Random) -> Capture | None:
         version, options = capture.assembler.version, capture.assembler.options
-        if version is None or options is None:
+        if version in (None, by) or options is None:
             return None
-        made = assembled(capture, str(capture.text(Stage.PTX)), version, (*options, *further))
-        return None if made is None or not _has_effect(made, capture) else made
-
-    return seed
-
-
-def other_ptxas(wanted: str) -> Seed:
-    def seed(capture: Capture, rng: random.Random) -> Capture | None:
-        if capture.assembler.version == wanted or capture.assembler.options is None:
-            return None
-        made = assembled(capture, str(capture.text(Stage.PTX)), wanted, capture.assembler.options)
-        return None if made is None or not _has_effect(made, capture) else made
+        made = assembled(capture, str(capture.text(Stage.PTX)), str(by or version), (*options, *further))
+        return _with_effect(made, capture)
 
     return seed
 
@@ -323,8 +301,8 @@ SEEDS: dict[str, tuple[Seed, str]] = {
     "barrier, in the PTX": (ptx_barrier, BY_PTX),
     "more work, in the PTX": (ptx_more_work, BY_PTX),
     "spills, in the PTX": (ptx_spill, BY_PTX),
-    "ptxas -O1": (other_options("-O1"), BY_OPTIONS),
-    "ptxas --maxrregcount 32": (other_options("--maxrregcount", "32"), BY_OPTIONS),
-    "ptxas 13.5.37": (other_ptxas("13.5.37"), "ptxas "),
-    "ptxas 12.6.85": (other_ptxas("12.6.85"), "ptxas "),
+    "ptxas -O1": (otherwise("-O1"), BY_OPTIONS),
+    "ptxas --maxrregcount 32": (otherwise("--maxrregcount", "32"), BY_OPTIONS),
+    "ptxas 13.5.37": (otherwise(by="13.5.37"), "ptxas "),
+    "ptxas 12.6.85": (otherwise(by="12.6.85"), "ptxas "),
 }

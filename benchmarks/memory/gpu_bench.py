@@ -101,10 +101,8 @@ class Bench:
         self.driver.init()
         self.device = self.driver.device(0)
         self.arch = self.driver.arch(self.device)
-        sms, threads = (
-            self.driver.multiprocessors(self.device),
-            self.driver.threads_per_multiprocessor(self.device),
-        )
+        sms = self.driver.multiprocessors(self.device)
+        threads = self.driver.threads_per_multiprocessor(self.device)
         self.gpu = GpuSpecs(self.driver.name(self.device), sms, threads, self.arch, "the driver")
         self.uuid = None
         try:
@@ -114,6 +112,11 @@ class Bench:
         except DeviceError as error:
             print(f"no NVML: {error}", file=sys.stderr)
             self.nvml = self.uuid = None
+
+    def start(self) -> None:
+        """Make the context; its first launch is of a kernel without a stack."""
+        self.context()
+        self.noop()
 
     def context(self) -> int:
         return self.driver.create_context(self.device)
@@ -143,6 +146,14 @@ class Bench:
 
     def launch_frame(self, function: int, grid: int = 1) -> None:
         self.driver.launch(function, frame_arguments(), grid)
+
+    def first_launch(self, frame: int, grid: int = 1) -> tuple[int, float, dict[str, Any], dict[str, Any]]:
+        """Load and launch a kernel of that frame: the function, predicted MiB, what the load and the launch took."""
+        start = self.look()
+        function, _, predicted = self.frame(frame)
+        loaded = self.look()
+        self.launch_frame(function, grid)
+        return function, predicted / MIB, grown(start, loaded), grown(loaded, self.look())
 
     def noop(self) -> None:
         """The first launch of the context, of a kernel without a stack."""

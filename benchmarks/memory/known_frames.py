@@ -60,21 +60,10 @@ GLOBALS = """.version 8.0
 
 def e1(b: Bench, frame: int) -> dict[str, Any]:
     """No-op kernel, then one of the frame: growth against the prediction."""
-    b.context()
-    b.noop()
-    start = b.look()
-    function, _, predicted = b.frame(frame)
-    loaded = b.look()
-    b.launch_frame(function)
-    launched = b.look()
-    step = grown(loaded, launched)
-    return {
-        "frame": frame,
-        "predicted_mib": predicted / MIB,
-        "load": grown(start, loaded),
-        **step,
-        "error_ratio": abs(step["mib"] - predicted / MIB) / (predicted / MIB) if predicted else None,
-    }
+    b.start()
+    _, predicted, load, launch = b.first_launch(frame)
+    error = abs(launch["mib"] - predicted) / predicted if predicted else None
+    return {"frame": frame, "predicted_mib": predicted, "load": load, **launch, "error_ratio": error}
 
 
 def e2(b: Bench, first_noop: bool) -> dict[str, Any]:
@@ -83,38 +72,25 @@ def e2(b: Bench, first_noop: bool) -> dict[str, Any]:
     start = b.look()
     if first_noop:
         b.noop()
-    noop = b.look()
-    function, _, _ = b.frame(64)
-    loaded = b.look()
-    b.launch_frame(function)
-    return {
-        "first_noop": first_noop,
-        "limit_at_start": start["limit"],
-        "noop": grown(start, noop),
-        "load": grown(noop, loaded),
-        "frame_64": grown(loaded, b.look()),
-    }
+    noop = grown(start, b.look())
+    _, _, load, launch = b.first_launch(64)
+    found = {"first_noop": first_noop, "limit_at_start": start["limit"], "noop": noop}
+    return found | {"load": load, "frame_64": launch}
 
 
 def e3(b: Bench) -> dict[str, Any]:
     """High-water mark: 8,192, then 4,096, then 16,384."""
-    b.context()
-    b.noop()
+    b.start()
     steps = []
     for frame in (8192, 4096, 16384):
-        function, _, _ = b.frame(frame)
-        before = b.look()
-        b.launch_frame(function)
-        after = b.look()
-        predicted = net_growth(frame, b.gpu, before["limit"]) / MIB
-        steps.append({"frame": frame, "predicted_mib": predicted, **grown(before, after)})
+        *_, launch = b.first_launch(frame)
+        steps.append({"frame": frame, "predicted_mib": net_growth(frame, b.gpu, launch["limit"][0]) / MIB, **launch})
     return {"steps": steps}
 
 
 def e4(b: Bench) -> dict[str, Any]:
     """The limit set by hand, up and down, without a kernel."""
-    b.context()
-    b.noop()
+    b.start()
     steps = []
     for value in (16384, 1024, 4096, 1024):
         before = b.look()
@@ -127,21 +103,12 @@ def e4(b: Bench) -> dict[str, Any]:
 
 def e5(b: Bench, grid: int) -> dict[str, Any]:
     """Load against launch, and the grid's size."""
-    b.context()
-    b.noop()
-    start = b.look()
-    function, _, predicted = b.frame(8192)
-    loaded = b.look()
-    b.launch_frame(function, grid)
+    b.start()
+    function, predicted, load, launch = b.first_launch(8192, grid)
     launched = b.look()
     b.launch_frame(function, grid)
-    return {
-        "grid": grid,
-        "predicted_mib": predicted / MIB,
-        "load": grown(start, loaded),
-        "launch": grown(loaded, launched),
-        "second_launch": grown(launched, b.look()),
-    }
+    found = {"grid": grid, "predicted_mib": predicted, "load": load, "launch": launch}
+    return found | {"second_launch": grown(launched, b.look())}
 
 
 def e6(b: Bench) -> dict[str, Any]:
@@ -164,8 +131,7 @@ def e6(b: Bench) -> dict[str, Any]:
 
 def e7(b: Bench, factor: float) -> dict[str, Any]:
     """The edge: leave `factor` times the predicted growth free, then launch."""
-    b.context()
-    b.noop()
+    b.start()
     function, _, predicted = b.frame(14608)
     wanted = int(predicted * factor) // (2 * MIB) * 2 * MIB
     filling = b.driver.memory()[0] - wanted
@@ -188,21 +154,17 @@ def e7(b: Bench, factor: float) -> dict[str, Any]:
 
 def e8(b: Bench) -> dict[str, Any]:
     """A second process on the same GPU: both pools count, and the device sees the sum."""
-    b.context()
-    b.noop()
+    b.start()
     start = b.look()
     other = child("e8_other", {}, b.fake)
     during = other.get("nvml_used_at_end")
-    function, _, predicted = b.frame(8192)
-    loaded = b.look()
-    b.launch_frame(function)
-    launched = b.look()
+    _, predicted, _, launch = b.first_launch(8192)
     listed = None
     if b.nvml is not None and b.uuid is not None:
         listed = b.nvml.processes(b.uuid).get(os.getpid())
     return {
-        "own": grown(loaded, launched),
-        "predicted_mib": predicted / MIB,
+        "own": launch,
+        "predicted_mib": predicted,
         "other_process": other,
         "nvml_while_both_mib": None if during is None or start["nvml_used"] is None
         else (during - start["nvml_used"]) / MIB,
@@ -211,13 +173,9 @@ def e8(b: Bench) -> dict[str, Any]:
 
 
 def e8_other(b: Bench) -> dict[str, Any]:
-    b.context()
-    b.noop()
-    function, _, predicted = b.frame(4096)
-    before = b.look()
-    b.launch_frame(function)
-    after = b.look()
-    return {"predicted_mib": predicted / MIB, **grown(before, after), "nvml_used_at_end": after["nvml_used"]}
+    b.start()
+    _, predicted, _, launch = b.first_launch(4096)
+    return {"predicted_mib": predicted, **launch, "nvml_used_at_end": b.look()["nvml_used"]}
 
 
 def e9(b: Bench, size_mib: int) -> dict[str, Any]:
@@ -231,8 +189,7 @@ def e10(b: Bench, size_mib: int) -> dict[str, Any]:
 
 
 def _buffer(b: Bench, limit: int, text: str, name: str, size_mib: int) -> dict[str, Any]:
-    b.context()
-    b.noop()
+    b.start()
     default = b.driver.limit(limit)
     start = b.look()
     b.driver.set_limit(limit, size_mib * MIB)
@@ -261,8 +218,7 @@ def _buffer(b: Bench, limit: int, text: str, name: str, size_mib: int) -> dict[s
 
 def e11(b: Bench) -> dict[str, Any]:
     """Loading modules: large globals, and many small ones."""
-    b.context()
-    b.noop()
+    b.start()
     steps = []
     for number, size in enumerate((64, 256)):
         image = b.image(GLOBALS, number=number, size=size * MIB)

@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -197,15 +198,8 @@ def nothing(_folder: Path) -> contextlib.AbstractContextManager[None]:
 def measure_tritonhook(folders: Iterator[Path], rounds: int) -> tuple[Samples, dict[str, float]]:
     import tritonhook
 
-    def capturing(folder: Path) -> Any:
-        return tritonhook.session(folder)
-
-    def renaming(folder: Path) -> Any:
-        return tritonhook.session(folder, rename="cutlass_")
-
-    def recording(folder: Path) -> Any:
-        return tritonhook.session(folder, launches=True)
-
+    capturing = tritonhook.session
+    renaming, recording = partial(capturing, rename="cutlass_"), partial(capturing, launches=True)
     samples: Samples = {}
     samples["miss_plain_s"], samples["miss_captured_s"], samples["miss_in_listener_s"] = misses(
         folders, rounds, capturing, timed_telling

@@ -16,6 +16,7 @@ import os
 import resource
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -58,14 +59,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 def measure(folders: Iterator[Path], rounds: int) -> dict[str, list[float]]:
     import tritonhook
 
-    policy = policy_of_the_kernels(folders)
-
-    def renaming(folder: Path) -> Any:
-        return tritonhook.session(folder, rename="cutlass_")
-
-    def by_policy(folder: Path) -> Any:
-        return tritonhook.session(folder, policy=policy)
-
+    renaming = partial(tritonhook.session, rename="cutlass_")
+    by_policy = partial(tritonhook.session, policy=policy_of_the_kernels(folders))
     samples = dict(zip(("miss_renamed_s", "miss_policy_s"), misses(folders, rounds, renaming, by_policy), strict=True))
     samples["hit_renamed_s"], samples["hit_policy_s"] = hits(
         folders, 3 * rounds, renaming, by_policy, clock=processor_seconds

@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.common import environment, write_json
 from benchmarks.sm120.sm120_peers import PEERS
+from benchmarks.sm120.sm120_serving_h200 import captured
 from sm120_attn.verify import bench
 
 RESULT = "sm120_graph_h100"
@@ -72,22 +73,12 @@ def row_of(problem: bench.BenchProblem, rounds: int) -> dict[str, Any]:
     shape = (problem.batch, problem.length, problem.heads, problem.head_dim)
     q, k, v = (torch.randn(shape, dtype=torch.bfloat16, device="cuda") for _ in range(3))
     launches, left_out = bench.right_ones(problem, {"ours": bench.ours} | {n: PEERS[n] for n in NAMES}, q, k, v)
-    replays = {f"{name}, graph": captured(torch, launch).replay for name, launch in launches.items()}
+    replays = {f"{name}, graph": captured(torch, [launch] * CALLS).replay for name, launch in launches.items()}
     samples = bench.in_turns(launches | replays, rounds)
     samples |= {name: [ms / CALLS for ms in samples[name]] for name in replays}
     row = asdict(problem) | {"samples_ms": samples, "left_out": left_out}
     print(problem.name, " ".join(f"{name}: {ms:.4f}" for name, ms in medians(row).items()), left_out or "", flush=True)
     return row
-
-
-def captured(torch: Any, launch: bench.Launch) -> Any:
-    launch()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(CALLS):
-            launch()
-    return graph
 
 
 def medians(row: dict[str, Any]) -> dict[str, float]:

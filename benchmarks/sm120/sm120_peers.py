@@ -19,7 +19,6 @@ at no argument, so that it has less to do than our call.
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import os
 import sys
@@ -29,11 +28,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-Launch = Callable[[], Any]
-
-
-class Missing(Exception):
-    """This peer is not on this machine; says what it needs."""
+from benchmarks.common import module_at
+from benchmarks.sm120.serving_peers import Launch, Missing
 
 
 def torch_flash(q: Any, k: Any, v: Any, causal: bool) -> Launch:
@@ -210,12 +206,7 @@ def _module_at(variable: str, name: str) -> Any:
     path = os.environ.get(variable)
     if not path or not Path(path).is_file():
         raise Missing(f"{variable} does not name the file")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    return module_at(Path(path), name)
 
 
 PEERS: dict[str, Callable[[Any, Any, Any, bool], Launch]] = {

@@ -61,16 +61,9 @@ OF_A_NAME = 2  # kernels of one name, from other arguments or another program
 COPIES = tuple(f"maxnreg={24 + 8 * number}" for number in range(16))  # levers that stand for copies of the own code
 CONFIGURATIONS = 3  # of an autotuned kernel, for which levers are tried; all that were tried race without
 START = TuneSettings().start  # what has the GPU
-LEVERS = tuple(
-    map(
-        lever,
-        (
-            *("name", "strip", "pragma+ptxas=13.5.37", "ptxas=13.5.37", "name+ptxas=13.5.37", "ptxas=12.9.86"),
-            *("name+ptxas=12.9.86", "O1", "O2", "regalloc=0", "regalloc=2", "regusage=0", "regusage=10"),
-            *("maxnreg=64", "maxnreg=96", "maxnreg=128", "maxnreg=168"),
-        ),
-    )
-)
+_LEVERS = "name strip pragma+ptxas=13.5.37 ptxas=13.5.37 name+ptxas=13.5.37 ptxas=12.9.86 name+ptxas=12.9.86 O1 O2 "
+_LEVERS += "regalloc=0 regalloc=2 regusage=0 regusage=10 maxnreg=64 maxnreg=96 maxnreg=128 maxnreg=168"
+LEVERS = tuple(map(lever, _LEVERS.split()))
 # By source: groups of verify/programs.py, with their programs; each line is a process.
 PROGRAMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("whole steps", "steps", ("gla",)),
@@ -101,19 +94,9 @@ PROGRAMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("fla", "fla-4", ("gsa.chunk_gsa",)),
     ("fla", "fla-4", ("path_attn.parallel_path_attn",)),
 )
-TURNS = (
-    "whole steps",
-    "ours",
-    "ours, CuTe",
-    "FlashAttention 4",
-    "transformer block",
-    "tutorials",
-    "liger",
-    "liger",
-    "fla",
-    "fla",
-    "fla",
-)  # in which kernels are taken
+# The order in which kernels are taken.
+TURNS = ("whole steps", "ours", "ours, CuTe", "FlashAttention 4", "transformer block", "tutorials")
+TURNS += ("liger", "liger", "fla", "fla", "fla")
 
 
 NEEDS = ("gpu", "torch", "triton")

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.imports import AfterImport
-from tritonhook._util.locks import ForkLock
 from tritonhook._util.variables import INDUCTOR
-from tritonhook.capture.patching import Patch
+from tritonhook.capture.patching import Hooks, Patch
 from tritonhook.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -34,15 +33,14 @@ _UNCHANGED = "from torch.compile's caches or workers"
 _WORKER = ("compile_worker", "__main__.py")
 
 
-class Inductor:
+class Inductor(Hooks):
     """The patches in this process's Inductor, and the sessions that they report to."""
 
     def __init__(self) -> None:
-        self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
+        super().__init__()
         self._key = ""
-        self._lock = ForkLock()
         self._waiting: dict[str, AfterImport] = {}
-        self._patches: dict[str, list[Patch]] = {}
+        self._of_module: dict[str, list[Patch]] = {}
         self._launches_any_name = False
         self._hash_of: dict[str, str] = {}  # Triton's hash by the name of the kernel's folder in its cache
         self._trials = threading.local()
@@ -64,8 +62,7 @@ class Inductor:
 
     def attach(self, session: Observer) -> None:
         with self._lock:
-            self.sessions = (*self.sessions, session)
-            self._settle_key()
+            super().attach(session)
             self.await_modules()
             for name in self._modules:
                 if _is_loaded(name):
@@ -75,16 +72,18 @@ class Inductor:
         with self._lock:
             if session not in self.sessions:
                 return
-            self.sessions = tuple(other for other in self.sessions if other is not session)
-            self._settle_key()
+            super().detach(session)
             if not self.sessions:
-                for name in list(self._patches):
-                    for patch in reversed(self._patches.pop(name)):
+                for name in list(self._of_module):
+                    for patch in reversed(self._of_module.pop(name)):
                         patch.undo()
                 while self._waiting:
                     self._waiting.popitem()[1].end()
 
-    def _settle_key(self) -> None:
+    def _patched(self) -> list[Patch]:
+        return []  # a module is patched once the program has loaded it
+
+    def _settle(self) -> None:
         """Set the key of the rewriting, for Inductor's cache keys and for compile workers, which may rename only if the
         process that launches their kernels renames in the same way."""
         from tritonhook.capture.inductor_pins import key_of_pins  # here: not for processes without a session
@@ -107,20 +106,16 @@ class Inductor:
 
     def _patch(self, name: str) -> None:
         """Patch one module. An error never breaks the import that it follows."""
-        if name in self._patches:
+        if name in self._of_module:
             return
         try:
-            self._patches[name] = self._modules[name](sys.modules[name])
+            self._of_module[name] = self._modules[name](sys.modules[name])
         except Exception as error:
-            self._contain("torch.compile's kernels from its caches cannot be seen", error)
-
-    def _contain(self, doing: str, error: BaseException) -> None:
-        for session in self.sessions:
-            session.contain(doing, error)
+            self.contain("torch.compile's kernels from its caches cannot be seen", error)
 
     def after_fork(self) -> None:
         """Set the key again in a forked child: it has its own compile workers."""
-        self._settle_key()
+        self._settle()
 
     # --- the patches
 
@@ -216,7 +211,7 @@ class Inductor:
             parents = [word.partition("=")[2] for word in sys.argv if word.startswith("--parent=")]
             ready = key == self._key and (launcher in parents or not parents)
             return None if ready else "the process that launches them does not rename"
-        return None if CODECACHE in self._patches else "the key of its graph cache could not be extended"
+        return None if CODECACHE in self._of_module else "the key of its graph cache could not be extended"
 
     def _make_launcher(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def make_launcher(result: Any, *arguments: Any, **named: Any) -> Any:
@@ -224,7 +219,7 @@ class Inductor:
             try:
                 self._read(result, launcher)
             except Exception as error:
-                self._contain("not all kernels of torch.compile are captured", error)
+                self.contain("not all kernels of torch.compile are captured", error)
             return launcher
 
         return make_launcher
@@ -260,7 +255,7 @@ class Inductor:
             try:
                 configs_pinned = [pinned(session, configs, filename, inductor_meta) for session in self.sessions]
             except Exception as error:
-                self._contain("the configuration of a kernel of torch.compile is not pinned", error)
+                self.contain("the configuration of a kernel of torch.compile is not pinned", error)
                 configs_pinned = []
             config = next((config for config in reversed(configs_pinned) if config is not None), None)
             if config is None:
@@ -281,16 +276,12 @@ class Inductor:
                 winner = result if hasattr(result, "cache_hash") else tuner.launchers[0]
                 among = [*(self._hash_of[place] for place in before if place in self._hash_of), *trials]
                 if len(set(among)) > 1 and winner.cache_hash in self._hash_of:
+                    tuning, chosen = f"{os.getpid()}-{id(tuner)}", self._hash_of[winner.cache_hash]
                     for session in self.sessions:
-                        session.tuned(
-                            f"{os.getpid()}-{id(tuner)}",
-                            by,
-                            self._hash_of[winner.cache_hash],
-                            tuple(dict.fromkeys(among)),
-                        )
+                        session.tuned(tuning, by, chosen, tuple(dict.fromkeys(among)))
                     self._configured(tuner, winner, [*launchers, winner])
             except Exception as error:
-                self._contain("the winner of an autotuning is not known", error)
+                self.contain("the winner of an autotuning is not known", error)
             return result
 
         return tune

@@ -185,13 +185,8 @@ class Session(Notebook):
         finish_async_compiles()
         with changing:
             cute.detach(self)
-            recorder.detach(self)
-            inductor.detach(self)
-            pinning.detach(self)
-            autotuning.detach(self)
-            rewriting.detach(self)
-            rejecting.detach(self)
-            listening.detach(self)
+            for hooks in (recorder, inductor, pinning, autotuning, rewriting, rejecting, listening):
+                hooks.detach(self)
 
     # --- notes and errors
 

@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import ClassVar, NamedTuple
 
 from tritonhook._display import Brief, Notebook
@@ -60,7 +61,7 @@ _EIATTR_NUM_BARRIERS = 0x4C
 _NUMBERS = (EIATTR_REGCOUNT, EIATTR_FRAME_SIZE, _EIATTR_MIN_STACK_SIZE)  # given for each symbol
 
 CAPMERC_RECORD = b"\x31\x02"  # opens the 16-byte records that only ptxas's other scheduler writes
-_CAPMERC_RECORD_BYTES = 16
+_WHOLE_RECORD = re.compile(re.escape(CAPMERC_RECORD) + b".{14}", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -189,12 +190,7 @@ def count_capmerc_records(data: bytes) -> int:
     Layout: u32 version, u16 n, u16 flags, a bitmap of n bits, records. Records of other kinds have other
     lengths, so that there is no fixed stride: the search goes on behind each match.
     """
-    count = 0
-    position = data.find(CAPMERC_RECORD)
-    while position >= 0 and position + _CAPMERC_RECORD_BYTES <= len(data):
-        count += 1
-        position = data.find(CAPMERC_RECORD, position + _CAPMERC_RECORD_BYTES)
-    return count
+    return len(_WHOLE_RECORD.findall(data))
 
 
 def kernel_names(elf: Elf) -> list[str]:
@@ -310,38 +306,24 @@ def _resources(kernel: str, parts: _Parts, needed: set[str]) -> Resources:
     traffic = local_traffic(parts.elf.content(f".text.{kernel}"), sm_number(parts.elf.flags, parts.elf.abi))
     stores, loads = (None, None) if traffic is None else traffic
     spills = spills_of_code(traffic)
+    barriers, sizes = own.get(_EIATTR_NUM_BARRIERS), words(own.get(_EIATTR_REQNTID, b""))[:3]
+    bounds = {name: own[kind] for kind, name in LAUNCH_BOUNDS.items() if kind in own}
     registers, stack, min_stack = (parts.numbers[kind].get(parts.indices.get(kernel, -1)) for kind in _NUMBERS)
     return Resources(
         registers=registers,
         stack=stack,
         min_stack=min_stack,
         shared=0 if shared is None else shared.size,
-        barriers=_barriers(own, parts.elf.by_name[f".text.{kernel}"].flags),
-        threads=_threads(own),
-        launch_bounds=_launch_bounds(own),
+        # Newer images have an attribute; older ones keep the count in bits 20..26 of the code section's flags.
+        barriers=barriers[0] if barriers else parts.elf.by_name[f".text.{kernel}"].flags >> 20 & 0x7F,
+        threads=prod(sizes) if len(sizes) >= 3 else None,
+        launch_bounds=tuple(" ".join([name, *map(str, words(value))]) for name, value in bounds.items()),
         spill_stores=spills[0],
         spill_loads=spills[1],
         local_stores=stores,
         local_loads=loads,
         externs=_externs(own, parts.symbols, needed),
     )
-
-
-def _barriers(own: Mapping[int, bytes], text_flags: int) -> int:
-    # Newer images have an attribute; older ones keep the count in bits 20..26 of the code section's flags.
-    if value := own.get(_EIATTR_NUM_BARRIERS):
-        return value[0]
-    return (text_flags >> 20) & 0x7F
-
-
-def _threads(own: Mapping[int, bytes]) -> int | None:
-    sizes = words(own.get(_EIATTR_REQNTID, b""))
-    return sizes[0] * sizes[1] * sizes[2] if len(sizes) >= 3 else None
-
-
-def _launch_bounds(own: Mapping[int, bytes]) -> tuple[str, ...]:
-    bounds = {name: own[kind] for kind, name in LAUNCH_BOUNDS.items() if kind in own}
-    return tuple(" ".join([name, *map(str, words(value))]) for name, value in bounds.items())
 
 
 def _externs(own: Mapping[int, bytes], symbols: Sequence[Symbol], needed: set[str]) -> tuple[str, ...]:

@@ -223,8 +223,6 @@ def setups(
     for kernel in kernels:
         for arch in archs or (kernel.module.target,):
             module = kernel.ptx(arch)
-            if module is None:
-                continue
             for tool in tools:
                 version = version_for(module.version, arch, (newest or {}).get(tool.version))
                 fitting = retarget(module, arch, version)

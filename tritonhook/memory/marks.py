@@ -10,7 +10,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +103,7 @@ class TritonHooks:
     def __init__(self, runtime: Any, marks: Marks) -> None:
         self._runtime = runtime
         self._marks = marks
-        self._undo: list[Callable[[], None]] = []
+        self._undo = ExitStack()
         self._launched: set[object] = set()
 
     def attach(self) -> None:
@@ -117,23 +117,15 @@ class TritonHooks:
 
             runtime = knobs.runtime
         for name, hook in (
-            ("kernel_load_start_hook", self._load_starts),
-            ("kernel_load_end_hook", self._load_ends),
+            ("kernel_load_start_hook", lambda *_: self._marks.begin("load")),
+            ("kernel_load_end_hook", lambda module, function, name, *_: self._marks.end("load", name)),
             ("launch_enter_hook", self._launch_starts),
             ("launch_exit_hook", self._launch_ends),
         ):
-            self._undo.append(_chain(runtime, name, hook))
+            self._undo.callback(_chain(runtime, name, hook))
 
     def detach(self) -> None:
-        for undo in reversed(self._undo):
-            undo()
-        self._undo.clear()
-
-    def _load_starts(self, module: Any, function: Any, name: str, *_: Any) -> None:
-        self._marks.begin("load")
-
-    def _load_ends(self, module: Any, function: Any, name: str, *_: Any) -> None:
-        self._marks.end("load", name)
+        self._undo.close()
 
     def _launch_starts(self, metadata: Any) -> None:
         data = getattr(metadata, "data", metadata)  # LazyDict.get() would run the user's own functions

@@ -13,7 +13,7 @@ import select
 import signal
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from tritonhook._util.variables import WRAPPER
@@ -89,33 +89,28 @@ class Running:
 
 def start_limited(command: Sequence[str], data: bytes, limits: Limits) -> Running:
     """Start `command`, which reads `data` from INPUT_PATH and writes OUTPUT_PATH. Raises ToolError."""
-    files: list[int] = []
-    try:
-        for name in ("input", "output", "log"):
-            files.append(_memory_file(name))
-        source, output, log = files
-        _write(source, data)
-        started = time.perf_counter()
-        pid = _spawn(command, source, output, log)
-    except OSError as error:
-        for file in files:
-            os.close(file)
-        raise ToolError(f"{command[0]}: cannot start another run: {error.strerror}; use fewer --jobs") from None
-    except BaseException:
-        for file in files:
-            os.close(file)
-        raise
-    # Set from here rather than between fork and exec, where Python would need a full fork.
-    with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or its limit is lower already
-        resource.prlimit(pid, resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
-    try:
-        handle = os.pidfd_open(pid)
-    except OSError as error:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        for file in files:
-            os.close(file)
-        raise ToolError(f"{command[0]}: cannot watch another run: {error.strerror}; use fewer --jobs") from None
+    with ExitStack() as opened:
+        files: list[int] = []
+        try:
+            for name in ("input", "output", "log"):
+                files.append(_memory_file(name))
+                opened.callback(os.close, files[-1])
+            source, output, log = files
+            _write(source, data)
+            started = time.perf_counter()
+            pid = _spawn(command, source, output, log)
+        except OSError as error:
+            raise ToolError(f"{command[0]}: cannot start another run: {error.strerror}; use fewer --jobs") from None
+        # Set from here rather than between fork and exec, where Python would need a full fork.
+        with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or its limit is lower already
+            resource.prlimit(pid, resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
+        try:
+            handle = os.pidfd_open(pid)
+        except OSError as error:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise ToolError(f"{command[0]}: cannot watch another run: {error.strerror}; use fewer --jobs") from None
+        opened.pop_all()  # the files are the run's now
     return Running(pid, handle, (source, output, log), started, started + limits.seconds)
 
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -36,17 +36,7 @@ from tritonhook.ptxas.result_cache import FORMAT, Outcome, OutcomeKind, ResultCa
 from tritonhook.ptxas.tool import Tool, available_ptxas, binary_sha256
 from tritonhook.ptxas.toolchain import complete_options, first_error, fixed_layout_prefix, parse_spills, signal_name
 
-__all__ = [
-    "Job",
-    "OutcomeKind",
-    "Run",
-    "Limits",
-    "Outcome",
-    "ResultCache",
-    "assemble_job",
-    "dask_executor",
-    "sweep",
-]
+__all__ = ["Job", "Limits", "Outcome", "OutcomeKind", "ResultCache", "Run", "assemble_job", "dask_executor", "sweep"]
 
 Run = Callable[[Iterable["Job"]], Iterator[tuple["Job", Outcome]]]  # sweep, with executor and cache bound
 DASK_TIMEOUT_S = 10.0  # for the scheduler's answer
@@ -238,15 +228,15 @@ class _WorkerDied(Exception):
         self.key, self.error = key, error
 
 
+@dataclass(slots=True)
 class _Here:
     """Runs several ptxas at a time from this thread."""
 
-    def __init__(self, at_once: int, limits: Limits) -> None:
-        self.at_once = at_once
-        self.limits = limits
-        self.queue: deque[tuple[str, Job]] = deque()
-        self.running: dict[int, tuple[str, Job, Running]] = {}
-        self.ended: deque[tuple[str, Job, Ended]] = deque()
+    at_once: int
+    limits: Limits
+    queue: deque[tuple[str, Job]] = field(default_factory=deque)
+    running: dict[int, tuple[str, Job, Running]] = field(default_factory=dict)
+    ended: deque[tuple[str, Job, Ended]] = field(default_factory=deque)
 
     @property
     def is_full(self) -> bool:
@@ -343,22 +333,17 @@ class _Elsewhere:
         self.pending.clear()
 
 
+@dataclass(slots=True)
 class _Sweep:
-    """The state of one sweep: what runs, and which jobs wait for it."""
+    """The state of one sweep: what runs, and which jobs wait for it. known: instead of a cache: for equal jobs that
+    come later."""
 
-    def __init__(
-        self,
-        runner: _Here | _Elsewhere,
-        cache: ResultCache | None,
-        on_outcome: Callable[[Job, Outcome, bool], None] | None,
-        limits: Limits,
-    ) -> None:
-        self.runner = runner
-        self.cache = cache
-        self.on_outcome = on_outcome
-        self.limits = limits
-        self.waiting: dict[str, list[Job]] = {}
-        self.known: dict[str, Outcome] = {}  # instead of a cache: for equal jobs that come later
+    runner: _Here | _Elsewhere
+    cache: ResultCache | None
+    on_outcome: Callable[[Job, Outcome, bool], None] | None
+    limits: Limits
+    waiting: dict[str, list[Job]] = field(default_factory=dict)
+    known: dict[str, Outcome] = field(default_factory=dict)
 
     def run(self, jobs: Iterator[Job]) -> Iterator[tuple[Job, Outcome]]:
         try:

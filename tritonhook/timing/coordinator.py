@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -89,20 +89,17 @@ def run(
     return timed.but(stopped=stopped, seconds=time.monotonic() - started)
 
 
+@dataclass(slots=True)
 class _Collection:
     """Collects the blocks of one comparison."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        band: float,
-        deadline: float,
-        progress: Callable[[Comparison | None], None],
-        start: Callable[[], Process],
-    ) -> None:
-        self.plan, self.band, self.deadline, self.progress, self.start = plan, band, deadline, progress, start
-        self.reports: list[Prepared] = []
-        self.blocks: list[SampleBlock] = []
+    plan: Plan
+    band: float
+    deadline: float
+    progress: Callable[[Comparison | None], None]
+    start: Callable[[], Process]
+    reports: list[Prepared] = field(default_factory=list)
+    blocks: list[SampleBlock] = field(default_factory=list)
 
     def collect(self, processes: int) -> tuple[Timed, str | None]:
         """Run processes until the rule stops them; return the result and the reason. The rule looks at the interval's
@@ -169,13 +166,16 @@ def _timed(plan: Plan, reports: Sequence[Prepared], blocks: Sequence[SampleBlock
             f"{plan.target}: the processes did not compile the same code, so their times cannot be "
             "combined; if the target tunes itself, fix its configuration, or use --processes 1"
         )
+    notes = [note for report in reports for note in report.notes]
+    if any(report.tuning != first.tuning for report in reports):
+        notes.append("the processes chose different configurations")
     return Timed(
         target=plan.target,
         compared=compared_sides(plan, first),
         kernels=first.kernels,
         outputs=first.outputs,
         wrong={name: text for report in reports for name, text in report.wrong.items()},
-        notes=tuple(dict.fromkeys([note for report in reports for note in report.notes] + _tuning_notes(reports))),
+        notes=tuple(dict.fromkeys(notes)),
         device=first.device,
         versions=first.versions,
         sides=first.sides,
@@ -189,11 +189,6 @@ def _timed(plan: Plan, reports: Sequence[Prepared], blocks: Sequence[SampleBlock
         tuning=Choices("each" if plan.tune_each else "fixed", first.tuning) if first.tuning else None,
         baselines=first.baselines,
     )
-
-
-def _tuning_notes(reports: Sequence[Prepared]) -> list[str]:
-    differ = any(report.tuning != reports[0].tuning for report in reports)
-    return ["the processes chose different configurations"] if differ else []
 
 
 def control_of(kernels: Mapping[str, Any]) -> Literal["reference", "candidate"] | None:

@@ -5,21 +5,23 @@ The launch runs under a session of its own, which renames, rewrites or takes ano
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.imports import load_function
-from tritonhook.capture.patching import Patch
+from tritonhook.capture.patching import patched
 from tritonhook.errors import UsageError
 from tritonhook.rename import Control, Rename, Rewrite
 from tritonhook.timing.inductor_choices import forget_compiled, inductor_choices
 from tritonhook.timing.output_check import outputs_of
 from tritonhook.timing.plan import Compiled, KernelCode, Kernels, Plan
 from tritonhook.timing.statistics import CANDIDATE
+
+if TYPE_CHECKING:
+    from tritonhook.capture.model import Capture
 
 CALLS_BEFORE = 2  # the first compiles and tunes; in the second nothing is compiled any more
 
@@ -55,24 +57,18 @@ class Variant:
         self._own: dict[int, Any] | None = {} if plan.tune_each else None
         self._chosen = None if plan.tune_each or chosen is None else dict(chosen)
 
-    @contextlib.contextmanager
+    @contextmanager
     def active(self) -> Iterator[None]:
-        with self._tuned(), self._noted(), inductor_choices(self.choices, self._chosen):
+        with ExitStack() as stack:
+            if "triton" in self.session.front_ends:
+                from tritonhook.capture.triton.autotuner import choices_of
+
+                stack.enter_context(choices_of(self.choices, self._own))
+                stack.enter_context(noting_loads(self._loaded))
+            stack.enter_context(inductor_choices(self.choices, self._chosen))
+            stack.callback(self.session.leave)
             self.session.install()
-            try:
-                yield
-            finally:
-                self.session.leave()
-
-    def _tuned(self) -> contextlib.AbstractContextManager[None]:
-        from tritonhook.capture.triton.autotuner import choices_of
-
-        with_triton = "triton" in self.session.front_ends
-        return choices_of(self.choices, self._own) if with_triton else contextlib.nullcontext()
-
-    def _noted(self) -> contextlib.AbstractContextManager[None]:
-        with_triton = "triton" in self.session.front_ends
-        return noting_loads(self._loaded) if with_triton else contextlib.nullcontext()
+            yield
 
     def load_again(self) -> None:
         """Load the side's Triton kernels again, behind what was loaded meanwhile."""
@@ -108,42 +104,33 @@ class Variant:
             torch.cuda.synchronize()
         return result
 
+    def _captures(self) -> list[Capture]:
+        """Read the kernels that were launched, without the losers of an autotuning."""
+        from tritonhook.capture.store import CaptureFolder
+
+        folder = CaptureFolder.open(self.session.out)
+        return [folder.capture(record) for record in self.session.records if record not in folder.lost]
+
     def check_names(self, rename: Rename | Control | None) -> None:
         """Check that no launched kernel still has the name that the rename changes: it would be compared with itself.
         Raises UsageError."""
-        from tritonhook.capture.store import CaptureFolder
-
-        if rename is None:
-            return
-        folder = CaptureFolder.open(self.session.out)
-        for record in self.session.records:
-            capture = folder.capture(record)
-            if record in folder.lost or capture.rewritten_from is not None:
-                continue
-            if (new := rename.new_name(capture.kernel)) != capture.kernel:
+        for capture in self._captures():
+            new = capture.kernel if rename is None else rename.new_name(capture.kernel)
+            if capture.rewritten_from is None and new != capture.kernel:
                 why = "".join(f"; {note}" for note in self.session.notes)
                 raise UsageError(f"{capture.kernel} was not renamed to {new} as the {self.name}{why}")
 
     def compiled(self) -> Compiled:
         """List the names under which kernels were compiled, and the ptxas versions that made them, as far as known."""
-        from tritonhook.capture.store import CaptureFolder
-
-        folder = CaptureFolder.open(self.session.out)
-        captures = [folder.capture(record) for record in self.session.records if record not in folder.lost]
+        captures = self._captures()
         versions = {capture.assembler.version for capture in captures} - {None}
         return Compiled(tuple(sorted({c.kernel for c in captures})), tuple(sorted(map(str, versions))))
 
     def kernels(self) -> Kernels:
         """Map each launched kernel's source name to its code digest, registers and stack, one entry for each
         configuration. Configurations that lost an autotuning are omitted."""
-        from tritonhook.capture.store import CaptureFolder
-
-        folder = CaptureFolder.open(self.session.out)
         codes: dict[str, list[KernelCode]] = {}
-        for record in self.session.records:
-            if record in folder.lost:
-                continue
-            capture = folder.capture(record)
+        for capture in self._captures():
             entry = described(capture.cubin, capture.kernel)
             codes.setdefault(capture.rewritten_from or capture.kernel, []).append(entry)
         return {name: tuple(sorted(entries, key=lambda entry: entry.code)) for name, entries in codes.items()}
@@ -186,14 +173,8 @@ def noting_loads(kernels: dict[int, Any]) -> Iterator[None]:
 
         return init
 
-    if "_init_handles" not in CompiledKernel.__dict__:  # another Triton: its kernels stay where they were loaded first
+    with patched((CompiledKernel, "_init_handles", noting)):
         yield
-        return
-    patch = Patch(CompiledKernel, "_init_handles", noting)
-    try:
-        yield
-    finally:
-        patch.undo()
 
 
 def forget_loaded(kernels: dict[int, Any]) -> None:

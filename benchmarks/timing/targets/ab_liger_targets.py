@@ -27,25 +27,12 @@ def jsd() -> Launch:
     student, teacher = (_log_probabilities(seed, JSD_ROWS) for seed in (0, 1))
     loss, gradient = torch.empty_like(student), torch.empty_like(student)
     labels = torch.empty(1, device="cuda")
+    rows = [part for tensor in (student, teacher, loss, gradient) for part in (tensor, VOCABULARY)]  # with its stride
+    options = {"beta": 0.5, "n_non_ignore": JSD_ROWS, "ignore_index": -100, "HAS_LABEL": False}
+    options |= {"n_cols": VOCABULARY, "BLOCK_SIZE": VOCABULARY}
 
     def launch() -> torch.Tensor:
-        _jsd_kernel[(JSD_ROWS,)](
-            student,
-            VOCABULARY,
-            teacher,
-            VOCABULARY,
-            loss,
-            VOCABULARY,
-            gradient,
-            VOCABULARY,
-            labels,
-            beta=0.5,
-            n_non_ignore=JSD_ROWS,
-            ignore_index=-100,
-            n_cols=VOCABULARY,
-            BLOCK_SIZE=VOCABULARY,
-            HAS_LABEL=False,
-        )
+        _jsd_kernel[(JSD_ROWS,)](*rows, labels, **options)
         return gradient
 
     return launch

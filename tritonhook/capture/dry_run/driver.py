@@ -17,7 +17,7 @@ from tritonhook.capture.dry_run.gpu import REAL, DryRun, notes
 from tritonhook.capture.launches.arguments import tiling_of
 from tritonhook.capture.launches.limits import why_no_grid, why_no_tensor_map
 from tritonhook.capture.launches.live_tensors import memory_of
-from tritonhook.capture.patching import patched
+from tritonhook.capture.patching import always, patched
 from tritonhook.cubin.image import Cubin
 
 if TYPE_CHECKING:
@@ -38,18 +38,11 @@ class DryDriver:
         self.target = GPUTarget("cuda", dry.capability, _WARP)
         self.utils = self
 
-    @staticmethod
-    def is_active() -> bool:
-        return True
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def set_current_device(self, device: int) -> None:
-        pass
-
-    def get_current_stream(self, device: int = 0) -> int:
-        return 0
+    is_active = staticmethod(always(True))
+    get_current_device = get_current_stream = staticmethod(always(0))
+    set_current_device = clear_cache = unload_module = set_printf_fifo_size = staticmethod(always(None))
+    cuOccupancyMaxActiveClusters = staticmethod(always(1))
+    is_stream_capturing = staticmethod(always(False))
 
     def get_current_target(self) -> Any:
         return self.target
@@ -92,9 +85,6 @@ class DryDriver:
 
         return torch.empty(1, dtype=torch.int)
 
-    def clear_cache(self, cache: Any) -> None:
-        pass
-
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[int, str, int, int, int]:
         """Read (module, function, registers, spills, maximum threads), CUDA's answer, from the cubin. The function
         is its name. Raises RuntimeError if the cubin has no such kernel."""
@@ -103,18 +93,6 @@ class DryDriver:
             raise RuntimeError(f"CUDA would not find {name!r}: the cubin's entries are {cubin.kernels}")
         resources = cubin.resources[name]
         return 1, name, resources.registers or 0, (resources.stack or 0) // 4, _most_threads(resources)
-
-    def unload_module(self, module: int) -> None:
-        pass
-
-    def set_printf_fifo_size(self, size: int) -> None:
-        pass
-
-    def cuOccupancyMaxActiveClusters(self, *_: Any) -> int:
-        return 1
-
-    def is_stream_capturing(self, stream: int) -> bool:
-        return False
 
     def launcher_cls(self, src: Any, metadata: Any) -> Callable[..., None]:
         """Make the launcher of a kernel. It calls other tools' hooks, as Triton's own launcher does."""

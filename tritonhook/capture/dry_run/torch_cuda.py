@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FunctionType, SimpleNamespace
 from typing import Any
@@ -14,6 +14,7 @@ from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.dry_run.streams import DryContext, DryEvent, DryStream, ExternalStream, StreamContext, order
 from tritonhook.capture.dry_run.torch_random import DryGenerator
 from tritonhook.capture.dry_run.torch_tensors import current, gpu, without_gpu
+from tritonhook.capture.patching import always
 
 _NOTHING = (
     *("empty_cache", "ipc_collect", "init", "_lazy_init"),
@@ -33,13 +34,9 @@ _MOST_GPUS = 8
 _missing = object()
 
 
-def _always(value: Any) -> Callable[..., Any]:
-    return lambda *_, **__: value
-
-
 def _idle(name: str, **answers: Any) -> Any:
     """Make a class whose methods only return fixed answers."""
-    return type(name, (DryContext,), {method: _always(answer) for method, answer in answers.items()})
+    return type(name, (DryContext,), {method: always(answer) for method, answer in answers.items()})
 
 
 # Work that a graph would capture runs at once.
@@ -88,18 +85,18 @@ def cuda_answers(dry: DryRun) -> Iterator[None]:
     told: dict[Any, Mapping[str, Any]] = {
         torch.cuda: _answers(dry),
         torch.cuda.memory: {
-            "_record_memory_history": _always(None),
-            "_snapshot": _always({"segments": [], "device_traces": []}),
+            "_record_memory_history": always(None),
+            "_snapshot": always({"segments": [], "device_traces": []}),
         },
-        torch.backends.cuda: dict.fromkeys(("preferred_linalg_library", "preferred_blas_library"), _always(None)),
-        torch.cuda.nccl: {"version": _always(_NCCL), "is_available": _always(True)},
-        torch.cuda.nvtx: dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"), _always(None)),
-        torch.cuda.profiler: dict.fromkeys(("init", "start", "stop"), _always(None)),
-        torch.backends.cudnn: {"is_acceptable": _always(False)},  # otherwise an RNN passes its weights to cuDNN
-        torch.Tensor: {"record_stream": _always(None)},  # torch checks the stream before it calls a mode
+        torch.backends.cuda: dict.fromkeys(("preferred_linalg_library", "preferred_blas_library"), always(None)),
+        torch.cuda.nccl: {"version": always(_NCCL), "is_available": always(True)},
+        torch.cuda.nvtx: dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"), always(None)),
+        torch.cuda.profiler: dict.fromkeys(("init", "start", "stop"), always(None)),
+        torch.backends.cudnn: {"is_acceptable": always(False)},  # otherwise an RNN passes its weights to cuDNN
+        torch.Tensor: {"record_stream": always(None)},  # torch checks the stream before it calls a mode
         torch: {"Generator": _generator(torch.Generator), "Stream": DryStream, "Event": DryEvent},
         torch._C: {
-            "_cuda_getCurrentRawStream": _always(0),
+            "_cuda_getCurrentRawStream": always(0),
             "_cuda_getDevice": lambda: current.device,
             "__getattr__": _not_there,
         },
@@ -146,8 +143,8 @@ def _values(dry: DryRun) -> Mapping[str, Any]:
         "get_allocator_backend": "native",
         "get_per_process_memory_fraction": 1.0,
         "cudart": SimpleNamespace(
-            cudaMemGetInfo=_always((memory, memory)),
-            **dict.fromkeys((f"cuda{name}" for name in _CUDART), _always(0)),
+            cudaMemGetInfo=always((memory, memory)),
+            **dict.fromkeys((f"cuda{name}" for name in _CUDART), always(0)),
             **dict.fromkeys(("cudaDeviceSynchronize", "cudaStreamSynchronize"), lambda *_: order.synchronize()),
         ),
         "get_stream_from_external": order.default,
@@ -163,7 +160,7 @@ def _answers(dry: DryRun) -> Mapping[str, Any]:
     import torch
 
     return {
-        **{name: _always(value) for name, value in _values(dry).items()},
+        **{name: always(value) for name, value in _values(dry).items()},
         **dict.fromkeys(("stream", "StreamContext"), StreamContext),
         "graph": DryContext,
         "current_stream": lambda *_: order.stream,
@@ -184,7 +181,7 @@ def _answers(dry: DryRun) -> Mapping[str, Any]:
         "Event": DryEvent,
         "CUDAGraph": DryGraph,
         "MemPool": DryPool,
-        "memory_stats_as_nested_dict": _always({}),
+        "memory_stats_as_nested_dict": always({}),
         "host_memory_stats": lambda: defaultdict(int),
     }
 

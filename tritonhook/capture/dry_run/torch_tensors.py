@@ -64,7 +64,7 @@ def tensors_on_the_gpu(memory: str = REAL) -> Iterator[None]:
         (torch, "load", partial(_load, place)),
         (torch.utils._device.DeviceContext, "__init__", partial(_placed, place)),
         (torch.Tensor, "_reduce_ex_internal", as_it_is),  # without memory, a tensor is saved without values
-        (torch.utils._foreach_utils, "_get_foreach_kernels_supported_devices", _with_meta),
+        (torch.utils._foreach_utils, "_get_foreach_kernels_supported_devices", lambda of: lambda: [*of(), "meta"]),
         (torch.Tensor, "__cuda_array_interface__", lambda original: property(_as_array)),
         # Code that makes fake tensors sees the real device; the program sees the seeming one.
         (FakeTensor, "__new__", as_it_is),
@@ -111,10 +111,6 @@ def _nested(place: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         return original(*given, device=without_gpu(device, place, True), **named)
 
     return nested_tensor
-
-
-def _with_meta(original: Callable[[], list[str]]) -> Callable[[], list[str]]:
-    return lambda: [*original(), "meta"]
 
 
 def as_it_is(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -423,7 +419,7 @@ def _without_memory(func: Any, given: list[Any], named: dict[str, Any]) -> Any:
         try:
             return _knowing(func, given, func(*given, **named))
         except (NotImplementedError, RuntimeError, TypeError) as error:
-            if not _needs_values(str(error)):
+            if not any(words in str(error).lower() for words in _NEEDS):
                 raise
             notes.count(getattr(func, "__name__", str(func)))
     own: dict[int, Any] = {}
@@ -459,10 +455,6 @@ def _leaves(func: Any, given: list[Any], named: dict[str, Any]) -> bool:
 
 
 _NEEDS = ("meta tensor", "meta device", "meta' backend", "register_meta", "output_size")
-
-
-def _needs_values(error: str) -> bool:
-    return any(words in error.lower() for words in _NEEDS)
 
 
 def _each(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tritonhook._util.locks import ForkLock
 from tritonhook.capture.launches.arguments import ENCODED, Arguments, Unrecordable
 from tritonhook.capture.launches.record import Buffer, Launch, Scratch
-from tritonhook.capture.patching import Patch
+from tritonhook.capture.patching import Hooks, Patch
 from tritonhook.capture.settings import VALUES
 
 if TYPE_CHECKING:
@@ -33,31 +32,21 @@ Describe = Callable[[], tuple[Launch, Sequence[Any]]]  # a launch, and the stora
 Kept = tuple["Observer", str, str]  # a session, its record of the kernel, the key of the launch
 
 
-class Recorder:
+class Recorder(Hooks):
     """The launches of this process, recorded for the sessions that ask for them."""
 
     def __init__(self) -> None:
-        self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
-        self._lock = ForkLock()
-        self._patches: list[Patch] = []
+        super().__init__()
         self._busy = threading.local()
 
     def attach(self, session: Observer) -> None:
-        with self._lock:
-            self.sessions = (*self.sessions, session)
-            if not self._patches:
-                from triton.compiler import CompiledKernel
+        super().attach(session)
+        self.look_again()
 
-                self._patches.append(Patch(CompiledKernel, "run", self._recording_property))
-            self._patch_inductor()
+    def _patched(self) -> list[Patch]:
+        from triton.compiler import CompiledKernel
 
-    def detach(self, session: Observer) -> None:
-        with self._lock:
-            if session in self.sessions:
-                self.sessions = tuple(other for other in self.sessions if other is not session)
-            if not self.sessions:
-                while self._patches:
-                    self._patches.pop().undo()
+        return [Patch(CompiledKernel, "run", self._recording_property)]
 
     def look_again(self) -> None:
         """Patch torch.compile's launcher, if it was loaded since. Called after each compile."""

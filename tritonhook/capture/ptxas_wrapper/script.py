@@ -104,11 +104,7 @@ def troubles(log: Path, out: Path | None = None, since_ns: int = 0) -> list[str]
     for line in lines:
         with contextlib.suppress(ValueError, KeyError, TypeError, UsageError):
             item = json.loads(line)
-            if item["time_ns"] >= since_ns and out in (None, _folder_of(item)):
+            folder = RunConfig.from_environment({RUN: item["run"]}).out if item["run"] else Path(item["dumps"])
+            if item["time_ns"] >= since_ns and out in (None, folder):
                 counts[item["what"]] = counts.get(item["what"], 0) + 1
     return [f"{number} call{'' if number == 1 else 's'} of ptxas not kept: {what}" for what, number in counts.items()]
-
-
-def _folder_of(item: dict[str, str]) -> Path:
-    """Return the capture folder for a call of ptxas, from its line in the log (_program.py)."""
-    return RunConfig.from_environment({RUN: item["run"]}).out if item["run"] else Path(item["dumps"])

@@ -136,17 +136,11 @@ def read_capture(folder: str | os.PathLike[str]) -> Capture:
     except DocumentError as error:
         raise CaptureError(f"{path}: damaged: {error}; {REPAIR}") from None
     ptxas = record.ptxas
+    same = {name: getattr(record, name) for name in KernelRecord.__struct_fields__ if name != "ptxas"}
     return Capture(
-        kernel=record.kernel,
-        hash=record.hash,
-        arch=record.arch,
+        **same,
         artifacts=_Artifacts(folder, {STAGES[n]: file for n, file in record.files.items() if n in STAGES}),
         assembler=Assembler(ptxas.path, ptxas.version, None if ptxas.arguments is None else tuple(ptxas.arguments)),
-        options=record.options,
-        metadata=record.metadata,
-        cache_hit=record.cache_hit,
-        rewritten_from=record.rewritten_from,
-        note=record.note,
         sources=_Sources(folder, record),
     )
 

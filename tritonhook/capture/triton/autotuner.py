@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tritonhook._util.locks import ForkLock
-from tritonhook.capture.patching import Patch
+from tritonhook.capture.patching import Hooks, Patch, patched
 
 if TYPE_CHECKING:
     from tritonhook.capture.observers import Observer
@@ -47,11 +46,8 @@ def choices_of(side: dict[str, str], own: dict[int, tuple[Any, dict[Any, Any]]] 
 
         return run
 
-    patch = Patch(Autotuner, "run", choosing)
-    try:
+    with patched((Autotuner, "run", choosing)):
         yield
-    finally:
-        patch.undo()
 
 
 def function_name(tuner: Any) -> str:
@@ -92,32 +88,24 @@ class _Round:
         return (new[-1], self.cache[new[-1]]) if new else None
 
 
-class Autotuning:
+class Autotuning(Hooks):
     """The tunings of this process, reported to its sessions."""
 
     def __init__(self) -> None:
-        self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
-        self._lock = ForkLock()
+        super().__init__()
         self._rounds: dict[int, _Round] = {}  # by the tuner's id; a round keeps its tuner alive
         self._trial = threading.local()
-        self._patch: Patch | None = None
-
-    def attach(self, session: Observer) -> None:
-        self.sessions = (*self.sessions, session)
-        if self._patch is None:
-            from triton.runtime.autotuner import Autotuner
-
-            if "_bench" in Autotuner.__dict__:
-                self._patch = Patch(Autotuner, "_bench", self._wrap)
 
     def detach(self, session: Observer) -> None:
         self.conclude()
-        if session in self.sessions:
-            self.sessions = tuple(other for other in self.sessions if other is not session)
-        if not self.sessions and self._patch is not None:
-            self._patch.undo()
-            self._patch = None
+        super().detach(session)
+        if not self.sessions:
             self._rounds.clear()
+
+    def _patched(self) -> list[Patch]:
+        from triton.runtime.autotuner import Autotuner
+
+        return [Patch(Autotuner, "_bench", self._wrap)]
 
     def met(self, hash: str) -> None:
         """Note that a kernel was compiled or came from the disk cache, in this thread."""
@@ -140,14 +128,10 @@ class Autotuning:
             if config in tuned.trials and len(tuned.trials) > 1:
                 texts = {hash: str(tried) for tried, hash in tuned.trials.items()}
                 name, keys, source = function_name(tuned.tuner), key_texts(tuned.tuner, key), source_hash(tuned.tuner)
+                tuning, chosen = f"{os.getpid()}-{id(tuned.tuner)}-{key}", tuned.trials[config]
                 for session in self.sessions:
-                    session.configured(name, keys, tuned.trials[config], texts, source)
-                    session.tuned(
-                        f"{os.getpid()}-{id(tuned.tuner)}-{key}",
-                        "Triton",
-                        tuned.trials[config],
-                        tuple(tuned.trials.values()),
-                    )
+                    session.configured(name, keys, chosen, texts, source)
+                    session.tuned(tuning, "Triton", chosen, tuple(tuned.trials.values()))
 
     def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def bench(tuner: Any, *arguments: Any, config: Any, **meta: Any) -> Any:
@@ -155,8 +139,7 @@ class Autotuning:
             try:
                 self._trial.current = (self._round(tuner), config)
             except Exception as error:
-                for session in self.sessions:
-                    session.contain("the winner of an autotuning is not known", error)
+                self.contain("the winner of an autotuning is not known", error)
             try:
                 return original(tuner, *arguments, config=config, **meta)
             finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from tritonhook.capture.triton.listener import listening
@@ -13,17 +14,11 @@ def holders() -> dict[str, str]:
     where it listens, and for cache keys, which it extends while a session rewrites."""
     from triton import knobs
 
-    slots = {
-        "compilation.listener": knobs.compilation.listener,
-        "runtime.add_stages_inspection_hook": knobs.runtime.add_stages_inspection_hook,
-        "runtime.jit_cache_hook": knobs.runtime.jit_cache_hook,
-        "runtime.jit_post_compile_hook": knobs.runtime.jit_post_compile_hook,
-        "runtime.launch_enter_hook": knobs.runtime.launch_enter_hook,
-        "runtime.launch_exit_hook": knobs.runtime.launch_exit_hook,
-    }
+    of_runtime = ("add_stages_inspection", "jit_cache", "jit_post_compile", "launch_enter", "launch_exit")
+    slots = ["compilation.listener", *(f"runtime.{name}_hook" for name in of_runtime)]
     if hasattr(knobs.autotuning, "listener"):  # since Triton 3.8
-        slots["autotuning.listener"] = knobs.autotuning.listener
-    named = {name: _holder(value) for name, value in slots.items()}
+        slots.append("autotuning.listener")
+    named = {name: _holder(attrgetter(name)(knobs)) for name in slots}
     if listening.sessions:
         held = named["compilation.listener"]
         named["compilation.listener"] = "tritonhook" if held == "free" else f"tritonhook, then {held}"

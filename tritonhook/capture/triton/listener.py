@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tritonhook.capture.patching import Patch
+from tritonhook.capture.patching import Hooks, Patch
 from tritonhook.capture.triton.metadata import constants_of
 
 if TYPE_CHECKING:
@@ -22,25 +22,13 @@ _NAME = "listener"
 _COMPILER = "triton.compiler.compiler"  # the module of triton.compile
 
 
-class Listening:
-    """The sessions that see kernels, outermost first."""
+class Listening(Hooks):
+    """The sessions that see kernels."""
 
-    def __init__(self) -> None:
-        self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
-        self._patch: Patch | None = None
-
-    def attach(self, session: Observer) -> None:
+    def _patched(self) -> list[Patch]:
         from triton import knobs
 
-        self.sessions = (*self.sessions, session)
-        if self._patch is None:
-            self._patch = Patch(type(knobs.compilation), _NAME, self._property)
-
-    def detach(self, session: Observer) -> None:
-        self.sessions = tuple(other for other in self.sessions if other is not session)
-        if not self.sessions and self._patch is not None:
-            self._patch.undo()
-            self._patch = None
+        return [Patch(type(knobs.compilation), _NAME, self._property)]
 
     def _property(self, default: Any) -> property:
         def get(knobs: Any) -> Any:

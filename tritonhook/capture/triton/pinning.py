@@ -11,8 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tritonhook._util.locks import ForkLock
-from tritonhook.capture.patching import Patch
+from tritonhook.capture.patching import Hooks, Patch
 from tritonhook.capture.triton.autotuner import function_name, key_texts, source_hash
 from tritonhook.capture.triton.metadata import arch_name
 
@@ -21,31 +20,17 @@ if TYPE_CHECKING:
     from tritonhook.capture.policy.model import Pin
 
 
-class Pinning:
-    """The sessions of this process whose policies have pins, innermost last."""
+class Pinning(Hooks):
+    """The sessions of this process whose policies have pins."""
 
     def __init__(self) -> None:
-        self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
-        self._lock = ForkLock()
-        self._patches: list[Patch] = []
+        super().__init__()
         self._pinned = threading.local()
 
-    def attach(self, session: Observer) -> None:
+    def _patched(self) -> list[Patch]:
         from triton.runtime.autotuner import Autotuner
 
-        with self._lock:
-            self.sessions = (*self.sessions, session)
-            if not self._patches:
-                self._patches = [
-                    Patch(Autotuner, "prune_configs", self._pruning),
-                    Patch(Autotuner, "_bench", self._bench),
-                ]
-
-    def detach(self, session: Observer) -> None:
-        with self._lock:
-            self.sessions = tuple(other for other in self.sessions if other is not session)
-            while self._patches and not self.sessions:
-                self._patches.pop().undo()
+        return [Patch(Autotuner, "prune_configs", self._pruning), Patch(Autotuner, "_bench", self._bench)]
 
     def _pruning(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def prune_configs(tuner: Any, named: Mapping[str, Any], *rest: Any) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.model import Stage
-from tritonhook.capture.patching import Patch
+from tritonhook.capture.patching import Hooks, Patch
 from tritonhook.capture.triton.muting import muted_threads
 
 if TYPE_CHECKING:
@@ -21,28 +21,14 @@ if TYPE_CHECKING:
 Make = Callable[[Any, dict[str, Any]], Any]
 
 
-class Rejecting:
+class Rejecting(Hooks):
     """The sessions that get reports of rejected kernels."""
 
-    def __init__(self) -> None:
-        self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
-        self._patches: tuple[Patch, ...] = ()
-
-    def attach(self, session: Observer) -> None:
+    def _patched(self) -> list[Patch]:
         from triton.backends.nvidia.compiler import CUDABackend
         from triton.compiler.compiler import ASTSource
 
-        self.sessions = (*self.sessions, session)
-        if not self._patches:
-            made = Patch(ASTSource, "make_ir", self._make_ir), Patch(CUDABackend, "add_stages", self._add_stages)
-            self._patches = made
-
-    def detach(self, session: Observer) -> None:
-        self.sessions = tuple(other for other in self.sessions if other is not session)
-        if not self.sessions:
-            for patch in self._patches:
-                patch.undo()
-            self._patches = ()
+        return [Patch(ASTSource, "make_ir", self._make_ir), Patch(CUDABackend, "add_stages", self._add_stages)]
 
     def _make_ir(self, make_ir: Callable[..., Any]) -> Callable[..., Any]:
         """Report what Triton's front end rejects: a CompilationError, before any stage."""

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from tritonhook.capture.patching import Patch
+from tritonhook.capture.patching import Hooks, Patch
 from tritonhook.capture.triton.metadata import META_KEYS, META_NOTE
 from tritonhook.capture.triton.stages import Stages, Step
 
@@ -45,54 +45,34 @@ def digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
-class Rewriting:
+class Rewriting(Hooks):
     """The sessions that rewrite, and the functions of Triton that are wrapped for them.
 
     key: the sessions' addition to the in-memory key of a launch.
     """
 
     def __init__(self) -> None:
-        self.sessions: Sessions = ()  # replaced as a whole, because other threads iterate over it
+        super().__init__()
         self.key = ""
         self._thread = threading.local()
         self._for_good: list[Patch] = []
-        self._patches: list[Patch] = []
 
-    def attach(self, session: Observer) -> None:
-        if not self._for_good:
-            self._wrap_compiles()
-        if not self._patches:
-            self._wrap_launches()
-        self._settle((*self.sessions, session))
+    def _settle(self) -> None:
+        self.key = _key_of_launch(self.sessions)  # empty without sessions: a patch may stay if another tool wrapped it
 
-    def detach(self, session: Observer) -> None:
-        self._settle(tuple(other for other in self.sessions if other is not session))
-        if not self.sessions:
-            while self._patches:
-                self._patches.pop().undo()  # a patch that stays because another tool wrapped it adds an empty key
-
-    def _settle(self, sessions: Sessions) -> None:
-        self.sessions, self.key = sessions, _key_of_launch(sessions)
-
-    def _wrap_compiles(self) -> None:
-        from triton.compiler import compiler
+    def _patched(self) -> list[Patch]:
+        """Patch the functions of the launch path, and those of the compile path once and for all."""
+        from triton.compiler import CompiledKernel, compiler
         from triton.runtime import jit
 
-        self._for_good += [
+        self._for_good = self._for_good or [
             Patch(jit.JITFunction, "_do_compile", self._compile_launched),
             Patch(jit, "get_cache_key", self._key_of_async_compile),
             Patch(compiler, "get_cache_key", self._key_of_compile),
             Patch(compiler, "get_cache_manager", self._entry_of_compile),
         ]
-
-    def _wrap_launches(self) -> None:
-        from triton.compiler import CompiledKernel
-        from triton.runtime import jit
-
-        self._patches += [
-            Patch(jit, "compute_cache_key", self._key_of_launch),
-            Patch(CompiledKernel, "__init__", self._compiled),
-        ]
+        launched = Patch(jit, "compute_cache_key", self._key_of_launch)
+        return [launched, Patch(CompiledKernel, "__init__", self._compiled)]
 
     # --- launches
 

@@ -14,7 +14,7 @@ from tritonhook.cubin.byte_map import CATEGORIES, category
 from tritonhook.cubin.sass import CLASSES, class_counts
 from tritonhook.report.pages.listing import sass_listing, text_listing
 from tritonhook.report.result import Figure, Page, both, number, percent_of, signed, size
-from tritonhook.report.results.diff import CodePair, Diff, DiffSide, Resource
+from tritonhook.report.results.diff import CodePair, Diff, DiffSide
 from tritonhook.report.results.names import Demo, Names
 
 _MOST_LOOPS = 24
@@ -23,12 +23,12 @@ _WHY_NO_CODE = "This document holds no instructions. `tritonhook diff A B --save
 
 def diff_page(diff: Diff) -> Page:
     parts = {
-        "sides": [_side("a", diff.a), _side("b", diff.b)],
+        "sides": {"a": diff.a, "b": diff.b},
         "figures": _figures(diff),
-        "resources": [_resource(resource, diff.same_threads) for resource in diff.resources],
+        "resources": [(resource, *resource.judgement(diff.same_threads)) for resource in diff.resources],
         "layout": _layout(diff.a, diff.b),
         "loops": _loops(diff.sass.loops),
-        "opcodes": _opcodes(diff.changed_opcodes()),
+        "opcodes": diff.changed_opcodes(),
         "scheduler": diff.scheduler_rows(),
         "class_names": CLASSES,
         "categories": CATEGORIES,
@@ -36,24 +36,6 @@ def diff_page(diff: Diff) -> Page:
     }
     data = {"listings": list(_listings(diff.code, diff.sass.loops))} if diff.code else None
     return Page(diff.summary(), "diff", parts, data)
-
-
-def _side(name: str, side: DiffSide) -> dict[str, str]:
-    return {
-        "name": name,
-        "kernel": side.name,
-        "control": side.control,
-        "arch": side.arch,
-        "ptxas": number(side.ptxas),
-        "file": side.size,
-        "sha256": side.sha256,
-    }
-
-
-def _resource(resource: Resource, same_threads: bool) -> dict[str, Any]:
-    change, words, tone = resource.judgement(same_threads)
-    sides = {"a": number(resource.a), "b": number(resource.b)}
-    return {"field": resource.label, "unit": resource.unit, **sides, "change": change, "words": words, "tone": tone}
 
 
 def _figures(diff: Diff) -> list[Figure]:
@@ -83,34 +65,17 @@ def _layout(a_side: DiffSide, b_side: DiffSide) -> dict[str, Any] | None:
     if a_side.layout is UNSET or b_side.layout is UNSET:
         return None
     longest = max(a_side.file_bytes, b_side.file_bytes) or 1
-    layouts = {"a": a_side.layout, "b": b_side.layout}
-    sums = {side: _sizes(layout) for side, layout in layouts.items()}
-    a, b = sums.values()
-    totals = [sum(sizes.values()) for sizes in (a, b)]
+    a, b = (_sizes(layout) for layout in (a_side.layout, b_side.layout))
     labels = sorted({**a, **b}, key=lambda label: -max(a[label], b[label]))
+    categories = {label: CATEGORIES.index(category(label)) for label in labels}
+    parts = (
+        [(label, end - start, 100 * start / longest, 100 * (end - start) / longest) for label, start, end in layout]
+        for layout in (a_side.layout, b_side.layout)
+    )
     return {
-        "bars": [
-            {
-                "name": side,
-                "parts": [_part(label, start, end, longest) for label, start, end in layout],
-                "bytes": sum(sums[side].values()),
-            }
-            for side, layout in layouts.items()
-        ],
-        "rows": [
-            {
-                "label": label,
-                "a": a.get(label),
-                "b": b.get(label),
-                "change": signed(b[label] - a[label]),
-                "category": CATEGORIES.index(category(label)),
-            }
-            for label in labels
-        ],
-        "a": totals[0],
-        "b": totals[1],
-        "change": signed(totals[1] - totals[0]),
-        "used": sorted({CATEGORIES.index(category(label)) for label in labels}),
+        "bars": list(zip(("a", "b"), parts, (a.total(), b.total()), strict=True)),
+        "rows": [(label, a.get(label), b.get(label), b[label] - a[label]) for label in labels],
+        "categories": categories,
     }
 
 
@@ -122,27 +87,11 @@ def _sizes(layout: Iterable[tuple[str, int, int]]) -> Counter[str]:
     return sizes
 
 
-def _part(label: str, start: int, end: int, longest: int) -> dict[str, Any]:
-    """Describe a part of a file as a part of its bar, in percent of the longer file."""
-    return {
-        "label": label,
-        "bytes": end - start,
-        "x": 100 * start / longest,
-        "width": 100 * (end - start) / longest,
-        "category": CATEGORIES.index(category(label)),
-    }
-
-
 def _loops(pairs: Sequence[LoopDelta]) -> dict[str, Any]:
     longest = max((loop.instructions for pair in pairs for loop in pair.sides if loop), default=1) or 1
     shown = [
-        {
-            "number": number,
-            "a": _loop(pair.a, longest),
-            "b": _loop(pair.b, longest),
-            "opcodes": _opcode_changes(pair),
-        }
-        for number, pair in enumerate(pairs[:_MOST_LOOPS], start=1)
+        {"a": _loop(pair.a, longest), "b": _loop(pair.b, longest), "opcodes": _opcode_changes(pair)}
+        for pair in pairs[:_MOST_LOOPS]
     ]
     return {"shown": shown, "more": max(0, len(pairs) - _MOST_LOOPS)}
 
@@ -157,7 +106,7 @@ def _loop(loop: LoopSummary | None, longest: int) -> dict[str, Any] | None:
         if width:
             bars.append({"x": x, "width": width, "class": index, "label": f"{name}: {counts[name]:,}"})
         x += width
-    return {**asdict(loop), "bars": bars, "offset": f"0x{loop.offset:04x}"}
+    return {**asdict(loop), "bars": bars}
 
 
 def _opcode_changes(pair: LoopDelta, most: int = 8) -> list[str]:
@@ -166,22 +115,6 @@ def _opcode_changes(pair: LoopDelta, most: int = 8) -> list[str]:
     changed.sort(key=lambda item: (-abs(item[2] - item[1]), item[0]))
     rest = [f"and {len(changed) - most} more"] if len(changed) > most else []
     return [f"{name} {x:,} → {y:,}" for name, x, y in changed[:most]] + rest
-
-
-def _opcodes(changed: Sequence[tuple[str, int, int]]) -> list[dict[str, Any]]:
-    """List opcodes whose count differs, with their bar widths."""
-    largest = max((abs(b - a) for _, a, b in changed), default=1)
-    return [
-        {
-            "name": name,
-            "a": number(a),
-            "b": number(b),
-            "change": signed(b - a),
-            "share": 50 * abs(b - a) / largest,
-            "more": b > a,
-        }
-        for name, a, b in changed
-    ]
 
 
 def _listings(code: CodePair, loops: Sequence[LoopDelta]) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from tritonhook.compare.alignment import Pair, align, align_texts
@@ -40,7 +41,7 @@ def single_listing(code: CodeFields) -> dict[str, Any]:
     sass = code.sass()
     starts = {i: n for n, loop in enumerate(sass.innermost_loops) for i in loop.instructions}
     rows = [Pair(i, None, True) for i in range(len(sass.instructions))]
-    numbers = [starts.get(i) for i in range(len(rows))]
+    numbers = list(map(starts.get, range(len(rows))))
     places = [f"a 0x{sass.instructions[loop.instructions[0]].offset:04x}" for loop in sass.innermost_loops]
     return {
         "sides": [_side(code)],
@@ -138,7 +139,7 @@ def _folds(
     """Yield what can be folded: the rows of a loop, and equal rows between loops. places: offsets of each loop as
     text."""
     unequal = [not row.in_place for row in rows]
-    for first, end, number in _runs(numbers, lambda value: value):
+    for first, end, number in _runs(numbers):
         if number is None:
             yield from _equal_folds(first, end, changed)
         elif end - first >= _SHORTEST_FOLD:
@@ -146,19 +147,19 @@ def _folds(
 
 
 def _equal_folds(first: int, end: int, changed: Sequence[bool]) -> Iterator[Segment]:
-    for start, stop, differs in _runs(changed[first:end], lambda value: value):
+    for start, stop, differs in _runs(changed[first:end]):
         low = first + start + (_CONTEXT if first + start > 0 else 0)
         high = first + stop - (_CONTEXT if first + stop < len(changed) else 0)
         if not differs and high - low >= _SHORTEST_FOLD:
             yield low, high, "equal", "", 0
 
 
-def _runs(values: Sequence[Any], key: Callable[[Any], Any]) -> Iterator[tuple[int, int, Any]]:
+def _runs(values: Sequence[Any]) -> Iterator[tuple[int, int, Any]]:
     start = 0
-    for index in range(1, len(values) + 1):
-        if index == len(values) or key(values[index]) != key(values[start]):
-            yield start, index, values[start]
-            start = index
+    for value, run in groupby(values):
+        end = start + len(list(run))
+        yield start, end, value
+        start = end
 
 
 def _places(pair: LoopDelta) -> str:

@@ -38,13 +38,11 @@ def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
     y = Scale(0, highest * 1.06 / divisor or 1, _TOP + _HEIGHT, _TOP)
     drawn = {n: [(t, v / divisor) for t, v in thin(points, _COLUMNS)] for n, points in series.items()}
     paths = {name: line(points, x, y, steps=True) for name, points in drawn.items()}
-    return {
+    of_both = {"left": _LEFT, "right": _WIDTH - _RIGHT, "unit": unit}
+    return of_both | {
         "height": _TOP + _HEIGHT + 34,
         "top": _TOP,
         "bottom": _TOP + _HEIGHT,
-        "left": _LEFT,
-        "right": _WIDTH - _RIGHT,
-        "unit": unit,
         "area": f"{paths['used']}V{_TOP + _HEIGHT}H{x(drawn['used'][0][0]):g}Z",
         "paths": paths,
         "ticks": y.ticks(5),
@@ -57,9 +55,7 @@ def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
         "legend": list(paths),
         "points": {
             "end": end,
-            "left": _LEFT,
-            "right": _WIDTH - _RIGHT,
-            "unit": unit,
+            **of_both,
             "series": [[n, [[round(t, 6), round(v, 4)] for t, v in points]] for n, points in drawn.items()],
         },
     }
@@ -67,13 +63,9 @@ def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
 
 def _series(samples: Sequence[MemorySample], end: float) -> dict[str, list[tuple[float, float]]]:
     """List points (seconds, bytes) of all memory in use and of torch's share. The last value holds until the end."""
-    wanted = {
-        "used": "used_bytes",
-        "torch reserved": "torch_reserved_bytes",
-        "torch allocated": "torch_allocated_bytes",
-    }
     series = {}
-    for name, field in wanted.items():
+    for name in ("used", "torch reserved", "torch allocated"):
+        field = f"{name.replace(' ', '_')}_bytes"
         points = [(s.t_ns / 1e9, float(v)) for s in samples if (v := getattr(s, field)) is not None]
         if points:
             series[name] = [*points, (end, points[-1][1])]
@@ -83,9 +75,9 @@ def _series(samples: Sequence[MemorySample], end: float) -> dict[str, list[tuple
 def _flags(timeline: MemoryTimeline, x: Scale) -> list[dict[str, Any]]:
     """Draw the marks as lines. Only those with the largest growth get a number and a flag."""
     took = [m for m in timeline.marks if (m.growth_bytes or 0) > 0 or m.stack_growth_bytes]
-    largest = sorted(took, key=lambda m: -(m.growth_bytes or 0))[:_FLAGS]
-    numbered = {id(mark): n for n, mark in enumerate(sorted(largest, key=lambda m: m.t_ns), 1)}
-    levels = _levels([(id(m), x(m.t_ns / 1e9)) for m in sorted(largest, key=lambda m: m.t_ns)])
+    largest = sorted(sorted(took, key=lambda m: -(m.growth_bytes or 0))[:_FLAGS], key=lambda m: m.t_ns)
+    numbered = {id(mark): n for n, mark in enumerate(largest, 1)}
+    levels = _levels([(id(m), x(m.t_ns / 1e9)) for m in largest])
     return [
         {
             "x": x(m.t_ns / 1e9),
@@ -103,11 +95,8 @@ def _of_one_source(timeline: MemoryTimeline) -> tuple[MemorySample, ...]:
 
     Sources count differently: a line through several would show steps that never happened.
     """
-    sources = Counter(sample.source for sample in timeline.samples)
-    if not sources:
-        return ()
-    wanted = timeline.attribution().source
-    chosen = wanted if wanted in sources else sources.most_common(1)[0][0]
+    sources, wanted = [sample.source for sample in timeline.samples], timeline.attribution().source
+    chosen = wanted if wanted in sources else next(iter(Counter(sources).most_common(1)), [""])[0]
     return tuple(sample for sample in timeline.samples if sample.source == chosen)
 
 

@@ -3,6 +3,7 @@ VS Code and GitHub all show. `tritonhook show` makes the full page."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html import escape
 from typing import Any
 
@@ -89,37 +90,27 @@ def _table(table: Table) -> str:
 
 def summary_of(value: Any) -> Summary | None:
     """Summarise a value; None if it has no Summary."""
-    if isinstance(value, Ptx):
-        return _ptx_summary(value)
-    if isinstance(value, Sass):
-        return _sass_summary(value)
-    if isinstance(value, Kernels):
-        return _kernels_summary(value)
-    result = result_of(value)
-    return None if result is None else result.summary()
+    own = next((make(value) for kind, make in _SUMMARIES.items() if isinstance(value, kind)), None)
+    result = result_of(value) if own is None else None
+    return own if result is None else result.summary()
 
 
 def result_of(value: Any) -> Result | None:
     """Convert a value to its Result, else None."""
-    if isinstance(value, CubinDiff):
-        return Diff.of(value)
-    if isinstance(value, NameComparison):
-        return Names.of(value)
-    if isinstance(value, Timed):
-        return TimedComparison.of(value)
-    if isinstance(value, MemoryTimeline):
-        return Memory.of([value])
-    if isinstance(value, Watch):
-        return Memory.of(value.timelines, value.notes)
-    if isinstance(value, Cubin):
-        return File.of(GpuFile("in memory", "cubin", [value], [{}]))
-    if isinstance(value, CaptureFolder):
-        return Captures.of(value)
-    if isinstance(value, Session):
-        return Captures.of(CaptureFolder.open(value.out)).only(value.seen)
-    if isinstance(value, Capture):
-        return CapturedOne.of(value)
-    return None
+    return next((make(value) for kind, make in _RESULTS.items() if isinstance(value, kind)), None)
+
+
+_RESULTS: dict[type, Callable[[Any], Result]] = {
+    CubinDiff: Diff.of,
+    NameComparison: Names.of,
+    Timed: TimedComparison.of,
+    MemoryTimeline: lambda timeline: Memory.of([timeline]),
+    Watch: lambda watch: Memory.of(watch.timelines, watch.notes),
+    Cubin: lambda cubin: File.of(GpuFile("in memory", "cubin", [cubin], [{}])),
+    CaptureFolder: Captures.of,
+    Session: lambda session: Captures.of(CaptureFolder.open(session.out)).only(session.seen),
+    Capture: CapturedOne.of,
+}
 
 
 def _kernels_summary(kernels: Kernels) -> Summary:
@@ -159,3 +150,6 @@ def _sass_summary(sass: Sass) -> Summary:
     )
     verdict = count(len(sass.instructions), "instruction")
     return Summary("Machine code", sass.kernel, verdict, Tone.NEUTRAL, (), tables)
+
+
+_SUMMARIES: dict[type, Callable[[Any], Summary]] = {Ptx: _ptx_summary, Sass: _sass_summary, Kernels: _kernels_summary}

@@ -108,17 +108,13 @@ def summarise(timed: Timed, effects: Effects) -> Summary:
         facts += [_control_fact(timed, effects), _cycles_fact(timed.comparison, effects)]
         tables = [_times(timed, effects), *tables, environment_table(timed)]
     facts += [f"baseline {name}: {text}" for name, text in timed.baselines.items()]
-    title = f"{verdict}: {_versus(timed)}"
+    title = f"{verdict}: {short(side_name(timed, CANDIDATE))} against {short(side_name(timed, REFERENCE))}"
     return Summary("A/B timing", _subject(timed), title, tone, tuple(facts), tuple(tables), tuple(timed.notes))
 
 
 def side_name(timed: Timed, side: str) -> str:
     """Return a side's name: a kernel, a function, a file."""
     return timed.compared[side].name if side in timed.compared else side
-
-
-def _versus(timed: Timed) -> str:
-    return f"{short(side_name(timed, CANDIDATE))} against {short(side_name(timed, REFERENCE))}"
 
 
 def _subject(timed: Timed) -> str:

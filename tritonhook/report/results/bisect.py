@@ -105,13 +105,14 @@ class Bisect(Result, tag="bisect"):
 
     def summary(self) -> Summary:
         name = namer(self.kernels)
+        tried = len({tried.version for kernel in self.kernels for tried in kernel.tried})
         return Summary(
             f"First ptxas that changed {self._on}",
             f"{self.subject}, from {self.good} to {self.bad}",
             *self._verdict(),
             tuple(self._facts(name)),
             tuple(self._tables(name)),
-            (*self.notes, self._how_many()),
+            (*self.notes, f"tried {tried:,} of the {len(self.versions):,} versions from {self.good} to {self.bad}"),
         )
 
     @property
@@ -171,11 +172,6 @@ class Bisect(Result, tag="bisect"):
         columns = ("ptxas", *(TITLES[figure] for figure in figures), "code")
         rows, tones = tuple(tried.row(figures) for tried in kernel.tried), tuple(tried.tone for tried in kernel.tried)
         return Table(f"Versions tried{which}", columns, rows, tones=tones, words=(len(columns) - 1,))
-
-    def _how_many(self) -> str:
-        tried = {tried.version for kernel in self.kernels for tried in kernel.tried}
-        among = f"versions from {self.good} to {self.bad}"
-        return f"tried {len(tried):,} of the {len(self.versions):,} {among}"
 
 
 def _do(versions: Sequence[str], singular: str, several: str) -> str:

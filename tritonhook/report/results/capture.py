@@ -181,13 +181,9 @@ def _of_file(path: str, became: Mapping[int, _Line], columns: Sequence[str], tex
         text = texts.get(line, "").expandtabs(4)
         near = any(at in became for at in range(line - _CONTEXT, line + _CONTEXT + 1))
         if own is not None:
-            figures: dict[str, int | None] = {
-                "instrs": own.instructions,
-                "live": own.live,
-                "stored": own.stored,
-                "loaded": own.loaded,
-            }
-            figures |= dict(zip(COUNTS, own.counted, strict=True))
+            names = ("instrs", "live", "stored", "loaded", *COUNTS)
+            values = (own.instructions, own.live, own.stored, own.loaded, *own.counted)
+            figures = dict(zip(names, values, strict=True))
             rows.append((str(line), *("" if figures[name] == 0 else number(figures[name]) for name in columns), text))
         elif near and text.strip():
             rows.append((str(line), *("" for _ in columns), text))
@@ -276,12 +272,6 @@ class KernelFields(KernelRecord, kw_only=True):
         """The stages kept, from source to machine code."""
         return "binary only" if self.stages == (Stage.CUBIN.value,) else " ".join(self.stages)
 
-    @property
-    def option_rows(self) -> Iterator[tuple[str, str]]:
-        """Rows of what decides the code besides the source."""
-        for name, value in flat(self.options):
-            yield name if "." in name else name.replace("_", " "), short(value, 400)
-
 
 @dataclass
 class KernelsRead:
@@ -323,26 +313,15 @@ class KernelsRead:
                 of_launch = {"dynamic_shared": dynamic_shared_of(capture, ptx), "threads": _threads(capture)}
                 count = own.code_bytes // INSTRUCTION_BYTES
                 known = like(own, ResourceFields, instructions=count, arch=capture.arch, **of_launch)
-            self.kernels[record] = _fields(capture, triggers[capture.kernel], known)
+            stages, ptxas = tuple(stage.value for stage in capture.artifacts), like(capture.assembler, Ptxas)
+            further = {"trigger": triggers[capture.kernel], "resources": known}
+            self.kernels[record] = like(capture, KernelFields, ptxas=ptxas, stages=stages, **further)
 
 
 def _threads(capture: Capture) -> int | UnsetType:
     """Return the threads per block of a Triton kernel; for other kernels only a launch defines them."""
     warps = capture.options.get("num_warps")
     return warps * WARP if isinstance(warps, int) and warps > 0 else UNSET
-
-
-def _fields(capture: Capture, trigger: Trigger, resources: ResourceFields | None) -> KernelFields:
-    assembler = capture.assembler
-    arguments = None if assembler.arguments is None else list(assembler.arguments)
-    return like(
-        capture,
-        KernelFields,
-        ptxas=Ptxas(assembler.path, assembler.version, arguments),
-        stages=tuple(stage.value for stage in capture.artifacts),
-        trigger=trigger,
-        resources=resources,
-    )
 
 
 def kernel_fields(capture: Capture) -> KernelFields:
@@ -409,7 +388,9 @@ class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
         )
 
     def options_table(self) -> Table:
-        return Table("Options", ("", ""), tuple(self.option_rows), 2)
+        """Show what decides the code besides the source."""
+        options = ((name if "." in name else name.replace("_", " "), value) for name, value in flat(self.options))
+        return Table("Options", ("", ""), tuple((name, short(value, 400)) for name, value in options), 2)
 
     def _facts(self) -> Iterator[str]:
         if self.rewritten_from:

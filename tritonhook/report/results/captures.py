@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -111,12 +111,9 @@ class FolderKernel(KernelFields, kw_only=True):
         parts = [f"{count} {what}" for count, what in counts if count is not None and (what, count) != ("ctas", 1)]
         if self.options.get("maxnreg") is not None:
             parts.append(f"maxnreg {self.options['maxnreg']}")
-        return ", ".join([*parts, *(f"{name}={value}" for name, value in self._constants if value is not None)])
-
-    @property
-    def _constants(self) -> Sequence[tuple[str, Any]]:
         constants = self.options.get("constants")
-        return tuple(constants.items()) if isinstance(constants, Mapping) else ()
+        known = constants.items() if isinstance(constants, Mapping) else ()
+        return ", ".join([*parts, *(f"{name}={value}" for name, value in known if value is not None)])
 
 
 class FailedKernel(Fields):
@@ -399,9 +396,8 @@ class RejectedKernel(Result, tag="failed kernel"):
         rows += [("files", self.path)]
         log = tuple((line,) for line in self.log.splitlines() if line.strip())
         tables = [Table("Kernel", ("", ""), tuple(rows), 2)]
-        tables += [Table("PTX at the lines that the log names", ("line", "text"), tuple(self.lines.items()), 2)] * bool(
-            self.lines
-        )
+        if self.lines:
+            tables.append(Table("PTX at the lines that the log names", ("line", "text"), tuple(self.lines.items()), 2))
         verdict = f"{self.by} rejected {function_name(self.kernel)}: {self.error}"
         return Summary("Failed kernel", self.kernel, verdict, Tone.BAD, (), (*tables, Table("Log", ("",), log)))
 

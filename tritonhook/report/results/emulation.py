@@ -9,7 +9,6 @@ from tritonhook._util.schema import Count, Fields, like
 from tritonhook.report.result import Result, Summary, Table, Tone, count
 
 if TYPE_CHECKING:
-    from tritonhook.emulate.sanitizer.findings import Finding
     from tritonhook.emulate.sanitizer.run import Sanitized
 
 
@@ -29,10 +28,6 @@ class KernelFault(Fields):
     text: str
     places: tuple[FaultyAccess, ...]
 
-    @classmethod
-    def of(cls, finding: Finding) -> KernelFault:
-        return cls(finding.kind, finding.text, tuple(like(place, FaultyAccess) for place in finding.places))
-
 
 class EmulatedKernel(Fields):
     """One kernel. reason: why it did not finish; "" if it did. steps: executed by groups of threads. stored: the hash
@@ -49,10 +44,11 @@ class EmulatedKernel(Fields):
     @classmethod
     def of(cls, kernel: str, launch: str, done: Sanitized | None, stored: Sequence[str], reason: str) -> EmulatedKernel:
         """Build from one launch. done: None if the emulator cannot execute the kernel."""
-        faults = tuple(map(KernelFault.of, done.findings)) if done is not None else ()
-        steps = done.ran.steps if done is not None and done.ran is not None else 0
-        unwatched = done.unwatched if done is not None else ""
-        return cls(kernel, launch, reason, steps, tuple(stored), faults, unwatched)
+        if done is None:
+            return cls(kernel, launch, reason, 0, tuple(stored), ())
+        faults = tuple(like(finding, KernelFault) for finding in done.findings)
+        steps = 0 if done.ran is None else done.ran.steps
+        return cls(kernel, launch, reason, steps, tuple(stored), faults, done.unwatched)
 
     @property
     def row(self) -> tuple[str, ...]:

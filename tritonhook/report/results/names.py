@@ -40,10 +40,6 @@ class CrashFields(Fields):
     stderr: str
     ptxas: str
 
-    @classmethod
-    def of(cls, crash: toolchain.Crash) -> CrashFields:
-        return like(crash, cls, ptxas=crash.tool.version)
-
 
 class NameBuild(Fields):
     """A kernel under one name. file_bytes: null if it crashed."""
@@ -54,12 +50,9 @@ class NameBuild(Fields):
 
     @classmethod
     def of(cls, build: names.RenamedBuild) -> NameBuild:
-        size = None if build.cubin is None else len(build.cubin.data)
-        return cls(
-            build.kernel,
-            size,
-            CrashFields.of(build.result) if isinstance(build.result, toolchain.Crash) else None,
-        )
+        if isinstance(crash := build.result, toolchain.Crash):
+            return cls(build.kernel, None, like(crash, CrashFields, ptxas=crash.tool.version))
+        return cls(build.kernel, len(crash.cubin.data), None)
 
 
 class CodesSeen(Fields):

@@ -115,10 +115,8 @@ class PolicyResult(Result, tag="policy"):
 
     def summary(self) -> Summary:
         columns = ("kernel", "arch", "lever", "state", "gain (95% interval)", "measured on")
-        rows, tones = (
-            tuple(entry.row(self._called(entry)) for entry in self.kernels),
-            tuple(_TONES[entry.state] for entry in self.kernels),
-        )
+        rows = tuple(entry.row(self._called(entry)) for entry in self.kernels)
+        tones = tuple(_TONES[entry.state] for entry in self.kernels)
         table = Table("Kernels", columns, rows, left=3, tones=tones, words=(3, 5), one_line=True)
         subject = self.path if self.captures is None else f"{self.path} beside {self.captures}"
         return Summary(

@@ -95,11 +95,8 @@ class SameBits(Result, tag="same bits"):
         counts = {verdict.value: sum(each.verdict is verdict for each in judged) for verdict in BitsVerdict}
         kernels = tuple(map(ComparedKernel.of, judged))
         notes = [f"autotuned, in the first configuration that fits: {listed(tuned)}"] if tuned else []
-        notes += (
-            ["stages: of the first launch of each compiled kernel"]
-            if any(k.question == STAGES for k in kernels)
-            else []
-        )
+        if any(kernel.question == STAGES for kernel in kernels):
+            notes.append("stages: of the first launch of each compiled kernel")
         return cls(target=target, arch=arch, counts=counts, kernels=kernels, notes=tuple(notes))
 
     @property

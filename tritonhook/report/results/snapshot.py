@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from operator import attrgetter
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -30,7 +30,7 @@ from tritonhook.report.result import (
     spills,
 )
 from tritonhook.snapshot.changes import By, Change, ChangeStatus
-from tritonhook.snapshot.facts import COUNTED, COUNTERS, FIGURES, Identity, KernelFacts
+from tritonhook.snapshot.facts import COUNTERS, FIGURES, Identity, KernelFacts
 
 TITLES = {name: name.replace("_", " ") for name in FIGURES} | {"loop_instructions": "in loops"}
 _LOCKED = {"stack": "stack", "shared": "shared"}
@@ -115,25 +115,18 @@ class KernelFigures(Fields):
     conflicts: Count | UnsetType = UNSET
 
     @classmethod
-    def of(cls, facts: KernelFacts) -> KernelFigures:
-        return cls(**_figures(facts))
+    def of(cls: type[_Sided], facts: KernelFacts, **identity: Any) -> _Sided:
+        """Build from a kernel's facts. identity: further fields of a subclass."""
+        figures = {name: facts.figures.get(name) for name in FIGURES}
+        known = {name: UNSET if name in _OF_SOME and value is None else value for name, value in figures.items()}
+        return like(facts, cls, ptx=facts.ptx_sha256, **known, **identity)
 
     @property
     def figures(self) -> dict[str, int | None]:
         return {name: None if value is UNSET else value for name, value in zip(FIGURES, _ALL(self), strict=True)}
 
 
-def _figures(facts: KernelFacts) -> dict[str, Any]:
-    return {
-        **{name: facts.figures.get(name) for name in COUNTED},
-        **{name: UNSET if (value := facts.figures.get(name)) is None else value for name in _OF_SOME},
-        "ptxas": facts.ptxas,
-        "options": facts.options,
-        "ptx": facts.ptx_sha256,
-        "codes": facts.codes,
-        "classes": dict(facts.classes),
-        "launch_bounds": facts.launch_bounds,
-    }
+_Sided = TypeVar("_Sided", bound=KernelFigures)
 
 
 # --- a lock --------------------------------------------------------------------------------------
@@ -150,10 +143,6 @@ class LockedFields(KernelFigures, kw_only=True):
     number: Positive
     rewrites: str | None
 
-    @classmethod
-    def of(cls, facts: KernelFacts) -> LockedFields:
-        return cls(**asdict(facts.identity), rewrites=facts.rewrites, **_figures(facts))
-
 
 class LockContent(Result, tag="lock"):
     """The kernels of a lock. path: its file. tests: files and folders whose tests compile all of its kernels; null: not
@@ -168,7 +157,8 @@ class LockContent(Result, tag="lock"):
     @classmethod
     def of(cls, path: str, kernels: Sequence[KernelFacts], tests: Sequence[str] | None) -> LockContent:
         """Build from a lock's kernels, in its order."""
-        return cls(path, None if tests is None else tuple(tests), tuple(map(LockedFields.of, kernels)))
+        locked = tuple(LockedFields.of(facts, **asdict(facts.identity)) for facts in kernels)
+        return cls(path, None if tests is None else tuple(tests), locked)
 
     def summary(self) -> Summary:
         """Summarise: a row for each kernel."""
@@ -462,6 +452,7 @@ class KernelChanges(Result, tag="kernel changes"):
 def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> Table:
     """Show one line for each changed kernel; a column for each figure that changes in any of them, with its cause."""
     figures, judged = [kernel.figures for kernel in kernels], [kernel.judgement for kernel in kernels]
+    told = len({kernel.by for kernel in kernels}) == 1 and kernels[0].by  # a fact states the only cause
     columns = {
         "kernel": [name(kernel) for kernel in kernels],
         "": judged,
@@ -471,7 +462,7 @@ def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> T
         "compile-time": [_step(*map(duration, k.compile_us)) if k.compile_us else "" for k in kernels],
         "launch bounds": [k.bounds for k in kernels],
         "also other": [", ".join(k.loaded_changed or ()) for k in kernels],
-        "changed by": _each_by(kernels),
+        "changed by": ["" if told else kernel.by or "the same code" for kernel in kernels],
     }
     columns = {heading: cells for heading, cells in columns.items() if any(cells)}
     tones = tuple(map(_JUDGED.__getitem__, judged))
@@ -482,12 +473,6 @@ def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> T
     title, keys = "Changed kernels, the worst first", tuple(map(page_key, kernels))
     kept = tuple(n for n, heading in enumerate(columns) if heading == "changed by")
     return Table(title, tuple(columns), rows, tones=tones, words=words, one_line=True, keys=keys, kept=kept)
-
-
-def _each_by(kernels: Sequence[KernelChange]) -> list[str]:
-    """List each kernel's cause of change; empty if all share one, which a fact already states."""
-    one = len({kernel.by for kernel in kernels}) == 1 and kernels[0].by
-    return ["" if one else kernel.by or "the same code" for kernel in kernels]
 
 
 _SHORT = {"registers": "regs", "instructions": "instrs"}

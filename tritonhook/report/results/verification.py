@@ -201,18 +201,8 @@ class KnownPlace(Fields):
     @classmethod
     def of(cls, module: KnownModule, finding: Hit) -> KnownPlace:
         place, bug = finding.place, finding.place.bug
-        return cls(
-            bug=bug.name,
-            module=module.name,
-            function=place.function,
-            line=place.line,
-            target=module.target,
-            ptxas=finding.ptxas,
-            verdict=finding.verdict,
-            does=bug.does,
-            remedy=bug.remedy,
-            sources=tuple(bug.sources),
-        )
+        where = {"module": module.name, "target": module.target, "function": place.function, "line": place.line}
+        return like(bug, cls, bug=bug.name, **where, ptxas=finding.ptxas, verdict=finding.verdict)
 
     @property
     def row(self) -> tuple[str, ...]:
@@ -246,9 +236,7 @@ class Known(Result, tag="known miscompilations"):
             modules=len(modules),
             places=places,
             unread=tuple(KnownUnread(module.name, module.unread) for module in modules if module.unread is not None),
-            notes=(f"what each bug is: {PAGE}; whether this code is wrong: `tritonhook verify --cpu`",)
-            if places
-            else (),
+            notes=(f"what each bug is: {PAGE}; whether this code is wrong: `tritonhook verify --cpu`",) * bool(places),
         )
 
     def summary(self) -> Summary:
