@@ -57,6 +57,13 @@ def script_command(words: Sequence[str], module: bool) -> list[str]:
     return [sys.executable, *words]
 
 
+def program_command(words: Sequence[str]) -> list[str]:
+    """Return the command for MODULE:FUNCTION, or SCRIPT [ARGUMENTS]. Raises UsageError."""
+    if is_function(words[0]):
+        return [sys.executable, "-m", "tritonhook.verify.program", words[0]]
+    return script_command(words, False)
+
+
 class Ended(NamedTuple):
     """code: of a program, or 128 and the number of the signal that ended it. signal: the last one that this process got
     meanwhile; None: it got none."""
@@ -192,11 +199,7 @@ def record_launches(words: Sequence[str], out: Path, without: str, arch: str | N
 
     without: as of run_well. Raises UsageError if no kernel was seen, and else as run_well.
     """
-    target = words[0]
-    if is_function(target):
-        command = [sys.executable, "-m", "tritonhook.verify.program", target]
-    else:
-        command = script_command(list(words), False)
+    target, command = words[0], program_command(words)
     dry = None if arch is None else DryRun.of(arch, autotune=ALL)
     if dry is not None:
         check_assembled(dry)

@@ -226,7 +226,7 @@ class _Assemble:
             for kernel, (_, version) in zip(kernels, pairs, strict=True)
         ]
         runs = STEADY_RUNS + 1 if draws else 1
-        with running(self.sweep, self.sweep.cache()) as (go, expect):
+        with running(self.sweep) as (go, expect):
             expect(runs * len({task.input for task in tasks}))
             made = all_drawn(tasks, go, self.disassemble, runs)
         return [_tried(version, facts) for (_, version), facts in zip(pairs, made, strict=True)]

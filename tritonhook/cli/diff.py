@@ -39,8 +39,7 @@ from tritonhook.cli._inputs import (
     Input,
     KernelFile,
     check_entry,
-    chosen_arguments,
-    chosen_ptxas,
+    chosen_assembler,
     is_folder,
     load_file,
     load_input,
@@ -115,8 +114,8 @@ def _compare_names(options: Options, rename: Rename) -> int:
         raise UsageError(f"{idle[0]}: one kernel is compared with itself under a new name")
     kernel = load_input(options.a, options.tool.entry)
     check_entry(options.tool.entry, [kernel])
-    ptxas = chosen_ptxas(options.tool.ptxas, options.tool.trust, [kernel])
-    arguments = chosen_arguments(options.tool.ptxas_options, [kernel])
+    tool = options.tool
+    ptxas, arguments = chosen_assembler(tool.ptxas, tool.ptxas_options, tool.trust, [kernel])
     return give_names(kernel, rename, ptxas, arguments, options.results)
 
 
@@ -267,7 +266,7 @@ def _inputs(options: Options) -> list[Input]:
     if a.ptx is None:
         raise UsageError(f"{options.a}: a cubin has no PTX to rewrite; give PTX, or a capture")
     ptx, _ = rewrite_by_name(a.ptx, options.rewrite, (a.entry,) if len(a.ptx.entries) > 1 else None)
-    tool = chosen_ptxas(options.tool.ptxas, options.tool.trust, [a])
+    tool, _ = chosen_assembler(options.tool.ptxas, None, options.tool.trust, [a])
     if reason := Rewrites((REWRITES[options.rewrite],)).why_not(tool.version):
         raise UsageError(reason)
     return [a, replace(a, label=f"{a.label} after {options.rewrite}", ptx=ptx, cubin=None)]

@@ -40,12 +40,11 @@ from tritonhook.capture.launches.views import BOUNDS, STORAGE
 from tritonhook.capture.model import Stage
 from tritonhook.capture.selection import Selected, Skipped, selected
 from tritonhook.capture.store import read_launch
-from tritonhook.cli._files import check_new, write_new
 from tritonhook.cli._inputs import Input, OnlyKernel, RecordedLaunch, captures_at, limit_option, load_input, place
 from tritonhook.cli._parser import Group, flag, option, part, rest
 from tritonhook.cli._programs import is_script
 from tritonhook.cli._progress import working
-from tritonhook.cli._results import Results, give
+from tritonhook.cli._results import Results, check_new, give, write_new
 from tritonhook.errors import NotUnderstood, TritonHookError, UsageError
 from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.ptxas.toolchain import toolchain_of

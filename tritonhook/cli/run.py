@@ -43,12 +43,11 @@ from tritonhook.capture.session import summary_line
 from tritonhook.capture.settings import DEFAULT_OUT, SHAPES, VALUES, make_settings
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.children.environment import PTH, capture_environment, install_pth, pth_state, site_folder, uninstall_pth
-from tritonhook.cli._files import near
 from tritonhook.cli._parser import Group, argument, flag, given_options, option, option_names, part
 from tritonhook.cli._programs import Ended, reading_ahead, run_to_end, script_command
 from tritonhook.cli._progress import working
 from tritonhook.cli._renames import RenameOptions, rewrite_option
-from tritonhook.cli._results import Results, give
+from tritonhook.cli._results import Results, give, near
 from tritonhook.cli._streams import complain, write_err
 from tritonhook.device.cuda_driver import gpu_name
 from tritonhook.errors import CaptureError, TritonHookError, UsageError, listed

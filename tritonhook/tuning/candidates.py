@@ -5,14 +5,13 @@ a capture folder, so that they are assembled on one machine and raced on another
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tritonhook._util.files import read_regular, write_whole
 from tritonhook._util.schema import MOST_JSON, DocumentError, Fields, FileName, Hash, Sha256, Version, read_json
+from tritonhook._util.text import to_json
 from tritonhook._util.versions import version_key
 from tritonhook.capture.model import Assembler, Capture
 from tritonhook.capture.policy.levers import Lever, kept_controls, lever
@@ -352,20 +351,19 @@ class KeptChoice(Fields):
 
 def keep_choice(captures: Path, kernel: Kernel, choice: Choice) -> None:
     """Keep a choice in the capture folder. Raises CaptureError if the folder cannot be written."""
-    folder = captures / _FOLDER
-    subject = choice.subject
-    document = {
-        "format": _FORMAT,
-        "ptx": kernel.ptx,
-        "ptxas": subject.ptxas.version,
-        "options": list(subject.options),
-        "plain": _kept(folder, choice.plain),
-        "others": [_kept(folder, candidate) for candidate in choice.others],
-        "dropped": [
-            {"lever": drop.lever.text, "reason": drop.reason, "equal_to": drop.equal_to} for drop in choice.dropped
-        ],
-    }
-    _write(folder / f"{kernel.record}.json", json.dumps(document, indent=1).encode())
+    import msgspec
+
+    folder, subject = captures / _FOLDER, choice.subject
+    document = KeptChoice(
+        _FORMAT,
+        kernel.ptx,
+        subject.ptxas.version,
+        list(subject.options),
+        _kept(folder, choice.plain),
+        [_kept(folder, candidate) for candidate in choice.others],
+        [KeptDropped(drop.lever.text, drop.reason, drop.equal_to) for drop in choice.dropped],
+    )
+    _write(folder / f"{kernel.record}.json", to_json(msgspec.to_builtins(document), indent=1).encode())
 
 
 def keep_choices(captures: Path, kernel: Kernel, choice: Choice) -> None:
@@ -415,17 +413,11 @@ def kept_choice(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
 _REMEDY = "make it again with `tritonhook tune CAPTURES --assemble-only`"
 
 
-def _kept(folder: Path, candidate: Candidate) -> dict[str, Any]:
-    name = f"{hashlib.sha256(candidate.cubin).hexdigest()[:32]}.cubin"
-    _write(folder / "cubins" / name, candidate.cubin)
-    return {
-        "lever": None if candidate.lever is None else candidate.lever.text,
-        "kernel": candidate.kernel,
-        "cubin": name,
-        "code": candidate.code_hash,
-        "ptxas": candidate.ptxas,
-        "resources": asdict(candidate.resources),
-    }
+def _kept(folder: Path, code: Candidate) -> KeptCode:
+    name = f"{hashlib.sha256(code.cubin).hexdigest()[:32]}.cubin"
+    _write(folder / "cubins" / name, code.cubin)
+    text = None if code.lever is None else code.lever.text
+    return KeptCode(text, code.kernel, name, code.code_hash, code.ptxas, code.resources)
 
 
 def _read(folder: Path, code: KeptCode) -> Candidate:

@@ -18,7 +18,6 @@ for each kernel of a folder.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -30,10 +29,9 @@ from tritonhook._util.text import visible
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
-from tritonhook.cli._inputs import captures_at, outdated_note, place
+from tritonhook.cli._inputs import captures_at, outdated_note, place, regular_expression
 from tritonhook.cli._parser import Group, flag, given_options, option, part, positive
-from tritonhook.cli._results import Results, give, show_summary
-from tritonhook.cli._sites import capture_page
+from tritonhook.cli._results import Results, capture_page, give, show_summary
 from tritonhook.cli._streams import write_paged
 from tritonhook.cli.show.saved import give_saved, is_saved
 from tritonhook.errors import UsageError
@@ -297,11 +295,7 @@ def _sorted(summary: Summary, heading: str | None) -> Summary:
 def _filtered(captures: Captures, wanted: str, wide: bool) -> tuple[FolderKernel, ...]:
     """Keep the kernels whose row matches the expression. wide: match all columns. Raises UsageError for an invalid
     expression."""
-    try:
-        expression = re.compile(wanted, re.IGNORECASE)
-    except re.error as error:
-        said = f"not a regular expression: {error}; put \\ before a character that stands for itself"
-        raise UsageError(f"--filter {wanted}: {said}") from None
+    expression = regular_expression("--filter", wanted)
     table = next(iter(captures.summary().tables), None)
     if table is None or not captures.kernels:
         return ()
