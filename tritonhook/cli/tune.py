@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
@@ -59,16 +59,7 @@ from tritonhook.errors import INTERRUPTED, DeviceError, PolicyError, UsageError
 from tritonhook.ptxas.tool import available_ptxas
 from tritonhook.report.result import count
 from tritonhook.timing.rough import rough_times
-from tritonhook.tuning.candidates import (
-    Choice,
-    Subject,
-    choices,
-    keep_choices,
-    kept_choices,
-    plain_choice,
-    subject_of,
-    usual_levers,
-)
+from tritonhook.tuning.candidates import Choice, Subject, all_choices, keep_choices, usual_levers
 from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
 from tritonhook.tuning.gpu import LIMIT_S, GpuProcess
 from tritonhook.tuning.policy_check import against_captures, entries_here, pins_against, pins_here
@@ -214,12 +205,12 @@ def _keep(policy: Path, before: Sequence[Entry], ran: TuneRun) -> None:
     if judged or not ran.stopped:
         earlier: Sequence[Pin] = ()
         today = date.today().isoformat()
-        won = entries(ran, today, policy.absolute().parent)
+        won, pinned = entries(ran, today, policy.absolute().parent), pins(ran, today)
         with changing(policy):
             with suppress(PolicyError):  # another tuning may have added to it meanwhile
                 before, earlier = read_entries(policy), read_pins(policy)
             after = updated(before, won, judged)
-            write_policy(policy, after, updated_pins(earlier, pins(ran, today), before, after))
+            write_policy(policy, after, updated_pins(earlier, pinned, before, after))
 
 
 def _checked(options: Options) -> CaptureFolder | None:
@@ -289,59 +280,26 @@ def _assembled(
     options: Options, captures: CaptureFolder, kernels: Sequence[Kernel], before: Sequence[Entry]
 ) -> tuple[list[tuple[Kernel, Choice]], list[Skipped]]:
     """Find the candidates of each kernel: those that the folder keeps if the options name no levers; else assemble
-    them.
-
-    before: entries of the policy, whose levers have to win again.
-    """
+    them. before: entries of the policy, whose levers have to win again."""
     left: list[Skipped] = []
     if options.same_bits_as is not None and kernels:
         with working(f"executing the configurations of {count(len(kernels), 'kernel')}"):
             same = list(held(captures, kernels, options.same_bits_as))
         kernels = [one for one in same if isinstance(one, Kernel)]
         left = [one for one in same if isinstance(one, Skipped)]
-    named = options.levers is not None or options.controls or options.assemble_only
-    kept = {} if named else {own: kept_choices(captures, own) for own in kernels}
-    made = {own: choice for own, choice in kept.items() if choice is not None}
-    new = [own for own in kernels if own not in made]
-    wanted = [own for kernel in new for own in (kernel, *kernel.siblings[: options.configs - 1])]
-    opened = {own: subject_of(captures, own, options.trust) for own in wanted}
-    failed = [*left, *(own for own in opened.values() if isinstance(own, Skipped))]
-    subjects = {own: subject for own, subject in opened.items() if isinstance(subject, Subject)}
-    asked = [(subject, _levers(options, subject, _earlier(own, before))) for own, subject in subjects.items()]
-    if asked:
-        folder = options.policy.absolute().parent
-        with running(options.sweep) as (go, expect):
-            expect(sum(1 + len(tried) for _, tried in asked))
-            for own, choice in zip(subjects, choices(asked, go, folder), strict=True):
-                if isinstance(choice, Choice):
-                    made[own] = choice
-                else:
-                    failed.append(Skipped(own.name, own.record, str(choice), own.share))
-    for kernel in new:
-        if kernel in made:
-            made[kernel] = _with_siblings(options, captures, kernel, made)
-    return [(own, made[own]) for own in kernels if own in made], failed
+    given = None if options.levers is None else levers(options.levers)
 
+    def levers_of(kernel: Kernel, subject: Subject) -> tuple[Lever, ...]:
+        own = subject.ptxas
+        first = usual_levers(own, subject.arch, subject.front_end) if given is None else given
+        earlier = (it.lever for it in before if unnumbered(it.identity) == unnumbered(kernel.identity))
+        return tuple(dict.fromkeys((*first, *_controls(options, own.version), *earlier)))
 
-def _with_siblings(options: Options, captures: CaptureFolder, kernel: Kernel, made: Mapping[Kernel, Choice]) -> Choice:
-    """Add a kernel's other configurations to its choice: with the levers tried for them, else as captured."""
-    siblings = ((s, made.get(s) or plain_choice(captures, s, options.trust)) for s in kernel.siblings)
-    configured = (choice.as_config(str(s.config), s.launches) for s, choice in siblings if choice is not None)
-    return replace(made[kernel], siblings=tuple(configured))
-
-
-def _levers(options: Options, subject: Subject, earlier: Sequence[Lever]) -> tuple[Lever, ...]:
-    """List the levers to try for a kernel. earlier: those that won for it before."""
-    own = subject.ptxas
-    usual = () if options.levers is not None else usual_levers(own, subject.arch, subject.front_end)
-    given = levers(options.levers) if options.levers is not None else usual
-    return tuple(dict.fromkeys((*given, *_controls(options, own.version), *earlier)))
-
-
-def _earlier(kernel: Kernel, before: Sequence[Entry]) -> tuple[Lever, ...]:
-    """List the levers that won for a kernel before."""
-    own = unnumbered(kernel.identity)
-    return tuple(entry.lever for entry in before if unnumbered(entry.identity) == own)
+    named = given is not None or bool(options.controls) or options.assemble_only
+    folder, how = options.policy.absolute().parent, (options.configs, options.trust, named)
+    with running(options.sweep) as (go, expect):
+        chosen, failed = all_choices(captures, kernels, levers_of, *how, go, folder, expect)
+    return chosen, [*left, *failed]
 
 
 def _controls(options: Options, own: str) -> tuple[Lever, ...]:

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from tritonhook._util.demangle import function_name
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.cubin.elf import read_elf
-from tritonhook.cubin.image import Cubin, kernel_names
+from tritonhook.cubin.elf import kernel_names, read_elf
+from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.loaded import Image, loaded_of, loaded_parts
 from tritonhook.cubin.resources import dynamic_shared, launch_shared, proven_spills, stackless_in
 from tritonhook.cubin.sass import Sass, class_counts
