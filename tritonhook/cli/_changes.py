@@ -33,15 +33,7 @@ from tritonhook.snapshot.changes import compare as compare_facts
 from tritonhook.snapshot.crossed import MOST, Text, crossed
 from tritonhook.snapshot.facts import COUNTERS, Identity, KernelFacts, built_kernels
 from tritonhook.snapshot.lockable import lockable
-from tritonhook.snapshot.rules import (
-    RULES,
-    Rule,
-    failures,
-    fewer_configurations,
-    not_counted,
-    nothing_compared,
-    rules,
-)
+from tritonhook.snapshot.rules import RULES, Rule, failures, fewer_configurations, not_counted, nothing_compared, rules
 
 if TYPE_CHECKING:
     from tritonhook.report.result import Result
@@ -132,9 +124,7 @@ def lockable_at(
         with working(f"reading the kernels of {' and '.join(built)}"):
             own, notes = built_kernels(built)
         return found._replace(
-            kernels=[*found.kernels, *own],
-            texts=[*found.texts, *[None] * len(own)],
-            notes=[*found.notes, *notes],
+            kernels=[*found.kernels, *own], texts=[*found.texts, *[None] * len(own)], notes=[*found.notes, *notes]
         )
     return found
 

@@ -138,7 +138,7 @@ def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
         raise UsageError(f"{path}: a folder; give a file or a capture (OUT/kernels/NAME-HASH)") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot read: {error.strerror}") from None
-    if is_lock(path):
+    if is_lock(path, data):
         raise UsageError(
             f"{path}: a lock; `tritonhook show {path}` lists its kernels, `tritonhook check {path} CAPTURES` compares "
             "captures with it"

@@ -6,11 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tritonhook.cli._inputs import (
-    Input,
-    chosen_assembler,
-    trust_option,
-)
+from tritonhook.cli._inputs import Input, chosen_assembler, trust_option
 from tritonhook.cli._parser import Group, option
 from tritonhook.compare.diff import CubinDiff
 from tritonhook.compare.names import diff_cubins

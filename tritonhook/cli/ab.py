@@ -87,9 +87,7 @@ class Timing(Group):
     )
     tolerance: Tolerance = part(Tolerance)
     band: float | None = option(
-        type=share(0.005),
-        metavar="SHARE",
-        help="smaller differences count as the same: 0.005 (the default) or 0.5%%",
+        type=share(0.005), metavar="SHARE", help="smaller differences count as the same: 0.005 (the default) or 0.5%%"
     )
     processes: int | None = option(type=int, metavar="N", help="number of fresh processes at first (default: 5)")
     seconds: float | None = option(type=float, help="stop after about this many seconds (default: 50)")

@@ -232,7 +232,7 @@ class _Parts(NamedTuple):
 
 def _parse(data: bytes) -> Cubin:
     elf = read_elf(data)
-    symbols = elf.symbols()
+    symbols, note = elf.symbols(), elf.content(".note.nv.tkinfo")
     indices, undefined = named_symbols(symbols)
     infos = [it.name for it in elf.headers if it.kind == SHT_CUDA_INFO and it.name.startswith(".nv.info")]
     info = {name: elf.attributes(name) for name in infos}
@@ -242,15 +242,15 @@ def _parse(data: bytes) -> Cubin:
     relocations = {k: relocations_of(k, elf, symbols) for k in kernels}
     # The undefined symbols that a kernel's code refers to; all of the module's if it is the only kernel.
     referred = {k: {name for _, _, name in relocations[k]} if len(kernels) > 1 else undefined for k in kernels}
-    note, parts = _tool_note(elf.content(".note.nv.tkinfo")), _Parts(elf, symbols, indices, info, numbers)
+    tool, parts = _tool_note(note), _Parts(elf, symbols, indices, info, numbers)
     return Cubin(
         data=data,
         arch=sm_number(elf.flags, elf.abi),
         kernels=tuple(kernels),
         sections=tuple(_section(header, elf, kernels) for header in elf.headers if header.name),
         resources={k: _resources(k, parts, undefined & referred[k]) for k in kernels},
-        ptxas_version=note.get("version"),
-        ptxas_arguments=note.get("arguments"),
+        ptxas_version=tool.get("version"),
+        ptxas_arguments=tool.get("arguments"),
         indirect_targets={k: _indirect_targets(parts.own(k)) for k in kernels},
         relocations=relocations,
         symbols={k: indices[k] for k in kernels if k in indices},

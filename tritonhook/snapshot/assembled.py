@@ -20,12 +20,7 @@ from tritonhook.ptxas.pool import Job, Run, usable_processors
 from tritonhook.ptxas.result_cache import Outcome
 from tritonhook.ptxas.tool import Tool, find_ptxas
 from tritonhook.ptxas.toolchain import STEADY_RUNS, assemble, reading_toolchain
-from tritonhook.snapshot.facts import (
-    Disassemble,
-    KernelFacts,
-    with_code,
-    with_image,
-)
+from tritonhook.snapshot.facts import Disassemble, KernelFacts, with_code, with_image
 
 
 def disassembler() -> Disassemble:

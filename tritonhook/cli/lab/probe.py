@@ -29,15 +29,7 @@ from tritonhook.cli._parser import Group, option, part
 from tritonhook.cli._results import Results, give
 from tritonhook.cli._sweeps import Sweep, running, wanted_tools
 from tritonhook.errors import UsageError
-from tritonhook.lab.name_probe import (
-    NameVerdict,
-    ProbedKernel,
-    Setup,
-    newest_versions,
-    pragma_setups,
-    probe,
-    setups,
-)
+from tritonhook.lab.name_probe import NameVerdict, ProbedKernel, Setup, newest_versions, pragma_setups, probe, setups
 from tritonhook.lab.name_templates import DEFAULT_NAMES, PRAGMA
 from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma
 from tritonhook.ptxas.tool import check_targets, find_nvdisasm
