@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.imports import check_numpy
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, TUNED, Compared, DryRun, Emulation
-from tritonhook.cli._programs import is_function, is_script, program_command, run_emulated
+from tritonhook.cli._programs import program_command, run_emulated
 from tritonhook.cli._results import give
 from tritonhook.errors import UsageError
 
@@ -25,18 +25,15 @@ ARCH = "sm_90a"
 _ROWS = re.compile(r"(?:\w+\.)?\w+(?::\d+)?")
 
 
-def is_compared(options: Options) -> bool:
+def is_compared(options: Options, is_program: bool) -> bool:
     """Check whether stored bits of a script are compared. Raises UsageError for options that ask for it without one."""
     asked = [f"--{name}" for name in ("configs", "set", "rows", "stages", "arch", "sanitize") if getattr(options, name)]
-    first = options.target[0]
-    if not (is_script(first) or is_function(first)):
-        if asked:
-            raise UsageError(f"{asked[0]}: for a script, or MODULE:FUNCTION, which runs dry; {first} is none")
-        return False
+    if asked and not is_program:
+        raise UsageError(f"{asked[0]}: for a script, or MODULE:FUNCTION, which runs dry; {options.target[0]} is none")
     compares = bool(options.configs or options.set or options.rows is not None or options.stages or options.orders > 1)
     if asked and not compares:
         raise UsageError(f"{asked[0]}: only with --orders, --configs, --set, --rows or --stages")
-    return compares
+    return is_program and compares
 
 
 def compare_bits(options: Options) -> int:

@@ -130,7 +130,7 @@ def kernels_there(folder: str | Path | None = None) -> str:
 def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
     """Read a file with code or a result. Raises UsageError with the reason if it cannot be read, has more than `most`
     bytes, or is a lock."""
-    from tritonhook.snapshot.lockfile import is_lock
+    from tritonhook.snapshot.lockfile import begins_a_lock
 
     try:
         data = read_given(path, most)
@@ -138,7 +138,7 @@ def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
         raise UsageError(f"{path}: a folder; give a file or a capture (OUT/kernels/NAME-HASH)") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot read: {error.strerror}") from None
-    if is_lock(path, data):
+    if begins_a_lock(path, data):
         raise UsageError(
             f"{path}: a lock; `tritonhook show {path}` lists its kernels, `tritonhook check {path} CAPTURES` compares "
             "captures with it"

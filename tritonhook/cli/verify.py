@@ -33,13 +33,13 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from tritonhook._util.versions import is_version, version_key
+from tritonhook._util.versions import is_version
 from tritonhook.capture.launches.contents import INPUTS
 from tritonhook.capture.model import Capture
 from tritonhook.capture.selection import Skipped, selected
@@ -71,7 +71,7 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.command_line import level_of
 from tritonhook.ptxas.pool import usable_processors
 from tritonhook.ptxas.threads import tool_threads
-from tritonhook.ptxas.tool import Tool, available_ptxas, find_ptxas
+from tritonhook.ptxas.tool import available_ptxas, find_ptxas
 from tritonhook.ptxas.toolchain import toolchain_of
 from tritonhook.verify.cpu import CTAS, CpuExecutor, with_ptx
 from tritonhook.verify.cpu import LIMIT_S as CPU_LIMIT_S
@@ -182,13 +182,14 @@ def run(options: Options) -> int:
         return _give_known(options)
     if min(options.runs, options.ctas, options.orders) < 1:
         raise UsageError("--runs, --ctas and --orders must be positive")
-    if is_compared(options):
+    is_program = is_function(options.target[0]) or is_script(options.target[0])
+    if is_compared(options, is_program):
         return compare_bits(options)
     options = replace(options, cpu=options.cpu or why_no_gpu() is not None)
     if options.orders > 1 and not options.cpu:
         raise UsageError("--orders: a GPU chooses its orders itself; give --cpu")
     if options.cpu:
-        _check_cpu(options)
+        _check_cpu(options, is_program)
     with tempfile.TemporaryDirectory(prefix="tritonhook-verify-") as folder:
         with _runner(options) as executor:
             verified = tuple(_verified(options, Path(folder), executor))
@@ -202,7 +203,7 @@ def run(options: Options) -> int:
     return 2 if not verdicts or verdicts & {Verdict.SKIPPED, Verdict.NOT_UNDERSTOOD} else 0
 
 
-def _check_cpu(options: Options) -> None:
+def _check_cpu(options: Options, is_program: bool) -> None:
     """Raise DeviceError if nothing can be emulated; UsageError for a script: without a GPU it needs a dry run first."""
     first = options.target[0]
     if find_spec("numpy") is None:
@@ -210,7 +211,7 @@ def _check_cpu(options: Options) -> None:
             f"{why_no_gpu() or 'numpy is not installed'}; verify can emulate kernels with numpy: "
             "`pip install 'tritonhook[emulate]'`. `tritonhook verify --known FILE|CAPTURES` needs neither"
         )
-    if is_function(first) or is_script(first):
+    if is_program:
         raise UsageError(
             f"{why_no_gpu() or '--cpu'}: the launches of {first} come from a dry run: "
             f"`tritonhook run --arch sm_90a {first}`, then `tritonhook verify tritonhook-captures`"
@@ -358,19 +359,10 @@ def _subject(options: Options, given: Input, launch: Path) -> _Subject:
         raise UsageError(f"{given.label}: no PTX to assemble again; give a second build to compare the two unchanged")
     own, arguments = chosen_assembler(options.ptxas, options.ptxas_options, options.trust, [given])
     latitude = latitude_of(given.ptx)
-    if options.against:
-        wanted = _against(recipes(own, arguments, latitude, list(map(find_ptxas, options.against))), own)
-    else:
-        wanted = recipes(own, arguments, latitude, list(available_ptxas()))
+    tools = list(map(find_ptxas, options.against or ())) or list(available_ptxas())
+    wanted = recipes(own, arguments, latitude, tools, each=bool(options.against))
     case = case_of(given.entry, read_launch(launch), launch.parent, given.ptx, latitude)
     return _Subject(case, given.ptx, wanted)
-
-
-def _against(wanted: Sequence[Recipe], own: Tool) -> tuple[Recipe, ...]:
-    """Make a recipe for every version of --against, instead of the oldest and the newest that accept the kernel."""
-    mine = [recipe for recipe in wanted if recipe.ptxas == own]
-    others = [replace(r, others=()) for it in wanted if it.ptxas != own for r in (it, *it.others)]
-    return (*mine[:2], *sorted(others, key=lambda recipe: version_key(recipe.ptxas.version)), *mine[2:])
 
 
 def _of_cubins(options: Options, a: str, b: str, folder: Path) -> _Subject:

@@ -140,13 +140,17 @@ def _seal(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def is_lock(path: Path, data: bytes | None = None) -> bool:
-    """Check whether a file is meant to be a lock, damaged or not. data: its bytes, if they were read."""
+def is_lock(path: Path) -> bool:
+    """Check whether a file is meant to be a lock, damaged or not."""
     try:
-        data = b"" if path.suffix == ".lock" else read_regular(path) if data is None else data
-        return path.suffix == ".lock" or data.startswith(_HEADER.partition("{")[0].encode())
+        return begins_a_lock(path, read_regular(path))
     except OSError:
-        return False
+        return path.suffix == ".lock"
+
+
+def begins_a_lock(path: Path, data: bytes) -> bool:
+    """Check whether these bytes, of a file of this name, are meant to be a lock."""
+    return path.suffix == ".lock" or data.startswith(_HEADER.partition("{")[0].encode())
 
 
 def read_lock(path: Path) -> list[KernelFacts]:
