@@ -15,7 +15,7 @@ from documents import KINDS, diff_with_code, golden, page_of, summary_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tritonhook.cli._streams import to_json
+from tritonhook._util.text import to_json
 from tritonhook.errors import UsageError
 from tritonhook.report.render.terminal import render_terminal
 

@@ -19,10 +19,9 @@ from triton_kernels import add_kernel, cutlass_copy_kernel, fresh
 import tritonhook
 from tests.timing.test_coordinator import FAKE
 from tritonhook.capture.store import CaptureFolder, read_launch
-from tritonhook.cli import _programs, main, parser
+from tritonhook.cli import _programs, ab, main, parser
 from tritonhook.cli._parser import from_namespace
-from tritonhook.cli.ab import timed
-from tritonhook.cli.ab.targets import Options, PreparedPlan, target_of
+from tritonhook.cli.ab import Options, planned
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.ptx.module import Ptx
@@ -47,7 +46,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
         return coordinator.run(fake, *more, **options, start=lambda: Process(FAKE))
 
     images: dict[str, Cubin] = {}
-    monkeypatch.setattr(timed, "time_plan", run)
+    monkeypatch.setattr(ab, "time_plan", run)
     seen_images.clear()
     monkeypatch.setattr(sys.modules[__name__], "seen_images", images)
     return seen
@@ -161,7 +160,7 @@ def test_a_folder_is_timed_by_the_launch_that_takes_most_time(captures, plans, m
         rest = [{"record": r, "launch": k, "count": c, "us": 5.0} for r, k, c in launches if k != slow[1]]
         return [first, *rest]
 
-    monkeypatch.setattr("tritonhook.cli.ab.targets.rough_times", rough_times)
+    monkeypatch.setattr("tritonhook.cli.ab.rough_times", rough_times)
     assert main(["ab", str(captures), "--strip", "--seconds", "3600"]) == 1
     assert plans[0].images[0].entry == "cutlass_copy_kernel"
     shown = capsys.readouterr().out
@@ -181,7 +180,7 @@ def test_a_folder_offers_nothing_that_lost_an_autotuning(out, driver, plans, mon
     x = Tensor(Storage(1 << 20, 4000))
     with tritonhook.session(out, launches=True):
         triton.autotune(configs, key=["n"], do_bench=bench)(fresh(add_kernel))[(8,)](x, x, x, 1000)
-    monkeypatch.setattr("tritonhook.cli.ab.targets.rough_times", lambda path: pytest.fail("a loser was timed"))
+    monkeypatch.setattr("tritonhook.cli.ab.rough_times", lambda path: pytest.fail("a loser was timed"))
     assert main(["ab", str(out), "--seconds", "3600"]) == 1
     (tuning,) = CaptureFolder.open(out).tunings
     assert plans[0].launch.parent == out / "kernels" / tuning.winner / "launches"
@@ -310,10 +309,9 @@ def test_a_rename_and_options_are_combined(captures, tools) -> None:
         sides_of_ptx(capture.ptx, "add_kernel", CandidateChange(rewrites=("tma-cta",)), tools, ())
 
 
-def prepared(folder: Path, *words: str) -> PreparedPlan:
-    """What `ab` with these words would time."""
-    options = from_namespace(Options, parser("ab").parse_args(["ab", *words]))
-    return target_of(options).prepare(folder)
+def prepared(folder: Path, *words: str) -> tuple[Plan, tuple[str, ...]]:
+    """What `ab` with these words would time, with notes."""
+    return planned(from_namespace(Options, parser("ab").parse_args(["ab", *words])), folder)
 
 
 def image(plan: Plan, side: str) -> Cubin:
@@ -325,18 +323,18 @@ def test_a_recorded_kernel_is_named_and_assembled_as_asked(tmp_path: Path, tools
     ptx.write_text(EXP.ptx("work", **TARGET).text)
     launch.write_text(json.dumps({"grid": [8], "block": [128], "parameters": []}))
     words = (str(ptx), "--args", str(launch), "--ptxas", version)
-    found = prepared(tmp_path, *words, "--options", "-O1 -v")
-    assert (found.plan.target, found.plan.launch) == (str(ptx), launch)
-    assert found.plan.names == ("work", "cutlass_work")
-    assert found.notes == (f"assembled by ptxas {version} with -O1 -v",)
-    assert image(found.plan, CANDIDATE).kernels == ("cutlass_work",)
+    plan, notes = prepared(tmp_path, *words, "--options", "-O1 -v")
+    assert (plan.target, plan.launch) == (str(ptx), launch)
+    assert plan.names == ("work", "cutlass_work")
+    assert notes == (f"assembled by ptxas {version} with -O1 -v",)
+    assert image(plan, CANDIDATE).kernels == ("cutlass_work",)
     own = tools.assemble_or_raise(Ptx.from_bytes(ptx.read_bytes(), "k"), ("-O1", "-v")).cubin
-    assert image(found.plan, REFERENCE).text("work") == own.text("work")
-    assert {Path(it.path).parent for it in found.plan.images} == {tmp_path / "images"}
-    assert prepared(tmp_path, *words, "--options=").notes == (f"assembled by ptxas {version} with no options",)
-    changed = prepared(tmp_path, *words, "--candidate-options", "-O0", "--candidate-ptxas", version, "--rtol", "0.5")
-    assert changed.plan.names == ("work", "work with -O0")
-    assert changed.plan.rtol == 0.5 and image(changed.plan, CANDIDATE).kernels == ("work",)
+    assert image(plan, REFERENCE).text("work") == own.text("work")
+    assert {Path(it.path).parent for it in plan.images} == {tmp_path / "images"}
+    assert prepared(tmp_path, *words, "--options=")[1] == (f"assembled by ptxas {version} with no options",)
+    changed, _ = prepared(tmp_path, *words, "--candidate-options", "-O0", "--candidate-ptxas", version, "--rtol", "0.5")
+    assert changed.names == ("work", "work with -O0")
+    assert changed.rtol == 0.5 and image(changed, CANDIDATE).kernels == ("work",)
     with pytest.raises(UsageError, match="--entry x: no such kernel; the kernels are: work"):
         prepared(tmp_path, *words, "--entry", "x")
 
@@ -348,11 +346,11 @@ def test_two_files_are_assembled_each_and_the_first_is_the_reference(tmp_path: P
     a.write_text(EXP.ptx("work", **TARGET).text)
     b.write_text(a.read_text().replace("ex2.approx", "lg2.approx"))
     words = (str(a), str(b), "--args", str(launch), "--ptxas", version, "--options", "-O1", "--entry", "work")
-    found = prepared(tmp_path, *words)
-    assert (found.plan.target, found.plan.names, found.notes) == (f"{b} against {a}", (str(a), str(b)), ())
+    plan, notes = prepared(tmp_path, *words)
+    assert (plan.target, plan.names, notes) == (f"{b} against {a}", (str(a), str(b)), ())
     for side, path in ((REFERENCE, a), (CANDIDATE, b)):
         made = tools.assemble_or_raise(Ptx.from_bytes(path.read_bytes(), "k"), ("-O1",)).cubin
-        assert image(found.plan, side).text("work") == made.text("work")
+        assert image(plan, side).text("work") == made.text("work")
     for change in ("--strip", "--candidate-options=-O1", f"--candidate-ptxas={version}", "--rewrite=tma-cta"):
         with pytest.raises(UsageError, match="two targets are compared as they are"):
             prepared(tmp_path, *words, change)

@@ -65,7 +65,7 @@ def test_what_does_not_fit_is_refused(words: tuple[str, ...], said: str, here: P
     locked(here / "k.lock", facts("a"))
     (here / "caps" / "index").mkdir(parents=True)
     Path("s.py").touch()
-    monkeypatch.setattr(verb, "_rechecked", lambda options, tasks: [task.locked for task in tasks])
+    monkeypatch.setattr(verb, "recheck", lambda tasks, *how: [task.locked for task in tasks])
     assert said in failing(capsys, "check", *words)
 
 

@@ -60,7 +60,7 @@ def test_the_flags_of_a_result(
 ) -> None:
     """Standard output is the document, or its Markdown, and nothing else; both files are of that document."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tritonhook.cli.mem._watched.why_no_gpu", lambda: None)
+    monkeypatch.setattr("tritonhook.cli._programs.why_no_gpu", lambda: None)
     Path("script.py").write_text("print('from the script')")
     verb, *rest = shlex.split(line)
     action, rest = (rest[:1], rest[1:]) if verb in ("mem", "ptxas") else ([], rest)

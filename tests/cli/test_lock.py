@@ -224,7 +224,7 @@ def test_captures_for_another_architecture_are_refused_before_they_are_read(
 
     with tritonhook.session(out="other"):
         kernels.compile_kernel(kernels.fresh(kernels.add_kernel), arch=80)
-    monkeypatch.setattr("tritonhook.cli._lockable.kernels_at", lambda *_, **__: pytest.fail("their code was read"))
+    monkeypatch.setattr("tritonhook.cli._changes.kernels_at", lambda *_, **__: pytest.fail("their code was read"))
     said = failing_after(capsys, "check", "tritonhook.lock", "other")
     assert "its kernels are for sm_80, the lock's for sm_90a" in said
 

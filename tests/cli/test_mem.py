@@ -188,7 +188,7 @@ def test_without_a_gpu_no_script_is_run(tmp_path, words) -> None:
 @pytest.fixture
 def as_if_with_gpu(tmp_path, monkeypatch) -> Path:
     """The folder for scripts, on a machine of which this process believes that it has a GPU."""
-    monkeypatch.setattr("tritonhook.cli.mem._watched.why_no_gpu", lambda: None)
+    monkeypatch.setattr("tritonhook.cli._programs.why_no_gpu", lambda: None)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

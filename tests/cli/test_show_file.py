@@ -131,13 +131,13 @@ def test_the_code_is_annotated(capsys: pytest.CaptureFixture) -> None:
 def test_without_nvdisasm_instructions_are_not_known(
     capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tritonhook.cli.show import gpu_file
+    from tritonhook.cli import show
     from tritonhook.errors import ToolError
 
     def missing() -> None:
         raise ToolError("nvdisasm: not found")
 
-    monkeypatch.setattr(gpu_file, "reading_toolchain", missing)
+    monkeypatch.setattr(show, "reading_toolchain", missing)
     found = document(capsys, f"{EXP}.cubin")
     assert (found["kernels"][0]["mix"], found["kernels"][0]["loops"]) == (None, None)
     assert found["kernels"][0]["resources"]["registers"] == 24

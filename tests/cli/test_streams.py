@@ -16,7 +16,7 @@ from documents import KINDS, golden, summary_of
 
 from tritonhook._util.text import say, visible
 from tritonhook.cli import main
-from tritonhook.cli._files import check_new, write_new
+from tritonhook.cli._results import check_new, write_new
 from tritonhook.cli._streams import streams, write_out, write_paged
 from tritonhook.errors import UsageError
 from tritonhook.report.render.csv import render_csv

@@ -27,6 +27,7 @@ from tritonhook.capture.selection import Launched, launches_of
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import _programs, main, tune
 from tritonhook.errors import PolicyError
+from tritonhook.tuning import candidates as made
 from tritonhook.tuning.engine import tune as tune_kernels
 from tritonhook.tuning.gpu import GpuProcess
 from tritonhook.tuning.race import TuneRun, entries
@@ -152,8 +153,8 @@ def test_codes_that_were_assembled_elsewhere_need_no_ptxas(captures: str, capsys
     assert equal and "O1" in [one["lever"] for one in candidates]
     assert found["kernels"][0]["own"]["code"] not in [one["code"] for one in candidates]
     shutil.move(captures, "elsewhere")
-    monkeypatch.setattr(tune, "subject_of", None)
-    monkeypatch.setattr(tune, "choices", None)
+    monkeypatch.setattr(made, "subject_of", None)
+    monkeypatch.setattr(made, "choices", None)
     found = document(capsys, "elsewhere")
     assert found["kernels"][0]["candidates"] == candidates and found["counts"]["WIN"] == 1
     assert found["kernels"][0]["dropped"] == equal and all(one["equal_to"] for one in equal)
@@ -368,7 +369,7 @@ def test_configurations_are_assembled_elsewhere_and_race_without_a_ptxas(
     levers = [(one.get("config"), one["lever"]) for one in found["kernels"][0]["candidates"]]
     whole = str(triton.Config({"BLOCK": 128}))
     assert {config for config, _ in levers} == {None, whole} and (whole, "plain") in levers
-    monkeypatch.setattr(tune, "choices", lambda *_: pytest.fail("something was assembled"))
+    monkeypatch.setattr(made, "choices", lambda *_: pytest.fail("something was assembled"))
     fake(**{whole: {"us": 49.0}, f"{whole}: O1": {"us": 47.0}, "candidate": {"us": 47.0}})
     assert document(capsys, autotuned)["counts"]["WIN"] == 1
 

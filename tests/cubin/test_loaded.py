@@ -8,8 +8,8 @@ import struct
 import pytest
 from made_elf import Named, Part, attribute, made_elf, numbers, relocation
 
-from tritonhook.cubin.elf import read_elf
-from tritonhook.cubin.image import Cubin, kernel_names
+from tritonhook.cubin.elf import kernel_names, read_elf
+from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.loaded import PARTS, Image, loaded_of, loaded_parts, parameter_places
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import find_toolchain

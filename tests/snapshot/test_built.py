@@ -26,7 +26,7 @@ def built(tmp_path: Path) -> Path:
 
 
 def test_the_figures_are_those_of_the_image(built: Path) -> None:
-    found = {facts.entry: facts for facts in built_kernels([str(built)]).kernels}
+    found = {facts.entry: facts for facts in built_kernels([str(built)])[0]}
     for data in (FIRST, SECOND):
         cubin, summary = Cubin.from_bytes(data), summarise_image(data, {})
         for kernel in cubin.kernels:
@@ -48,26 +48,26 @@ def test_a_kernel_counts_once_and_other_code_under_its_name_is_numbered(tmp_path
     unlinked[16] = 1
     path = tmp_path / "libk.so"
     path.write_bytes(library(entry(bytes(unlinked)), entry(FIRST), entry(FIRST + bytes(8)), entry(bytes(other))))
-    found = built_kernels([str(path)])
-    assert [facts.identity.number for facts in found.kernels] == [1, 2]
-    assert found.notes[0].startswith("several kernels of one name")
+    found, notes = built_kernels([str(path)])
+    assert [facts.identity.number for facts in found] == [1, 2]
+    assert notes[0].startswith("several kernels of one name")
     path.write_bytes(library(entry(bytes(unlinked))))
-    assert len(built_kernels([str(path)]).kernels) == 1
+    assert len(built_kernels([str(path)])[0]) == 1
 
 
 def test_damage_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
     path = tmp_path / "libk.so"
     path.write_bytes(library(entry(FIRST[:200]), entry(SECOND)))
-    found = built_kernels([str(path)])
-    assert {facts.entry for facts in found.kernels} == set(Cubin.from_bytes(SECOND).kernels)
-    assert "libk.so: cubin 1: " in found.notes[0]
+    found, notes = built_kernels([str(path)])
+    assert {facts.entry for facts in found} == set(Cubin.from_bytes(SECOND).kernels)
+    assert "libk.so: cubin 1: " in notes[0]
     path.write_bytes(library(entry(FIRST[:200])))
     with pytest.raises(UsageError, match="no machine code for GPUs in it: libk.so: cubin 1"):
         built_kernels([str(path)])
 
 
 def test_a_lock_keeps_kernels_and_budgets(built: Path, tmp_path: Path) -> None:
-    lock, kernels = tmp_path / "tritonhook.lock", built_kernels([str(built)]).kernels
+    lock, kernels = tmp_path / "tritonhook.lock", built_kernels([str(built)])[0]
     budgets = Budgets.of({"k*": 99}, ["x"])
     write_lock(lock, [(facts, None) for facts in kernels], budgets=budgets)
     found = read_whole_lock(lock)
@@ -84,7 +84,7 @@ def broken(change: Change, text: str, **settings: object) -> bool:
 
 
 def test_rules_budgets_and_the_ratchet(built: Path) -> None:
-    kernel = built_kernels([str(built)]).kernels[0]
+    kernel = built_kernels([str(built)])[0][0]
     kernel = replace(kernel, figures={**kernel.figures, "registers": 50, "local_bytes": 0})
     assert broken(changed(kernel, registers=51), "registers")
     assert not broken(changed(kernel, registers=51), "registers", budgets=Budgets.of(51, None))

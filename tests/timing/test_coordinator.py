@@ -19,7 +19,7 @@ from repository import ROOT, SUPPORT
 
 from tritonhook._util.schema import as_schema
 from tritonhook.cli import main
-from tritonhook.cli.ab.timed import exit_code
+from tritonhook.cli.ab import exit_code
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.rename import Rename
 from tritonhook.report.results.ab import TimedComparison, headline, load

@@ -53,6 +53,11 @@ def titles(kernels: Mapping[Key, tuple[str, str, Settings]]) -> dict[Key, str]:
     }
 
 
+def titles_of(captures: Mapping[Key, Capture]) -> dict[Key, str]:
+    """Make the title of each captured kernel."""
+    return titles({key: (function_name(c.kernel), c.arch, settings_of(c.options)) for key, c in captures.items()})
+
+
 @dataclass(frozen=True, slots=True)
 class KernelSelector:
     """Selector of kernels by name and by some of their settings."""

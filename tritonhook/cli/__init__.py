@@ -16,10 +16,7 @@ from tritonhook.errors import INTERRUPTED, ProgramError
 
 GROUPS = {
     "daily": ("run", "show", "diff", "lock", "check", "verify", "ab", "tune", "mem"),
-    "more": (
-        *("emulate", "bisect", "rename", "lab", "ptxas", "demo"),
-        *("status", "completion", "help"),
-    ),
+    "more": (*("emulate", "bisect", "rename", "lab", "ptxas", "demo"), *("status", "completion", "help")),
 }
 VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
 

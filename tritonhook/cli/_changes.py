@@ -1,44 +1,157 @@
-"""Changes between two sets of kernels, as `check`, `diff` and `run --watch` print them."""
+"""Kernels of a lock, of capture folders, of built files and of scripts that run dry: read, compared, and what changed
+printed. For `lock`, `check`, `diff` and `run --watch`."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tritonhook._util.demangle import function_name
+from tritonhook._util.imports import check_numpy
+from tritonhook.capture.dry_run.gpu import ALL, FIRST, PINNED, DryRun
+from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.selection import settings_of, titles
+from tritonhook.capture.selection import titles_of
 from tritonhook.cli._github import without_commands
-from tritonhook.cli._inputs import captures_at, input_of, kernels_at
-from tritonhook.cli._lockable import Failed, spills_note, with_executed
+from tritonhook.cli._inputs import captures_at, input_of, is_folder, kernels_at, regular_expression
 from tritonhook.cli._pair import AS_COMPILED, compared
 from tritonhook.cli._parser import Group, option, positive
+from tritonhook.cli._programs import is_script, run_well
 from tritonhook.cli._progress import working
-from tritonhook.cli._results import Results, give
-from tritonhook.cli._sites import KernelPage, capture_page
-from tritonhook.errors import UsageError
+from tritonhook.cli._results import KernelPage, Results, capture_page, give
+from tritonhook.cubin.shipped import is_shipped
+from tritonhook.errors import UsageError, listed
 from tritonhook.report.result import count
 from tritonhook.snapshot.changes import Change, ChangeStatus, renumbered
 from tritonhook.snapshot.changes import compare as compare_facts
 from tritonhook.snapshot.crossed import MOST, Text, crossed
-from tritonhook.snapshot.facts import COUNTERS, KernelFacts
-from tritonhook.snapshot.rules import (
-    RULES,
-    Rule,
-    failures,
-    fewer_configurations,
-    not_counted,
-    nothing_compared,
-    rules,
-)
+from tritonhook.snapshot.facts import COUNTERS, Identity, KernelFacts, built_kernels
+from tritonhook.snapshot.lockable import lockable
+from tritonhook.snapshot.rules import RULES, Rule, failures, fewer_configurations, not_counted, nothing_compared, rules
 
 if TYPE_CHECKING:
     from tritonhook.report.result import Result
     from tritonhook.report.results.snapshot import KernelChanges
-    from tritonhook.snapshot.folders import Kernels
+
+Failed = Sequence[tuple[str, str]]  # kernels that could not be compiled, each with the error
+
+
+def autotune_option() -> Any:
+    return option(
+        choices=(ALL, FIRST, PINNED),
+        help="of an autotuned kernel in a script's dry run, compile all configurations (default), the first that fits, "
+        "or what the project's policy pins",
+    )
+
+
+class Found(NamedTuple):
+    """Kernels ready for a lock, and the PTX of each. captures: of the first of them, which a capture folder has.
+    failed: kernels that were not compiled, with the error."""
+
+    kernels: list[KernelFacts]
+    texts: list[str | None]
+    captures: list[Capture]
+    notes: list[str]
+    failed: Failed
+
+
+@contextmanager
+def dry_places(
+    places: Sequence[str], archs: str | None, autotune: str | None, without: str
+) -> Iterator[Mapping[str, str]]:
+    """Yield the places, each with the name that the user gave it. With architectures, run the scripts among them dry,
+    into one temporary capture folder. without: as for run_well. Raises UsageError, and as run_well."""
+    scripts = [it for it in places if not is_built(it) and (archs is not None or (is_script(it) and not is_folder(it)))]
+    if archs is None:
+        if scripts:
+            raise UsageError(f"{scripts[0]}: a script; give --arch sm_90a,... to run it dry, or a capture folder")
+        if autotune is not None:
+            raise UsageError("--autotune: for a script, which --arch runs dry; else give it to `tritonhook run`")
+        yield dict(zip(places, places, strict=True))
+        return
+    if not scripts or any(Path(script).is_dir() for script in scripts):
+        raise UsageError("--arch: for a script, which is run dry; a capture folder has its architectures")
+    runs = [DryRun.of(arch.strip()) for arch in archs.split(",")]
+    for dry in runs:
+        check_assembled(dry)
+    with TemporaryDirectory(prefix="tritonhook-dry-") as folder:
+        words = ["-m", "tritonhook", "run", "--out", folder, "--autotune", autotune or ALL]
+        for dry in runs:
+            for script in scripts:
+                command = [sys.executable, *words, "--arch", dry.arch, script]
+                run_well(command, dict(os.environ), script, without, dry.arch)
+        yield {**{it: it for it in places if it not in scripts}, folder: " ".join(scripts)}
+
+
+def is_built(place: str) -> bool:
+    """Return True for a built file, and for a folder without captures."""
+    path = Path(place)
+    return is_shipped(path) or (path.is_dir() and not is_folder(place) and not (path / "capture.json").exists())
+
+
+def lockable_at(
+    named: Mapping[str, str], known: Sequence[KernelFacts] = (), locked: Sequence[KernelFacts] = ()
+) -> Found:
+    """Read the kernels at these places. named: with the names that the user gave them, for messages. known: as for
+    lockable. locked: kernels that they are compared with. Raises UsageError, before code is read, for captures of other
+    architectures; CaptureError, CubinError, ToolError."""
+    built = [place for place in named if is_built(place)]
+    captures = [place for place in named if place not in built]
+    if len(captures) > 1:
+        raise UsageError(f"{' '.join(captures)}: give one capture folder; built files may be several")
+    found = Found([], [], [], [], [])
+    for place in captures:
+        folder = captures_at(place)
+        archs = {it.arch for it in folder.captures().values() if isinstance(it, Capture)}
+        old = {kernel.identity.arch for kernel in locked}
+        if locked and archs and not old & archs:  # all kernels would be gone
+            raise UsageError(
+                f"{named[place]}: its kernels are for {', '.join(sorted(archs))}, the lock's for "
+                f"{', '.join(sorted(old))}; capture on the same kind of GPU, or make a lock for each"
+            )
+        (kernels,), notes = kernels_at(folder, names=(place,))
+        pairs = lockable(kernels, known)
+        notes = [note.replace(f"{place}: ", f"{named[place]}: ", 1) for note in notes]
+        facts, texts = [own for own, _ in pairs], [text for _, text in pairs]
+        found = Found(facts, texts, [capture for capture, _ in kernels], notes, tuple(folder.failed.values()))
+    if built:
+        with working(f"reading the kernels of {' and '.join(built)}"):
+            own, notes = built_kernels(built)
+        return found._replace(
+            kernels=[*found.kernels, *own], texts=[*found.texts, *[None] * len(own)], notes=[*found.notes, *notes]
+        )
+    return found
+
+
+def with_executed(
+    captures: Sequence[Capture], facts: Sequence[KernelFacts], known: Sequence[KernelFacts] = (), *,
+    counts: bool, bits: bool,
+) -> tuple[list[KernelFacts], list[str]]:  # fmt: skip
+    """Add counters and bits to the facts of captured kernels, by executing their launches on the CPU. facts: of these,
+    in their order, and of others behind them. known: as for executed.with_executed. Also return notes."""
+    if not (counts or bits):
+        return list(facts), []
+    check_numpy()
+    from tritonhook.snapshot.executed import with_executed
+
+    with working(f"executing {count(len(captures), 'kernel')}"):
+        done, notes = with_executed(list(zip(captures, facts, strict=False)), known, counts, bits)
+    return [*done, *facts[len(done) :]], notes
+
+
+def spills_note(kernels: Iterable[KernelFacts]) -> list[str]:
+    """Note the kernels whose spills neither their code nor their PTX shows."""
+    names = list(dict.fromkeys(f"{it.identity.kernel} {it.identity.arch}" for it in kernels if it.ran_again))
+    return [f"spills counted by one more run of ptxas, which gave the same code: {listed(names)}"] if names else []
+
+
+# --- what changed --------------------------------------------------------------------------------
 
 
 def fail_on_option() -> Any:
@@ -62,11 +175,7 @@ class ShownChanges(Group):
         """Raise UsageError for a filter that is no regular expression."""
         if self.top is None and self.filter is None and self.only is None:
             return result
-        try:
-            pattern = None if self.filter is None else re.compile(self.filter, re.IGNORECASE)
-        except re.error as error:
-            said = f"not a regular expression: {error}; put \\ before a character that stands for itself"
-            raise UsageError(f"--filter {self.filter}: {said}") from None
+        pattern = None if self.filter is None else regular_expression("--filter", self.filter)
         return result.chosen(self.top, pattern, self.only)
 
 
@@ -119,45 +228,37 @@ def give_folders(
     """Compare the kernels of two capture folders, or of two runs in one, and print what changed. counts: their counters
     too."""
     sides, notes = kernels_at(a, b)
+    captures = [[capture for capture, _ in kernels] for kernels in sides]
     old, new = ([facts for _, facts in kernels] for kernels in sides)
-    if counts or any(rule.what in COUNTERS for rule in fail_on):
-        old, further = with_executed(sides[0], old, counts=True, bits=False)
-        new, more = with_executed(sides[1], renumbered(old, new), old, counts=True, bits=False)
-        notes += [*further, *more]
-    captures = {facts.ptx_sha256: capture for kernels in sides for capture, facts in kernels}
-    changes, further = told_apart(compare_facts(old, new), lambda it: captures[it.ptx_sha256].text(Stage.PTX))
-    pages = _pages((a, b), sides, (old, renumbered(old, new)), changes)
-    failed = tuple(captures_at(b).failed.values())
-    noted = [*notes, *further]
-    return give_changes(results, fail_on, a, b, changes, noted, shown=shown, pages=pages, failed=failed)
-
-
-Called = tuple[str, str, Capture]  # a captured kernel: path, title, capture
+    counts = counts or any(rule.what in COUNTERS for rule in fail_on)
+    old, of_old = with_executed(captures[0], old, counts=counts, bits=False)
+    new, of_new = with_executed(captures[1], renumbered(old, new), old, counts=counts, bits=False)
+    by_ptx = {facts.ptx_sha256: capture for kernels in sides for capture, facts in kernels}
+    changes, further = told_apart(compare_facts(old, new), lambda it: by_ptx[it.ptx_sha256].text(Stage.PTX))
+    known = {
+        (side, one.identity): capture
+        for side, facts in enumerate((old, new))
+        for capture, one in zip(captures[side], facts, strict=True)
+    }
+    pages = list(_pages((a, b), known, changes))
+    failed, notes = tuple(captures_at(b).failed.values()), [*notes, *of_old, *of_new, *further]
+    return give_changes(results, fail_on, a, b, changes, notes, shown=shown, pages=pages, failed=failed)
 
 
 def _pages(
-    places: Sequence[str], sides: Sequence[Kernels], facts: Sequence[Sequence[KernelFacts]], changes: Sequence[Change]
-) -> list[KernelPage]:
-    """Make a page for each change: both kernels, or the one that exists."""
+    places: Sequence[str], known: Mapping[tuple[int, Identity], Capture], changes: Sequence[Change]
+) -> Iterator[KernelPage]:
+    """Make a page for each change: both kernels, compared with their code, or the one that exists. known: by side."""
     from tritonhook.report.results.snapshot import page_key
 
-    known = {
-        (side, one.identity): capture
-        for side, kernels in enumerate(sides)
-        for (capture, _), one in zip(kernels, facts[side], strict=True)
-    }
-    called = titles({key: (function_name(it.kernel), it.arch, settings_of(it.options)) for key, it in known.items()})
+    called = titles_of(known)
 
-    def page(change: Change) -> KernelPage:
+    def page(keys: Sequence[tuple[int, Identity]]) -> Result:
+        inputs = [input_of(f"{places[key[0]]}: {called[key]}", known[key]) for key in keys]
+        if len(inputs) == 2 and all(given.cubin is not None or given.ptx is not None for given in inputs):
+            return compared(AS_COMPILED, False, inputs, (called[keys[0]], called[keys[1]]))[1](True)
+        return capture_page(known[keys[-1]], called[keys[-1]])
+
+    for change in changes:
         keys = [(side, one.identity) for side, one in enumerate((change.old, change.new)) if one is not None]
-        return page_key(change.identity), partial(_page, [(places[key[0]], called[key], known[key]) for key in keys])
-
-    return [page(change) for change in changes]
-
-
-def _page(kernels: Sequence[Called]) -> Result:
-    """Compare two captured kernels with their code, or show one kernel."""
-    inputs = [input_of(f"{place}: {title}", capture) for place, title, capture in kernels]
-    if len(inputs) == 2 and all(given.cubin is not None or given.ptx is not None for given in inputs):
-        return compared(AS_COMPILED, False, inputs, (kernels[0][1], kernels[1][1]))[1](True)
-    return capture_page(kernels[-1][2], kernels[-1][1])
+        yield page_key(change.identity), partial(page, keys)

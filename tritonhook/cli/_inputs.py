@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from tritonhook._util.demangle import function_name
 from tritonhook._util.files import read_given
 from tritonhook.capture.figures import dynamic_shared_of
 from tritonhook.capture.model import Assembler, Capture, Stage
-from tritonhook.capture.selection import KernelSelector, fits, launch_of, settings_of, titles
+from tritonhook.capture.selection import KernelSelector, fits, launch_of, settings_of, titles_of
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.capture.store.ids import FEWEST, is_id, is_short_of_id
@@ -90,7 +91,7 @@ def _selected(text: str, name: str, folder: Path) -> str:
         return str(folder / "kernels" / name)
     opened = captures_at(folder)
     captures = {record: c for record, c in opened.captures().items() if isinstance(c, Capture)}
-    called = _called(captures)
+    called = titles_of(captures)
     fitting = [record for record, c in captures.items() if selector.fits(c.kernel, c.options)]
     if len(fitting) == 1:
         return str(opened.path / "kernels" / fitting[0])
@@ -106,11 +107,6 @@ def _selected(text: str, name: str, folder: Path) -> str:
     raise UsageError(f"{text}: {what}:\n  {_ids(opened, alike, called)}")
 
 
-def _called(captures: Mapping[str, Capture]) -> Mapping[str, str]:
-    """Make the title of each captured kernel."""
-    return titles({r: (function_name(c.kernel), c.arch, settings_of(c.options)) for r, c in captures.items()})
-
-
 def _ids(folder: CaptureFolder, records: Iterable[str], called: Mapping[str, str]) -> str:
     """List kernels, each with its id and its title, a line for each."""
     return listed([f"{folder.ids[record]}  {called[record]}" for record in records], "\n  ")
@@ -124,7 +120,7 @@ def kernels_there(folder: str | Path | None = None) -> str:
         return ""
     opened = captures_at(folder)
     captures = {record: c for record, c in opened.captures().items() if isinstance(c, Capture)}
-    called = _called(captures)
+    called = titles_of(captures)
     return f"; the latest run in {folder} has:\n  {_ids(opened, captures, called)}" if captures else ""
 
 
@@ -134,7 +130,7 @@ def kernels_there(folder: str | Path | None = None) -> str:
 def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
     """Read a file with code or a result. Raises UsageError with the reason if it cannot be read, has more than `most`
     bytes, or is a lock."""
-    from tritonhook.snapshot.lockfile import is_lock
+    from tritonhook.snapshot.lockfile import begins_a_lock
 
     try:
         data = read_given(path, most)
@@ -142,7 +138,7 @@ def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
         raise UsageError(f"{path}: a folder; give a file or a capture (OUT/kernels/NAME-HASH)") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot read: {error.strerror}") from None
-    if is_lock(path):
+    if begins_a_lock(path, data):
         raise UsageError(
             f"{path}: a lock; `tritonhook show {path}` lists its kernels, `tritonhook check {path} CAPTURES` compares "
             "captures with it"
@@ -294,29 +290,28 @@ def chosen_arguments(given: str | None, inputs: Sequence[Input]) -> tuple[str, .
     return DEFAULT_ARGUMENTS
 
 
-def chosen_ptxas(ptxas: str | None, trust: bool, inputs: Sequence[Input]) -> Tool:
-    """Choose the ptxas for all inputs: --ptxas, else the one that a capture or a cubin names, else the newest.
+def chosen_assembler(
+    ptxas: str | None, options: str | None, trust: bool, inputs: Sequence[Input]
+) -> tuple[Tool, tuple[str, ...]]:
+    """Choose the ptxas and its options for all inputs: --ptxas, else the one that a capture or a cubin names, else the
+    newest; --options, else those of a capture, else Triton's usual ones.
 
-    A program that a capture names by path runs only with --trust. Raises ToolError.
+    A program that a capture names by path runs only with --trust; warn on standard error if another one is used in its
+    stead. Raises ToolError.
     """
+    arguments = chosen_arguments(options, inputs)
     if ptxas is not None:
-        return find_ptxas(ptxas)
+        return find_ptxas(ptxas), arguments
     named = ((kernel.assembler.path if kernel.assembler is not None else None, kernel.ptxas) for kernel in inputs)
     path, version = next((pair for pair in named if any(pair)), (None, None))
-    return recorded_ptxas(path, version, trust) or find_ptxas()
-
-
-def recorded_ptxas(path: str | None, version: str | None, trust: bool) -> Tool | None:
-    """Find a recorded ptxas as `find_recorded` does. Warn on standard error if another program is used in its stead."""
-    tool = find_recorded(path, version, trust)
-    named = file_at(path)
-    if tool is not None and named is not None and not is_same_file(named, tool.path):
+    tool, file = find_recorded(path, version, trust), file_at(path)
+    if tool is not None and file is not None and not is_same_file(file, tool.path):
         print(
             f"{path}: not run, because no installed ptxas has its hash; ptxas {tool.version} at {tool.path} is used "
             "(--trust runs the named one)",
             file=sys.stderr,
         )
-    return tool
+    return tool or find_ptxas(), arguments
 
 
 def trust_option() -> Any:
@@ -384,6 +379,15 @@ def outdated_note(folder: CaptureFolder) -> list[str]:
 def is_folder(path: str) -> bool:
     """Return whether this is a folder of captures, or a run in one, rather than a single kernel."""
     return (Path(_run_in(path)[0]) / "index").is_dir()
+
+
+def regular_expression(option: str, text: str) -> re.Pattern[str]:
+    """Compile the text of an option, for a search without case. Raises UsageError."""
+    try:
+        return re.compile(text, re.IGNORECASE)
+    except re.error as error:
+        said = f"not a regular expression: {error}; put \\ before a character that stands for itself"
+        raise UsageError(f"{option} {text}: {said}") from None
 
 
 # --- options of several verbs ---------------------------------------------------------------------

@@ -6,12 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tritonhook.cli._inputs import (
-    Input,
-    chosen_arguments,
-    chosen_ptxas,
-    trust_option,
-)
+from tritonhook.cli._inputs import Input, chosen_assembler, trust_option
 from tritonhook.cli._parser import Group, option
 from tritonhook.compare.diff import CubinDiff
 from tritonhook.compare.names import diff_cubins
@@ -127,8 +122,7 @@ def side_of(number: int, name: str, inputs: Sequence[Input], tool: ToolOptions, 
         return _Side(name, given.cubin, given.ptxas, _options(given), None if ptx is None else ptx.text)
     # Only the name of a capture may change: it is assembled again by the ptxas that made it, not by the other side's.
     sources = inputs if assemble else [given]
-    ptxas = chosen_ptxas(tool.ptxas, tool.trust, sources)
-    arguments = chosen_arguments(tool.ptxas_options, sources)
+    ptxas, arguments = chosen_assembler(tool.ptxas, tool.ptxas_options, tool.trust, sources)
     notes.append(f"side {'ab'[number]} assembled with ptxas {ptxas.version}: {' '.join(arguments)}")
     cubin = Toolchain(ptxas, ptxas).assemble_or_raise(ptx, arguments).cubin
     return _Side(name, cubin, ptxas.version, arguments, ptx.text)

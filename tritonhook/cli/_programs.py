@@ -8,13 +8,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tritonhook._util.variables import DRY_RUN
 from tritonhook.capture.dry_run.gpu import ALL, DryRun, Emulation
@@ -22,11 +23,14 @@ from tritonhook.capture.dry_run.process import check_assembled
 from tritonhook.capture.model import Stage
 from tritonhook.capture.settings import SHAPES, VALUES, make_settings
 from tritonhook.capture.store import read_capture
-from tritonhook.children.environment import capture_environment
+from tritonhook.children.environment import capture_environment, watch_environment
 from tritonhook.cli._signals import Witness, heeded, interrupt
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.errors import DeviceError, ProgramError, TritonHookError, UsageError
 from tritonhook.ptxas.command_line import level_of
+
+if TYPE_CHECKING:
+    from tritonhook.memory.timeline import MemoryTimeline
 
 _STDERR = 2
 _AHEAD_S = 0.5  # between looks at what was captured
@@ -55,6 +59,13 @@ def script_command(words: Sequence[str], module: bool) -> list[str]:
         what = "a folder, not a script" if Path(words[0]).is_dir() else "no such script"
         raise UsageError(f"{words[0]}: {what}{remedy}")
     return [sys.executable, *words]
+
+
+def program_command(words: Sequence[str]) -> list[str]:
+    """Return the command for MODULE:FUNCTION, or SCRIPT [ARGUMENTS]. Raises UsageError."""
+    if is_function(words[0]):
+        return [sys.executable, "-m", "tritonhook.verify.program", words[0]]
+    return script_command(words, False)
 
 
 class Ended(NamedTuple):
@@ -192,11 +203,7 @@ def record_launches(words: Sequence[str], out: Path, without: str, arch: str | N
 
     without: as of run_well. Raises UsageError if no kernel was seen, and else as run_well.
     """
-    target = words[0]
-    if is_function(target):
-        command = [sys.executable, "-m", "tritonhook.verify.program", target]
-    else:
-        command = script_command(list(words), False)
+    target, command = words[0], program_command(words)
     dry = None if arch is None else DryRun.of(arch, autotune=ALL)
     if dry is not None:
         check_assembled(dry)
@@ -205,3 +212,24 @@ def record_launches(words: Sequence[str], out: Path, without: str, arch: str | N
     run_well(command, capture_environment(settings, os.environ, command), target, without, arch)
     if not (out / "index").is_dir():
         raise UsageError(f"{target}: no kernel was seen: Triton was not used")
+
+
+def watched(command: list[str], stdout_is_ours: bool = False) -> tuple[Ended, list[MemoryTimeline], list[str]]:
+    """Run a program to its end while its GPU memory is watched. Returns how it ended, the timelines, and notes on what
+    is missing.
+
+    Raises DeviceError without a GPU, before anything runs.
+    """
+    from tritonhook.memwatch import PERIOD_MS, read_run
+
+    if (why := why_no_gpu()) is not None:
+        raise DeviceError(
+            f"{why}; the script was not run. Without a GPU, `tritonhook mem predict FILE|CAPTURES --gpu NAME` computes "
+            "how much memory the driver will reserve"
+        )
+    with tempfile.TemporaryDirectory(prefix="tritonhook-watch-") as folder:
+        ended = run_to_end(command, watch_environment(Path(folder), PERIOD_MS, os.environ), stdout_is_ours)
+        timelines, notes = read_run(Path(folder))
+    if not timelines and not notes:
+        notes.append("nothing was watched: no process imported triton and ended normally")
+    return ended, timelines, notes

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tritonhook.cli._files import check_new, write_new
+from tritonhook._util.files import write_given
+from tritonhook._util.text import say, to_json
 from tritonhook.cli._parser import Group, flag, option
 from tritonhook.cli._progress import working
-from tritonhook.cli._sites import KernelPage, is_site, write_site
-from tritonhook.cli._streams import to_json, write_out
-from tritonhook.errors import UsageError
+from tritonhook.cli._streams import write_out
+from tritonhook.errors import TritonHookError, UsageError
+from tritonhook.ptxas.threads import tool_threads
 
 if TYPE_CHECKING:
+    from tritonhook.capture.model import Capture
     from tritonhook.report.result import Result, Summary
 
 Make = Callable[[bool], "Result"]
 Show = Callable[["Summary"], None]  # prints a result as text
+KernelPage = tuple[str, Callable[[], "Result"]]  # the key of a kernel's rows, and a function that makes its result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +70,6 @@ def show_summary(summary: Summary, wide: bool = False) -> None:
     write_out(render_terminal(summary, sys.stdout, wide))
 
 
-def show_json(document: dict[str, Any]) -> None:
-    write_out(to_json(document))
-
-
 def give(
     options: Results,
     result: Result | Make,
@@ -84,9 +83,10 @@ def give(
     source: the file that the page names as its source. show: prints the result as text. pages: of its kernels, for a
     folder of pages.
     """
-    brief = result(False) if callable(result) else result
+    make: Make = result if callable(result) else lambda full: result
+    brief = make(False)
     if options.json:
-        show_json(brief.document())
+        write_out(as_json(brief))
     elif options.csv:
         from tritonhook.report.render.csv import render_csv
 
@@ -99,27 +99,107 @@ def give(
         show(brief.summary())
     if options.save:
         with working(f"writing {options.save}"):
-            write_new(Path(options.save), to_json(_full(result).document()), options.force)
+            write_new(Path(options.save), as_json(make(True)), options.force)
         _say_wrote(options.save)
-    if options.html:
-        from tritonhook.report.pages import page_of
-        from tritonhook.report.render.html import render_html
-
-        write = partial(write_new, force=options.force)
-        if is_site(options.html):
-            with working(f"writing the pages of {options.html}", len(pages) or None) as advance:
-                write_site(Path(options.html), _full(result), source, pages, write, advance)
-            _say_wrote(str(Path(options.html) / "index.html"))
-            return
+    if options.html and (options.html.endswith("/") or Path(options.html).is_dir()):
+        with working(f"writing the pages of {options.html}", len(pages) or None) as advance:
+            _write_site(Path(options.html), make(True), source, pages, options.force, advance)
+        _say_wrote(str(Path(options.html) / "index.html"))
+    elif options.html:
         with working(f"writing {options.html}"):
-            write(Path(options.html), render_html(page_of(_full(result)), source))
+            write_new(Path(options.html), _page(make(True), source), options.force)
         _say_wrote(options.html)
 
 
-def _full(result: Result | Make) -> Result:
-    return result(True) if callable(result) else result
+def as_json(result: Result) -> str:
+    """Write the result's document as text."""
+    return to_json(result.document(), indent=1) + "\n"
 
 
 def _say_wrote(path: str) -> None:
     write_out()
     print(f"wrote {path}", file=sys.stderr)
+
+
+# --- HTML pages ----------------------------------------------------------------------------------
+
+
+def _page(result: Result, source: str, links: dict[str, str] | None = None, home: str = "") -> str:
+    """Render a result as a page. links: paths of the kernels' pages, by the keys of their rows."""
+    from tritonhook.report.pages import page_of
+    from tritonhook.report.render.html import render_html
+
+    return render_html(page_of(result), source, links or {}, home)
+
+
+def _write_site(
+    folder: Path, result: Result, source: str, pages: Sequence[KernelPage], force: bool, done: Callable[[int], None]
+) -> None:
+    """Write the kernels' pages to FOLDER/kernels, and FOLDER/index.html. A kernel that cannot be read gets no page, but
+    a line on standard error. done: called after each page."""
+    from tritonhook.ptxas.pool import usable_processors
+
+    def kernel_page(page: KernelPage) -> str | None:
+        try:
+            return _page(page[1](), source, home="../index.html")
+        except TritonHookError as error:
+            say(f"tritonhook: no page of one kernel: {error}")
+            return None
+
+    try:
+        (folder / "kernels").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot write: {error.strerror}") from None
+    links = {}
+    with tool_threads(usable_processors()) as pool:
+        for (key, _), text in zip(pages, pool.map(kernel_page, pages), strict=True):
+            done(1)
+            if text is not None:
+                links[key] = f"kernels/{key}.html"
+                write_new(folder / links[key], text, force)
+    write_new(folder / "index.html", _page(result, source, links), force)
+
+
+def capture_page(capture: Capture, title: str | None, path: str | None = None) -> Result:
+    """Make the result of one captured kernel with its code. title: its name among others."""
+    from msgspec import UNSET, structs
+
+    from tritonhook.report.results.capture import CapturedOne
+
+    return structs.replace(CapturedOne.of(capture, path or UNSET, full=True), title=title or UNSET)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def near(path: Path) -> Path:
+    """Shorten a path: relative if it lies in the current folder."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) and path != here else path
+
+
+def check_new(path: Path, force: bool) -> None:
+    """Raise UsageError if `write_new` would fail: for verbs that work for long before they write."""
+    if path.is_dir():
+        raise UsageError(f"{path}: a folder; name a file in it")
+    if str(path) == "-":
+        raise UsageError("-: standard output has the verb's own text; name a file, or ./-")
+    if (path.is_file() or path.is_block_device()) and not force:
+        raise UsageError(f"{path}: exists; pass --force to replace it")
+    folder = Path(os.path.realpath(path)).parent  # where a write ends, with all links followed
+    if not path.exists() and not folder.is_dir():
+        raise UsageError(f"{path}: cannot write: the folder {folder} does not exist; make it first")
+    if not path.exists() and not os.access(folder, os.W_OK):
+        raise UsageError(f"{path}: cannot write: you may not write to the folder {folder}")
+
+
+def write_new(path: Path, data: str | bytes, force: bool) -> None:
+    """Write a file whole or not at all. Raises UsageError if it exists without `force`, or if it cannot be written.
+
+    A link is followed, and stays. A device or a pipe is written to, not replaced.
+    """
+    check_new(path, force)
+    try:
+        write_given(path, data)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot write: {error.strerror}") from None

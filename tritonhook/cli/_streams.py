@@ -14,12 +14,11 @@ import shutil
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TextIO, cast
 
-from tritonhook._util import text as texts
 from tritonhook._util.text import say, visible
 from tritonhook.errors import Terminated, TritonHookError, UsageError
 
@@ -34,10 +33,6 @@ def write_paged(text: str) -> None:
             subprocess.run(pager, input=text.encode(), check=False)
             return
     write_out(text)
-
-
-def to_json(document: Mapping[str, Any]) -> str:
-    return texts.to_json(document, indent=1) + "\n"
 
 
 def write_out(text: str = "", exact: bool = False) -> None:

@@ -11,15 +11,17 @@ trouble, or a kernel has no result under the good or the bad version.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from tritonhook._util.text import say
 from tritonhook._util.versions import is_version, version_key
 from tritonhook.capture.model import Stage
 from tritonhook.capture.selection import fits
-from tritonhook.cli._inputs import KernelFile, OnlyKernel, is_folder, kernels_at, load_file, load_input, place
+from tritonhook.cli._inputs import OnlyKernel, is_folder, kernels_at, load_file, load_input, place
 from tritonhook.cli._parser import Group, flag, option, part
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import Results, give
@@ -31,8 +33,8 @@ from tritonhook.ptxas.tool import Tool, available_ptxas
 from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, STEADY_RUNS, may_draw
 from tritonhook.snapshot.assembled import Task, all_drawn, disassembler
 from tritonhook.snapshot.bisection import CODE, ON, Search, TriedVersion, bisect
-from tritonhook.snapshot.facts import FIGURES, Disassemble, Identity, KernelFacts, sha256
-from tritonhook.snapshot.lockfile import all_kept_ptx, is_lock, read_lock
+from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts, sha256
+from tritonhook.snapshot.lockfile import all_kept_ptx, is_lock, read_whole_lock
 
 _COUNTED = ("instructions", "loop_instructions")  # need nvdisasm
 
@@ -62,13 +64,16 @@ class Options(Group):
 def run(options: Options) -> int:
     from tritonhook.report.results.bisect import Bisect
 
-    kernels = _kernels(options)
-    tools = _Tools({tool.version: tool for tool in reversed(list(available_ptxas()))})
-    versions = _versions(options, tools)
+    kernels = list(_kernels(options))
+    if not kernels:
+        only = f" {options.only.entry}" if options.only.entry else ""
+        raise UsageError(f"{options.kernel}: no kernel{only} in it")
+    tools = {tool.version: tool for tool in reversed(list(available_ptxas()))}
+    at_hand, versions = frozenset(tools), _versions(options, tools)
     searches = [Search(kernel.locked.identity, options.on, versions) for kernel in kernels]
-    assemble = _Assemble(kernels, tools, options.sweep, disassembler() if options.on in _COUNTED else None)
-    ended = bisect(searches, assemble, frozenset(tools.at_hand), options.all)
-    notes = [f"fetched ptxas {', '.join(tools.fetched)}"] if tools.fetched else []
+    ended = bisect(searches, partial(_tried, options, kernels, tools), at_hand, options.all)
+    fetched = [version for version in tools if version not in at_hand]
+    notes = [f"fetched ptxas {', '.join(fetched)}"] if fetched else []
     if any(may_draw(search.identity.arch) for search in ended):
         notes.append(
             "ptxas is not deterministic for sm_10x: each version was run several times, and all its codes count"
@@ -83,87 +88,60 @@ def run(options: Options) -> int:
     return 2 if problems else 0
 
 
-# --- the kernels ---------------------------------------------------------------------------------
+class _Kernel(NamedTuple):
+    """A kernel to search for. options: of ptxas."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Kernel:
     locked: KernelFacts
     ptx: str
     options: tuple[str, ...]
 
 
-def _kernels(options: Options) -> list[_Kernel]:
-    """Read the kernels to search for. Raises UsageError if there is none."""
-    own = None if options.ptxas_options is None else tuple(options.ptxas_options.split())
-    kernels = [
-        _Kernel(locked, text, (locked.options or DEFAULT_ARGUMENTS) if own is None else own)
-        for locked, text in _with_ptx(options.kernel, options.only.entry)
-    ]
-    if not kernels:
-        raise UsageError(f"{options.kernel}: no kernel{f' {options.only.entry}' if options.only.entry else ''} in it")
-    return kernels
+def _kernels(options: Options) -> Iterator[_Kernel]:
+    """Read the kernels to search for. Raises UsageError."""
+    place, entry = options.kernel, options.only.entry
+    given = None if options.ptxas_options is None else tuple(options.ptxas_options.split())
 
+    def kernel(locked: KernelFacts, text: str) -> _Kernel:
+        return _Kernel(locked, text, (locked.options or DEFAULT_ARGUMENTS) if given is None else given)
 
-def _with_ptx(place: str, entry: str | None) -> Iterator[tuple[KernelFacts, str]]:
-    path = Path(place)
+    def without_facts(name: str, ptx: Ptx, own: tuple[str, ...] | None = None) -> _Kernel:
+        identity, figures = Identity(name, ptx.target, "PTX"), dict.fromkeys(FIGURES)
+        return kernel(KernelFacts(identity, name, {}, sha256(ptx.text), None, own, (), figures), ptx.text)
+
     if is_folder(place):
-        (kernels,), _ = kernels_at(place)
-        for capture, facts in kernels:
-            if (entry == facts.identity.kernel or fits(entry, capture.kernel, capture.options)) and (
-                text := capture.text(Stage.PTX)
-            ) is not None:
-                yield facts, text
-    elif path.is_dir():
+        (captured,), _ = kernels_at(place)
+        for capture, facts in captured:
+            text = capture.text(Stage.PTX)
+            named = entry == facts.identity.kernel or fits(entry, capture.kernel, capture.options)
+            if named and text is not None:
+                yield kernel(facts, text)
+    elif Path(place).is_dir():
         loaded = load_input(place, entry)
         if loaded.ptx is None:
             raise UsageError(f"{place}: no PTX to assemble; capture it again")
-        options = None if loaded.assembler is None else loaded.assembler.options
-        yield _unknown(loaded.entry, loaded.ptx, options), loaded.ptx.text
-    elif is_lock(path):
-        locked = [kernel for kernel in read_lock(path) if entry in (None, kernel.identity.kernel, kernel.entry)]
-        yield from zip(locked, all_kept_ptx(path, locked), strict=True)
+        own = None if loaded.assembler is None else loaded.assembler.options
+        yield without_facts(loaded.entry, loaded.ptx, own)
+    elif is_lock(Path(place)):
+        known = [it for it in read_whole_lock(Path(place)).kernels if entry in (None, it.identity.kernel, it.entry)]
+        yield from map(kernel, known, all_kept_ptx(Path(place), known))
     else:
-        yield from _of_file(load_file(place), entry)
+        file = load_file(place)
+        if not isinstance(file.content, Ptx):
+            raise UsageError(f"{file.label}: a cubin, which no ptxas can assemble; give its PTX, a lock or captures")
+        for name in file.kernels:
+            if entry in (None, name):
+                yield without_facts(name, file.content)
 
 
-def _of_file(file: KernelFile, entry: str | None) -> Iterator[tuple[KernelFacts, str]]:
-    if not isinstance(file.content, Ptx):
-        raise UsageError(f"{file.label}: a cubin, which no ptxas can assemble; give its PTX, a lock or captures")
-    for name in file.kernels:
-        if entry in (None, name):
-            yield _unknown(name, file.content, None), file.content.text
-
-
-def _unknown(name: str, ptx: Ptx, options: tuple[str, ...] | None) -> KernelFacts:
-    """Make facts for a kernel that has only PTX."""
-    identity = Identity(name, ptx.target, "PTX")
-    return KernelFacts(identity, name, {}, sha256(ptx.text), None, options, (), dict.fromkeys(FIGURES))
-
-
-# --- the versions --------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Tools:
-    """ptxas by version. fetched: versions downloaded by this run."""
-
-    at_hand: dict[str, Tool]
-    fetched: list[str] = field(default_factory=list)
-
-    def get(self, version: str) -> Tool:
-        """Return a version, fetched if it is not installed. Raises ToolError."""
-        if version not in self.at_hand:
-            with working(f"fetching ptxas {version} (about 30 MB)"):
-                self.at_hand[version] = add_ptxas(version)
-            self.fetched.append(version)
-        return self.at_hand[version]
-
-
-def _versions(options: Options, tools: _Tools) -> tuple[str, ...]:
+def _versions(options: Options, at_hand: Collection[str]) -> tuple[str, ...]:
     """List all versions from good to bad. Raises UsageError for a version that does not exist."""
-    good, bad = options.good, options.bad
-    known = set(tools.at_hand) | (set() if options.at_hand else set(_released()))
+    good, bad, known = options.good, options.bad, set(at_hand)
+    if not options.at_hand:
+        with working("asking the package index for its versions of ptxas"):
+            try:
+                known |= set(released_versions())
+            except ToolError as error:
+                raise ToolError(f"{error}; --at-hand uses only installed versions") from None
     for given, version in (("--good", good), ("--bad", bad)):
         if version not in known:
             where = "at hand" if options.at_hand else "on the package index"
@@ -180,58 +158,28 @@ def _distance(version: str, wanted: str) -> tuple[int, ...]:
     return tuple(abs(a - b) for a, b in pairs)
 
 
-def _released() -> list[str]:
-    with working("asking the package index for its versions of ptxas"):
+def _tried(
+    options: Options, kernels: Sequence[_Kernel], tools: dict[str, Tool], wanted: Sequence[tuple[int, str]]
+) -> list[TriedVersion]:
+    """Try kernels, by their numbers, under versions. tools: by version; gets those that are fetched."""
+    failures: dict[str, str] = {}
+    for version in sorted({version for _, version in wanted} - tools.keys(), key=version_key):
         try:
-            return released_versions()
+            with working(f"fetching ptxas {version} (about 30 MB)"):
+                tools[version] = add_ptxas(version)
         except ToolError as error:
-            raise ToolError(f"{error}; --at-hand uses only installed versions") from None
-
-
-@dataclass(frozen=True, slots=True)
-class _Assemble:
-    """Tries kernels under versions."""
-
-    kernels: Sequence[_Kernel]
-    tools: _Tools
-    sweep: Sweep
-    disassemble: Disassemble | None
-
-    def __call__(self, wanted: Sequence[tuple[int, str]]) -> list[TriedVersion]:
-        failures = self._fetch({version for _, version in wanted})
-        tried = {pair: TriedVersion(pair[1], (), failures[pair[1]]) for pair in wanted if pair[1] in failures}
-        for draws in (False, True):
-            pairs = [pair for pair in wanted if pair not in tried and may_draw(self._arch(pair[0])) is draws]
-            if pairs:
-                tried |= dict(zip(pairs, self._assembled(pairs, draws), strict=True))
-        return [tried[pair] for pair in wanted]
-
-    def _arch(self, number: int) -> str:
-        return self.kernels[number].locked.identity.arch
-
-    def _fetch(self, versions: set[str]) -> dict[str, str]:
-        """Fetch versions that are not installed. Returns the reason for each version that could not be fetched."""
-        failures = {}
-        for version in sorted(versions, key=version_key):
-            try:
-                self.tools.get(version)
-            except ToolError as error:
-                failures[version] = str(error)
-        return failures
-
-    def _assembled(self, pairs: Sequence[tuple[int, str]], draws: bool) -> list[TriedVersion]:
-        kernels = [self.kernels[number] for number, _ in pairs]
-        tasks = [
-            Task(kernel.locked, kernel.ptx, self.tools.get(version), kernel.options)
-            for kernel, (_, version) in zip(kernels, pairs, strict=True)
-        ]
+            failures[version] = str(error)
+    tried: dict[tuple[int, str], TriedVersion] = {}
+    for draws in (False, True):
+        pairs = [(n, v) for n, v in wanted if v in tools and may_draw(kernels[n].locked.identity.arch) is draws]
+        tasks = [Task(kernels[n].locked, kernels[n].ptx, tools[version], kernels[n].options) for n, version in pairs]
+        if not tasks:
+            continue
         runs = STEADY_RUNS + 1 if draws else 1
-        with running(self.sweep, self.sweep.cache()) as (go, expect):
+        with running(options.sweep) as (go, expect):
             expect(runs * len({task.input for task in tasks}))
-            made = all_drawn(tasks, go, self.disassemble, runs)
-        return [_tried(version, facts) for (_, version), facts in zip(pairs, made, strict=True)]
-
-
-def _tried(version: str, facts: tuple[KernelFacts, ...]) -> TriedVersion:
-    made = tuple(kernel for kernel in facts if not kernel.failure)
-    return TriedVersion(version, made, "" if made else facts[0].failure)
+            drawn = all_drawn(tasks, go, disassembler() if options.on in _COUNTED else None, runs)
+        for pair, facts in zip(pairs, drawn, strict=True):
+            made = tuple(kernel for kernel in facts if not kernel.failure)
+            tried[pair] = TriedVersion(pair[1], made, "" if made else facts[0].failure)
+    return [tried.get((n, version)) or TriedVersion(version, (), failures[version]) for n, version in wanted]

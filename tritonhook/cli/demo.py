@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING
 from tritonhook._util.imports import call_function
 from tritonhook.capture.settings import DEFAULT_OUT
 from tritonhook.capture.store import CaptureFolder
-from tritonhook.cli._files import near
-from tritonhook.cli._inputs import chosen_arguments, chosen_ptxas, load_input
+from tritonhook.cli._inputs import chosen_assembler, load_input
 from tritonhook.cli._parser import Group, flag, option, part
 from tritonhook.cli._progress import working
-from tritonhook.cli._results import Results, give, show_summary
+from tritonhook.cli._results import Results, give, near, show_summary
 from tritonhook.cli._streams import write_out
 from tritonhook.compare.names import compare_names
 from tritonhook.errors import ToolError, UsageError
@@ -76,13 +75,14 @@ def _give_short(options: Options) -> None:
     from tritonhook.report.results.captures import Captures
     from tritonhook.report.results.names import Demo, Names
 
-    given = None if options.ptxas is None else find_ptxas(options.ptxas)  # before any work
+    if options.ptxas is not None:
+        find_ptxas(options.ptxas)  # raises before any work
     started = time.time_ns()
     with session(options.out) as current, working("compiling a layer norm for sm_90a"):
         call_function(SUBJECT)
     (capture,), (record,) = current.captures, current.records
     kernel = load_input(str(current.out / "kernels" / record), None)
-    ptxas, arguments = given or chosen_ptxas(None, True, [kernel]), chosen_arguments(None, [kernel])
+    ptxas, arguments = chosen_assembler(options.ptxas, None, True, [kernel])
     with working(f"assembling it under three names with ptxas {ptxas.version}"):
         compared = compare_names(capture.ptx, Rename(prefix=PREFIX), toolchain_of(ptxas), arguments, capture.kernel)
         compared = compared.with_launches(kernel.dynamic_shared)

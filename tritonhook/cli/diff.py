@@ -26,7 +26,6 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,8 +38,7 @@ from tritonhook.cli._inputs import (
     Input,
     KernelFile,
     check_entry,
-    chosen_arguments,
-    chosen_ptxas,
+    chosen_assembler,
     is_folder,
     load_file,
     load_input,
@@ -54,9 +52,8 @@ from tritonhook.cli._renames import RenameOptions, check_mapping
 from tritonhook.cli._results import Results, give
 from tritonhook.cli._streams import write_paged
 from tritonhook.compare.diff import CodeVerdict, CubinDiff
-from tritonhook.compare.names import NameComparison, compare_names
+from tritonhook.compare.names import compare_names
 from tritonhook.errors import UsageError, listed
-from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import reading_toolchain, toolchain_of
 from tritonhook.rename import PREFIX, Rename, Rewrites
 from tritonhook.snapshot.facts import Identity, identity_of
@@ -100,8 +97,13 @@ def run(options: Options) -> int:
         raise UsageError("give two kernels or folders, or --previous")
     if (rename := options.names.wanted() or (Rename(prefix=PREFIX) if options.rename else None)) is not None:
         return _compare_names(options, rename)
-    if options.b is not None and options.tool.entry is None and _are_folders(options.a, options.b):
-        return _compare_folders(options, options.b)
+    sides = (options.a, options.b or "")  # beside a folder, a path that does not exist is meant as one
+    are_folders = any(map(is_folder, sides)) and all(is_folder(side) or not Path(side).exists() for side in sides)
+    if options.b is not None and options.tool.entry is None and are_folders:
+        both = given_options(options, options.tool)
+        if idle := [name for name in both if name not in ("--fail-on", "--previous", "--count")]:
+            raise UsageError(f"{idle[0]}: not for two capture folders, which are compared as they are")
+        return give_folders(options.results, options.fail_on, options.a, options.b, options.shown, options.count)
     if idle := [*(["--fail-on"] if options.fail_on else []), *given_options(options.shown)]:
         raise UsageError(f"{idle[0]}: only for two capture folders")
     files = _files(options)
@@ -111,13 +113,28 @@ def run(options: Options) -> int:
 
 
 def _compare_names(options: Options, rename: Rename) -> int:
+    """Assemble a kernel under three names, and compare the codes. A crash under the new name is a result, like other
+    code; without the control there is no result."""
+    from tritonhook.report.results.names import Names
+
     if idle := [*([options.b] if options.b else []), *(it for it in given_options(options) if it != "--rename")]:
         raise UsageError(f"{idle[0]}: one kernel is compared with itself under a new name")
-    kernel = load_input(options.a, options.tool.entry)
-    check_entry(options.tool.entry, [kernel])
-    ptxas = chosen_ptxas(options.tool.ptxas, options.tool.trust, [kernel])
-    arguments = chosen_arguments(options.tool.ptxas_options, [kernel])
-    return give_names(kernel, rename, ptxas, arguments, options.results)
+    tool = options.tool
+    kernel = load_input(options.a, tool.entry)
+    check_entry(tool.entry, [kernel])
+    ptxas, arguments = chosen_assembler(tool.ptxas, tool.ptxas_options, tool.trust, [kernel])
+    if kernel.ptx is None:
+        raise UsageError(f"{kernel.label}: no PTX to assemble under two names; give PTX or a capture that has it")
+    check_mapping(rename, kernel.ptx, kernel.label)
+    with working(f"assembling {kernel.entry} under three names with ptxas {ptxas.version}"):
+        names = compare_names(kernel.ptx, rename, toolchain_of(ptxas), arguments, kernel.entry)
+        names = names.with_launches(kernel.dynamic_shared)
+    give(options.results, lambda full: Names.of(names, ptxas, arguments, full))
+    if names.renamed.cubin is None:
+        return 1
+    if names.control.cubin is None or names.diff is None:
+        return 2
+    return 0 if names.diff.verdict is CodeVerdict.SAME_CODE and names.control_is_neutral else 1
 
 
 def _with_previous(options: Options) -> Options:
@@ -151,11 +168,6 @@ def _nearest(identity: Identity, known: Mapping[str, Identity], now: Set[Identit
     return [record for record, times in apart.items() if times == min(apart.values())]
 
 
-def _are_folders(*sides: str) -> bool:
-    """Return whether these are meant as capture folders; beside a folder, a path that does not exist counts as one."""
-    return any(map(is_folder, sides)) and all(is_folder(side) or not Path(side).exists() for side in sides)
-
-
 def _files(options: Options) -> list[KernelFile] | None:
     """Read two files to compare kernel by kernel; None if only one kernel is compared."""
     if options.tool.entry is not None or options.b is None or any(Path(it).is_dir() for it in (options.a, options.b)):
@@ -187,10 +199,11 @@ def _compare_modules(options: Options, files: Sequence[KernelFile]) -> int:
 
 def _compare_kernels(options: Options) -> int:
     inputs = _inputs(options)
+    called = titles({side: (given.entry, "", given.settings) for side, given in enumerate(inputs)})
     with working("assembling and comparing both sides"):
-        result, diff = compared(options.tool, options.no_control, inputs, _titles(inputs))
+        result, diff = compared(options.tool, options.no_control, inputs, (called[0], called[1]))
     if options.count:
-        diff = partial(_with_counters, _moved(options, inputs), diff)
+        diff = _with_counters(options, inputs, diff)
     if options.code or options.ptx or options.ttgir or options.ttir:
         write_paged(_code_diff(options, inputs, result))
     else:
@@ -198,26 +211,19 @@ def _compare_kernels(options: Options) -> int:
     return 0 if result.verdict is CodeVerdict.SAME_CODE else 1
 
 
-def _moved(options: Options, inputs: Sequence[Input]) -> list[tuple[str, str, int | None, int | None]]:
-    """Count a launch of both kernels: the counters of source lines that differ."""
-    from tritonhook.snapshot.counted import moved
-
-    sides = [(given.capture, place) for given, place in zip(inputs, (options.a, options.b), strict=True)]
-    (a, at), (b, other) = sides
-    if a is None or b is None or at is None or other is None:
-        raise UsageError("--count: for two captured kernels, whose launches were recorded")
-    with working("counting both sides"):
-        return moved((a, at), (b, other))
-
-
-def _with_counters(
-    found: Sequence[tuple[str, str, int | None, int | None]], diff: Callable[[bool], Diff], full: bool
-) -> Diff:
+def _with_counters(options: Options, inputs: Sequence[Input], diff: Callable[[bool], Diff]) -> Callable[[bool], Diff]:
+    """Count a launch of both kernels, and add the counters of source lines that differ."""
     from msgspec import structs
 
     from tritonhook.report.results.diff import MovedCounter
+    from tritonhook.snapshot.counted import moved
 
-    return structs.replace(diff(full), moved=tuple(MovedCounter(*one) for one in found))
+    a, b = (given.capture for given in inputs)
+    if a is None or b is None or options.b is None:
+        raise UsageError("--count: for two captured kernels, whose launches were recorded")
+    with working("counting both sides"):
+        found = tuple(MovedCounter(*one) for one in moved((a, options.a), (b, options.b)))
+    return lambda full: structs.replace(diff(full), moved=found)
 
 
 def _code_diff(options: Options, inputs: Sequence[Input], result: CubinDiff) -> str:
@@ -241,21 +247,6 @@ def _code_diff(options: Options, inputs: Sequence[Input], result: CubinDiff) -> 
     return render_text_diff(texts[0], texts[1], sys.stdout, sources)
 
 
-def _titles(inputs: Sequence[Input]) -> tuple[str, str]:
-    """Title both kernels; if they share a name, with the configuration that differs."""
-    by_side = titles({side: (given.entry, "", given.settings) for side, given in enumerate(inputs)})
-    return by_side[0], by_side[1]
-
-
-def _compare_folders(options: Options, b: str) -> int:
-    """Compare all kernels of two capture folders as compiled."""
-    if idle := [
-        name for name in given_options(options, options.tool) if name not in ("--fail-on", "--previous", "--count")
-    ]:
-        raise UsageError(f"{idle[0]}: not for two capture folders, which are compared as they are")
-    return give_folders(options.results, options.fail_on, options.a, b, options.shown, options.count)
-
-
 def _inputs(options: Options) -> list[Input]:
     """Read both kernels: two on the command line, or one and its rewritten form."""
     if options.b is not None and options.rewrite is None:
@@ -267,30 +258,7 @@ def _inputs(options: Options) -> list[Input]:
     if a.ptx is None:
         raise UsageError(f"{options.a}: a cubin has no PTX to rewrite; give PTX, or a capture")
     ptx, _ = rewrite_by_name(a.ptx, options.rewrite, (a.entry,) if len(a.ptx.entries) > 1 else None)
-    tool = chosen_ptxas(options.tool.ptxas, options.tool.trust, [a])
+    tool, _ = chosen_assembler(options.tool.ptxas, None, options.tool.trust, [a])
     if reason := Rewrites((REWRITES[options.rewrite],)).why_not(tool.version):
         raise UsageError(reason)
     return [a, replace(a, label=f"{a.label} after {options.rewrite}", ptx=ptx, cubin=None)]
-
-
-def give_names(kernel: Input, rename: Rename, ptxas: Tool, options: Sequence[str], results: Results) -> int:
-    """Assemble a kernel under three names, and compare the codes. A crash under the new name is a result, like other
-    code; without the control there is no result."""
-    from tritonhook.report.results.names import Names
-
-    if kernel.ptx is None:
-        raise UsageError(f"{kernel.label}: no PTX to assemble under two names; give PTX or a capture that has it")
-    check_mapping(rename, kernel.ptx, kernel.label)
-    with working(f"assembling {kernel.entry} under three names with ptxas {ptxas.version}"):
-        comparison = compare_names(kernel.ptx, rename, toolchain_of(ptxas), options, kernel.entry)
-        comparison = comparison.with_launches(kernel.dynamic_shared)
-    give(results, lambda full: Names.of(comparison, ptxas, options, full))
-    return _exit_code(comparison)
-
-
-def _exit_code(comparison: NameComparison) -> int:
-    if comparison.renamed.cubin is None:
-        return 1
-    if comparison.control.cubin is None or comparison.diff is None:
-        return 2
-    return 0 if comparison.diff.verdict is CodeVerdict.SAME_CODE and comparison.control_is_neutral else 1

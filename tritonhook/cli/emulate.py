@@ -22,8 +22,11 @@ Exit codes: 1 if a fault was found, else 2 if a kernel did not finish.
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import re
 import signal
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -35,18 +38,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.imports import check_numpy
+from tritonhook.capture.dry_run.gpu import CONFIGS, Compared, DryRun
+from tritonhook.capture.dry_run.gpu import Emulation as DryEmulation
 from tritonhook.capture.launches.contents import INPUTS, RECORDED
 from tritonhook.capture.launches.views import BOUNDS, STORAGE
 from tritonhook.capture.model import Stage
 from tritonhook.capture.selection import Selected, Skipped, selected
 from tritonhook.capture.store import read_launch
-from tritonhook.cli._files import check_new, write_new
 from tritonhook.cli._inputs import Input, OnlyKernel, RecordedLaunch, captures_at, limit_option, load_input, place
 from tritonhook.cli._parser import Group, flag, option, part, rest
-from tritonhook.cli._programs import is_script
+from tritonhook.cli._programs import is_script, run_emulated, script_command
 from tritonhook.cli._progress import working
-from tritonhook.cli._results import Results, give
-from tritonhook.errors import NotUnderstood, TritonHookError, UsageError
+from tritonhook.cli._results import Results, check_new, give, write_new
+from tritonhook.errors import NotUnderstood, TritonHookError, UsageError, listed
 from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.ptxas.toolchain import toolchain_of
 from tritonhook.verify.cpu import LIMIT_S, counted, sanitized
@@ -59,6 +63,7 @@ if TYPE_CHECKING:
 
 _MOST_STATEMENTS = 300_000  # of PTX: about 1.5 GiB of memory
 _ARCH = "sm_90a"
+_SETTINGS = {"num_stages": (1, 2, 3, 4), "num_warps": (1, 2, 4, 8)}
 _LONGEST_S = 1e8  # limit of a timer
 _FAILURES = (TritonHookError, OSError, MemoryError, RecursionError)
 
@@ -126,17 +131,45 @@ def run(options: Options) -> int:
 
 
 def _in_configurations(options: Options) -> int:
-    from tritonhook.cli._configurations import in_configurations
+    """Run a script dry, and look for faults of each kernel that it launches, in each configuration that compiles."""
     from tritonhook.report.results.emulation import Emulation
 
     if not (options.configs and is_script(options.target)):
         raise UsageError(
             f"{options.target}: write `emulate SCRIPT.py --configs`, or `run --arch --emulate` for a script"
         )
-    words = [options.target, *(options.rest or ())]
-    kernels = tuple(in_configurations(words, options.arch or _ARCH, options.bounds, options.limit))
+    words, dry = [options.target, *(options.rest or ())], DryRun.of(options.arch or _ARCH)
+    with tempfile.TemporaryDirectory(prefix="tritonhook-configs-") as folder:
+        found = Path(folder) / "findings"
+        compared = Compared(folder, settings=_SETTINGS, once=True)
+        how = DryEmulation(True, math.inf, compared=compared, bounds=options.bounds, findings=str(found))
+        run_emulated(
+            script_command(words, False), dry, how, Path(folder) / "captures", words[0], "not all was executed"
+        )
+        kernels = tuple(_configured(Path(folder), found))
+    if not kernels:
+        raise UsageError(f"{words[0]}: it launched no kernel of Triton")
     give(options.results, Emulation(options.target, "what the script put there", options.ctas, kernels))
     return 1 if any(kernel.faults for kernel in kernels) else 0
+
+
+def _configured(folder: Path, found: Path) -> Iterator[EmulatedKernel]:
+    """Yield a kernel for each one in each configuration. found: the sanitizer's findings."""
+    from tritonhook.emulate.sanitizer.findings import HINT
+    from tritonhook.report.results.emulation import EmulatedKernel, KernelFault
+    from tritonhook.verify.schema import read_executions
+
+    lines = map(json.loads, found.read_text().splitlines() if found.is_file() else ())
+    findings = [line["finding"] for line in lines if "finding" in line]
+    for one in read_executions(folder):
+        if one.kind == CONFIGS:
+            faults = tuple(
+                KernelFault(kind, f"{kind} at {listed(dict.fromkeys(lines))}{HINT if HINT in text else ''}", ())
+                for kernel, kind, lines, text, label in findings
+                if (kernel, label) == (one.kernel, one.label)
+            )
+            reason = "" if faults else one.reason
+            yield EmulatedKernel(f"{one.kernel}[{one.label}]", one.launch, reason, 0, (), faults)
 
 
 @dataclass(frozen=True, slots=True)

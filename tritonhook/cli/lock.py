@@ -17,20 +17,18 @@ if a kernel could not be compiled: the lock has the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tritonhook.capture.project import USUAL_LOCK, lock_path
 from tritonhook.capture.settings import default_out
-from tritonhook.cli._files import check_new
-from tritonhook.cli._lockable import as_named, autotune_option, dry_places, lockable_at, spills_note, with_executed
+from tritonhook.cli._changes import autotune_option, dry_places, lockable_at, spills_note, with_executed
 from tritonhook.cli._parser import Group, argument, flag, option
+from tritonhook.cli._results import check_new
 from tritonhook.cli._streams import complain
 from tritonhook.errors import ProgramError, SnapshotError
 from tritonhook.report.result import count
-from tritonhook.snapshot.facts import KernelFacts
 from tritonhook.snapshot.lockfile import read_whole_lock, write_lock
 
 
@@ -66,36 +64,25 @@ def run(options: Options) -> int:
     places = options.places if options.arch or options.places else (default_out(),)
     try:
         with dry_places(places, options.arch, options.autotune, f"{out} was not written") as named:
-            return _lock(named, out, options.bits, options.count)
+            found = lockable_at(named)
+            kernels, further = with_executed(found.captures, found.kernels, counts=options.count, bits=options.bits)
     except ProgramError as error:
         complain("lock", error)
         return error.status
-
-
-def _lock(named: Mapping[str, str], out: Path, bits: bool, counts: bool) -> int:
-    found = lockable_at(list(named))
-    locked, failed = found.lockable, found.failed
-    notes = [as_named(note, named) for note in found.notes]
-    facts, further = with_executed(found.captured, [kernel for kernel, _ in locked], counts=counts, bits=bits)
-    locked = [(kernel, ptx) for kernel, (_, ptx) in zip(facts, locked, strict=True)]
-    notes += further
     budgets = None
     with suppress(SnapshotError):  # no lock to replace: there are none to keep
         budgets = read_whole_lock(out).budgets
-    write_lock(out, locked, budgets=budgets)
-    kept = sum(ptx is not None for _, ptx in locked)
+    write_lock(out, zip(kernels, found.texts, strict=True), budgets=budgets)
+    kept = sum(ptx is not None for ptx in found.texts)
     with_ptx = f"; {out}.d has the PTX of {kept:,}" if kept else ""
-    tried = count(len(locked) + len(failed), "kernel")
-    print(f"wrote {out}: {f'{len(locked):,} of ' if failed else ''}{tried}{with_ptx}")
-    kernels = [facts for facts, _ in locked]
-    without = [f"not locked: {kernel}: {why}" for kernel, why in failed]
-    for note in (*without, *notes, *spills_note(kernels), *budget_notes(kernels)):
-        print(f"- {note}")
-    return 2 if failed else 0
-
-
-def budget_notes(kernels: Iterable[KernelFacts]) -> list[str]:
-    """Note what the lock of built files leaves open."""
+    tried = count(len(kernels) + len(found.failed), "kernel")
+    print(f"wrote {out}: {f'{len(kernels):,} of ' if found.failed else ''}{tried}{with_ptx}")
+    notes = [*(f"not locked: {kernel}: {why}" for kernel, why in found.failed), *found.notes, *further]
+    notes += spills_note(kernels)
     unknown = sum(it.figures.get("spill_stores") is None and bool(it.figures.get("local_bytes")) for it in kernels)
-    what = "access local memory; without PTX it is not known which accesses are spills: see local_bytes"
-    return [f"{unknown:,} of the built kernels {what}"] if unknown else []
+    if unknown:
+        what = "access local memory; without PTX it is not known which accesses are spills: see local_bytes"
+        notes.append(f"{unknown:,} of the built kernels {what}")
+    for note in notes:
+        print(f"- {note}")
+    return 2 if found.failed else 0

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 
 from tritonhook.capture.settings import rewrite_by_name
 from tritonhook.capture.store import read_capture
-from tritonhook.cli._files import write_new
 from tritonhook.cli._inputs import place, read_bytes
 from tritonhook.cli._parser import Group, option, part
 from tritonhook.cli._renames import RenameOptions, check_mapping, rewrite_option
-from tritonhook.cli._results import Results, give
+from tritonhook.cli._results import Results, give, write_new
 from tritonhook.cli._streams import write_out
 from tritonhook.errors import UsageError
 from tritonhook.ptx.module import Ptx

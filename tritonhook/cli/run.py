@@ -43,12 +43,11 @@ from tritonhook.capture.session import summary_line
 from tritonhook.capture.settings import DEFAULT_OUT, SHAPES, VALUES, make_settings
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.children.environment import PTH, capture_environment, install_pth, pth_state, site_folder, uninstall_pth
-from tritonhook.cli._files import near
 from tritonhook.cli._parser import Group, argument, flag, given_options, option, option_names, part
 from tritonhook.cli._programs import Ended, reading_ahead, run_to_end, script_command
 from tritonhook.cli._progress import working
 from tritonhook.cli._renames import RenameOptions, rewrite_option
-from tritonhook.cli._results import Results, give
+from tritonhook.cli._results import Results, give, near
 from tritonhook.cli._streams import complain, write_err
 from tritonhook.device.cuda_driver import gpu_name
 from tritonhook.errors import CaptureError, TritonHookError, UsageError, listed
@@ -65,11 +64,6 @@ _NOT_REACHED = (
 )
 
 _NO_GPU = "this machine has no GPU: `tritonhook run --arch sm_90a script.py` compiles the kernels and launches none"
-
-
-def _gpu_files() -> list[Path]:
-    """List the device files of NVIDIA GPUs, also those of WSL."""
-    return [*Path("/dev").glob("nvidia[0-9]*"), *Path("/dev").glob("dxg")]
 
 
 def _startup_option(what: str) -> Any:
@@ -206,7 +200,11 @@ def _run_once(options: Options) -> Ended:
     started = time.time_ns()
     home = WrapperHome.for_run(settings.out)
     environment = path_environment(capture_environment(settings, os.environ, command), home)
-    found = _found(options)
+    found = None
+    if options.sanitize:
+        handle, findings_path = tempfile.mkstemp(prefix="tritonhook-findings-")
+        os.close(handle)
+        found = Found(read_suppressions(Path(options.suppress)) if options.suppress else (), findings_path)
     if options.emulate:
         how = Emulation() if found is None else replace(found.emulation, bounds=options.bounds or STORAGE)
         environment |= how.to_environment()
@@ -236,7 +234,7 @@ def _run_once(options: Options) -> Ended:
             ended = ended._replace(code=1) if findings and not ended.code else ended
         if options.pin is not None:
             notes.append(keep_pins(Path(options.pin), folder))
-        if ended.code and dry_run is None and not _gpu_files():
+        if ended.code and dry_run is None and not [*Path("/dev").glob("nvidia[0-9]*"), *Path("/dev").glob("dxg")]:
             notes.append(_NO_GPU)
         if not (ended.code or folder.records or folder.crashes or notes):
             notes.append(_NOT_REACHED)
@@ -252,15 +250,6 @@ def _run_once(options: Options) -> Ended:
     except Exception as error:  # the script has run: its status is returned anyway
         complain("run, after the script", error)
     return ended
-
-
-def _found(options: Options) -> Found | None:
-    """Begin to take the findings of the run's processes. None without --sanitize."""
-    if not options.sanitize:
-        return None
-    handle, path = tempfile.mkstemp(prefix="tritonhook-findings-")
-    os.close(handle)
-    return Found(read_suppressions(Path(options.suppress)) if options.suppress else (), path)
 
 
 def _dry_run(options: Options) -> DryRun | None:

@@ -21,17 +21,17 @@ this machine, or if another configuration than the pinned one won an autotuning.
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 from tritonhook._util.imports import check_numpy
 from tritonhook._util.locks import changing
-from tritonhook._util.text import say, visible
+from tritonhook._util.text import say
 from tritonhook._util.versions import version_key
 from tritonhook.capture.policy.levers import AND, CONTROLS_VERSION, Lever, controls_levers, lever, levers
 from tritonhook.capture.policy.model import (
@@ -49,29 +49,18 @@ from tritonhook.capture.project import read_project
 from tritonhook.capture.selection import Kernel, Skipped, kernels_in, that_matter, with_shares
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder
-from tritonhook.cli._files import check_new
 from tritonhook.cli._inputs import HUNG, OnlyKernel, Tolerance, captures_at, limit_option, outdated_note, trust_option
 from tritonhook.cli._parser import Group, argument, flag, option, part, positive, rest, share
 from tritonhook.cli._programs import is_function, is_script, record_launches, why_not_timed
 from tritonhook.cli._progress import is_quiet, working
-from tritonhook.cli._results import Results, give
-from tritonhook.cli._streams import unescaped
+from tritonhook.cli._results import Results, check_new, give
 from tritonhook.cli._sweeps import Sweep, running
 from tritonhook.errors import INTERRUPTED, DeviceError, PolicyError, UsageError
 from tritonhook.ptxas.tool import available_ptxas
 from tritonhook.report.result import count
 from tritonhook.timing.rough import rough_times
-from tritonhook.tuning.candidates import (
-    Choice,
-    Subject,
-    choices,
-    keep_choices,
-    kept_choices,
-    plain_choice,
-    subject_of,
-    usual_levers,
-)
-from tritonhook.tuning.engine import Progress, TuneProgress, TuneSettings, tune
+from tritonhook.tuning.candidates import Choice, Subject, all_choices, keep_choices, usual_levers
+from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
 from tritonhook.tuning.gpu import LIMIT_S, GpuProcess
 from tritonhook.tuning.policy_check import against_captures, entries_here, pins_against, pins_here
 from tritonhook.tuning.race import TriedKernel, TuneRun, assembled, entries, pins
@@ -166,10 +155,16 @@ def run(options: Options) -> int:
             shares = with_shares(captures, kernels, rough_times(captures.path, others=configured))
         kernels, others = that_matter(shares, options.top, options.min_share)
         chosen, failed = _assembled(options, captures, kernels, before)
-        with tune_progress(len(chosen)) as progress:
+        with working("tuning", len(chosen)) as work:
+
+            def show(step: TuneProgress) -> None:
+                work.text, work.done = step.text or "tuning", step.done
+                if step.finished is not None and not is_quiet():
+                    say(f"tritonhook: {finished_line(step.finished)}")
+
             rtol, same = options.tolerance.rtol, options.same_bits_as is not None
-            settings = TuneSettings(rtol=rtol, limit_s=options.limit, start=_start, same_bits=same)
-            ran = tune(chosen, settings, progress)
+            settings = TuneSettings(rtol=rtol, limit_s=options.limit, start=GpuProcess, same_bits=same)
+            ran = tune(chosen, settings, show)
     try:
         _keep(policy, before, ran)
     finally:  # show the result even if the policy cannot be written
@@ -179,11 +174,23 @@ def run(options: Options) -> int:
 
 
 def _check_policy(options: Options) -> int:
+    """List the policy's kernels with levers and gains, and whether they apply on this machine; or compare it with the
+    kernels of a capture folder: 1 if an entry is stale or does not apply on this machine, or another configuration than
+    the pinned one won."""
+    from tritonhook.report.results.policy import PolicyResult
+
+    path, give_it = options.policy, partial(give, options.results)
     if len(options.target) > 1 or options.rest is not None:
         raise UsageError("--check: give a capture folder, or nothing to list the policy")
-    if options.target:
-        return compare_policy(options.policy, options.target[0], options.sweep, options.results)
-    return give_policy(options.policy, options.results)
+    if not options.target:
+        give_it(PolicyResult.of(str(path), None, entries_here(path), pins=pins_here(path)), str(path))
+        return 0
+    folder = captures_at(options.target[0])  # an earlier run's leftovers would count as having a lever
+    with running(options.sweep) as (go, _):
+        entries = against_captures(path, [folder.capture(record) for record in folder.records], go)
+    pins = pins_against(path, folder)
+    give_it(PolicyResult.of(str(path), options.target[0], entries, outdated_note(folder), pins), str(path))
+    return int(any(state.is_trouble for state in (*(one.state for one in entries), *(one.state for one in pins))))
 
 
 def _keep(policy: Path, before: Sequence[Entry], ran: TuneRun) -> None:
@@ -198,16 +205,12 @@ def _keep(policy: Path, before: Sequence[Entry], ran: TuneRun) -> None:
     if judged or not ran.stopped:
         earlier: Sequence[Pin] = ()
         today = date.today().isoformat()
-        won = entries(ran, today, policy.absolute().parent)
+        won, pinned = entries(ran, today, policy.absolute().parent), pins(ran, today)
         with changing(policy):
             with suppress(PolicyError):  # another tuning may have added to it meanwhile
                 before, earlier = read_entries(policy), read_pins(policy)
             after = updated(before, won, judged)
-            write_policy(policy, after, updated_pins(earlier, pins(ran, today), before, after))
-
-
-def _start(limit_s: float) -> GpuProcess:
-    return GpuProcess(limit_s)
+            write_policy(policy, after, updated_pins(earlier, pinned, before, after))
 
 
 def _checked(options: Options) -> CaptureFolder | None:
@@ -277,59 +280,26 @@ def _assembled(
     options: Options, captures: CaptureFolder, kernels: Sequence[Kernel], before: Sequence[Entry]
 ) -> tuple[list[tuple[Kernel, Choice]], list[Skipped]]:
     """Find the candidates of each kernel: those that the folder keeps if the options name no levers; else assemble
-    them.
-
-    before: entries of the policy, whose levers have to win again.
-    """
+    them. before: entries of the policy, whose levers have to win again."""
     left: list[Skipped] = []
     if options.same_bits_as is not None and kernels:
         with working(f"executing the configurations of {count(len(kernels), 'kernel')}"):
             same = list(held(captures, kernels, options.same_bits_as))
         kernels = [one for one in same if isinstance(one, Kernel)]
         left = [one for one in same if isinstance(one, Skipped)]
-    named = options.levers is not None or options.controls or options.assemble_only
-    kept = {} if named else {own: kept_choices(captures, own) for own in kernels}
-    made = {own: choice for own, choice in kept.items() if choice is not None}
-    new = [own for own in kernels if own not in made]
-    wanted = [own for kernel in new for own in (kernel, *kernel.siblings[: options.configs - 1])]
-    opened = {own: subject_of(captures, own, options.trust) for own in wanted}
-    failed = [*left, *(own for own in opened.values() if isinstance(own, Skipped))]
-    subjects = {own: subject for own, subject in opened.items() if isinstance(subject, Subject)}
-    asked = [(subject, _levers(options, subject, _earlier(own, before))) for own, subject in subjects.items()]
-    if asked:
-        folder = options.policy.absolute().parent
-        with running(options.sweep, options.sweep.cache()) as (go, expect):
-            expect(sum(1 + len(tried) for _, tried in asked))
-            for own, choice in zip(subjects, choices(asked, go, folder), strict=True):
-                if isinstance(choice, Choice):
-                    made[own] = choice
-                else:
-                    failed.append(Skipped(own.name, own.record, str(choice), own.share))
-    for kernel in new:
-        if kernel in made:
-            made[kernel] = _with_siblings(options, captures, kernel, made)
-    return [(own, made[own]) for own in kernels if own in made], failed
+    given = None if options.levers is None else levers(options.levers)
 
+    def levers_of(kernel: Kernel, subject: Subject) -> tuple[Lever, ...]:
+        own = subject.ptxas
+        first = usual_levers(own, subject.arch, subject.front_end) if given is None else given
+        earlier = (it.lever for it in before if unnumbered(it.identity) == unnumbered(kernel.identity))
+        return tuple(dict.fromkeys((*first, *_controls(options, own.version), *earlier)))
 
-def _with_siblings(options: Options, captures: CaptureFolder, kernel: Kernel, made: Mapping[Kernel, Choice]) -> Choice:
-    """Add a kernel's other configurations to its choice: with the levers tried for them, else as captured."""
-    siblings = ((s, made.get(s) or plain_choice(captures, s, options.trust)) for s in kernel.siblings)
-    configured = (choice.as_config(str(s.config), s.launches) for s, choice in siblings if choice is not None)
-    return replace(made[kernel], siblings=tuple(configured))
-
-
-def _levers(options: Options, subject: Subject, earlier: Sequence[Lever]) -> tuple[Lever, ...]:
-    """List the levers to try for a kernel. earlier: those that won for it before."""
-    own = subject.ptxas
-    usual = () if options.levers is not None else usual_levers(own, subject.arch, subject.front_end)
-    given = levers(options.levers) if options.levers is not None else usual
-    return tuple(dict.fromkeys((*given, *_controls(options, own.version), *earlier)))
-
-
-def _earlier(kernel: Kernel, before: Sequence[Entry]) -> tuple[Lever, ...]:
-    """List the levers that won for a kernel before."""
-    own = unnumbered(kernel.identity)
-    return tuple(entry.lever for entry in before if unnumbered(entry.identity) == own)
+    named = given is not None or bool(options.controls) or options.assemble_only
+    folder, how = options.policy.absolute().parent, (options.configs, options.trust, named)
+    with running(options.sweep) as (go, expect):
+        chosen, failed = all_choices(captures, kernels, levers_of, *how, go, folder, expect)
+    return chosen, [*left, *failed]
 
 
 def _controls(options: Options, own: str) -> tuple[Lever, ...]:
@@ -343,67 +313,9 @@ def _controls(options: Options, own: str) -> tuple[Lever, ...]:
     return tuple(lever(f"ptxas={newest}{AND}{controls.text}") for controls in files)
 
 
-# --- progress ------------------------------------------------------------------------------------
-
-
-@contextmanager
-def tune_progress(kernels: int) -> Iterator[Progress]:
-    """Show the steps of tuning this many kernels."""
-    if is_quiet():
-        yield lambda step: None
-        return
-    if not sys.stderr.isatty():
-        yield _say_finished
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    text = TextColumn("{task.description}", markup=False)
-    console = Console(file=unescaped(sys.stderr))
-    with Progress(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), text, console=console) as bar:
-        task = bar.add_task("", total=kernels)
-
-        def show(step: TuneProgress) -> None:
-            if step.finished is not None:
-                bar.console.print(finished_line(step.finished), markup=False, highlight=False)
-            bar.update(task, completed=step.done, description=visible(step.text))
-
-        yield show
-
-
-def _say_finished(step: TuneProgress) -> None:
-    if step.finished is not None:
-        say(f"tritonhook: {finished_line(step.finished)}")
-
-
 def finished_line(kernel: TriedKernel) -> str:
     """Report a kernel that has just finished. All are judged together later."""
     effect = None if kernel.comparison is None else kernel.comparison.effect()
     if kernel.reason or kernel.winner is None or effect is None:
         return f"{kernel.kernel.name}: {kernel.reason}"
     return f"{kernel.kernel.name}: {kernel.winner.name} takes {100 * (1 - effect.ratio):.1f}% less time"
-
-
-# --- --check -------------------------------------------------------------------------------------
-
-
-def give_policy(path: Path, results: Results) -> int:
-    """List the policy's kernels with levers and gains, and whether they apply on this machine."""
-    from tritonhook.report.results.policy import PolicyResult
-
-    give(results, PolicyResult.of(str(path), None, entries_here(path), pins=pins_here(path)), str(path))
-    return 0
-
-
-def compare_policy(path: Path, place: str, sweep: Sweep, results: Results) -> int:
-    """Compare a policy with the kernels of a capture folder. Returns 1 if an entry is stale or does not apply on this
-    machine, or if another configuration than the pinned one won."""
-    from tritonhook.report.results.policy import PolicyResult
-
-    folder = captures_at(place)  # an earlier run's leftovers would count as having a lever
-    captures = [folder.capture(record) for record in folder.records]
-    with running(sweep, sweep.cache()) as (go, _):
-        entries = against_captures(path, captures, go)
-    pins = pins_against(path, folder)
-    give(results, PolicyResult.of(str(path), place, entries, outdated_note(folder), pins), str(path))
-    return int(any(state.is_trouble for state in (*(entry.state for entry in entries), *(pin.state for pin in pins))))

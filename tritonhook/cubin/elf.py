@@ -7,7 +7,7 @@ nothing else. What sections and attributes mean for a kernel is image.py's and s
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tritonhook.errors import CubinError
@@ -23,6 +23,10 @@ STT_SECTION = 3
 _SHT_SYMTAB = 2
 _EM_CUDA = 190
 _CLASS_64 = 2
+
+KERNEL = "{kernel}"  # instead of a kernel's own name
+# Marks in shared memory, and the unified function and data tables: symbols for the linker's own use.
+LINKERS_OWN = (".nv.", "__UFT", "__UDT")
 
 _SECTION = struct.Struct("<IIQ8xQQI4xQ8x")  # name, type, flags, offset, size, link, alignment
 _SYMBOL = struct.Struct("<IBBHQQ")  # name, info, other, section, value, size
@@ -213,6 +217,34 @@ def values_by_symbol(attributes: Iterable[Attribute], kind: int) -> dict[int, in
             symbol, value = _TWO_WORDS.unpack_from(attribute.value)
             values.setdefault(symbol, value)
     return values
+
+
+def kernel_names(elf: Elf) -> list[str]:
+    """List the entries of an image: only they have a constant bank 0 for parameters. Device functions have code,
+    too."""
+    texts = [header.name[6:] for header in elf.headers if header.name.startswith(".text.")]
+    return [text for text in texts if f".nv.constant0.{text}" in elf.by_name]
+
+
+def named_symbols(symbols: Sequence[Symbol]) -> tuple[dict[str, int], set[str]]:
+    """Map each symbol's name to its index, and list the undefined names, which another image must define."""
+    indices: dict[str, int] = {}
+    undefined = set()
+    for index, (name, kind, section, *_) in enumerate(symbols):
+        if name and kind != STT_SECTION:
+            indices.setdefault(name, index)
+            if section == SHN_UNDEF and not name.startswith(LINKERS_OWN):
+                undefined.add(name)
+    return indices, undefined
+
+
+def relocations_of(kernel: str, elf: Elf, symbols: Sequence[Symbol]) -> tuple[tuple[int, int, str], ...]:
+    """List (byte offset, type, symbol) of each relocation in a kernel's code; the kernel's own name is replaced."""
+    relocations: list[tuple[int, int, str]] = []
+    for offset, kind, index, _ in elf.relocations(f".text.{kernel}"):
+        name = symbols[index].name if index < len(symbols) else str(index)
+        relocations.append((offset, kind, KERNEL if name == kernel else name))
+    return tuple(relocations)
 
 
 def words(data: bytes) -> tuple[int, ...]:

@@ -14,15 +14,18 @@ from typing import ClassVar, NamedTuple
 
 from tritonhook._display import Brief, Notebook
 from tritonhook.cubin.elf import (
+    KERNEL,
+    LINKERS_OWN,
     NO_BYTES,
-    SHN_UNDEF,
     SHT_CUDA_INFO,
-    STT_SECTION,
     Attribute,
     Elf,
     Header,
     Symbol,
+    kernel_names,
+    named_symbols,
     read_elf,
+    relocations_of,
     values_by_symbol,
     words,
 )
@@ -30,15 +33,12 @@ from tritonhook.cubin.resources import Resources, local_traffic, proven_spills, 
 from tritonhook.errors import CubinError, listed
 from tritonhook.ptx.module import Ptx
 
-# Marks in shared memory, and the unified function and data tables: symbols for the linker's own use.
-LINKERS_OWN = (".nv.", "__UFT", "__UDT")
 # Sections of the whole module. They are not a kernel's, even if a kernel is called "info" or "symtab".
 MODULE_SECTIONS = frozenset(
     f"{merc}{name}"
     for merc in ("", ".nv.merc")
     for name in (".nv.info", ".nv.callgraph", ".nv.compat", ".nv.prototype", ".nv.rel.action", ".nv.global", ".symtab")
 ) | {".shstrtab", ".strtab", ".symtab_shndx", ".nv.global.init"}
-_KERNEL = "{kernel}"
 _PREFIX_PARTS = 8  # at most, that ptxas puts in front of a kernel's name: `.nv.merc.rela.text.` has five
 _KINDS = ("NULL", "PROGBITS", "SYMTAB", "STRTAB", "RELA", "HASH", "DYNAMIC", "NOTE", "NOBITS", "REL")  # by number
 
@@ -154,7 +154,7 @@ class Cubin(Notebook):
 
     def text(self, kernel: str) -> bytes:
         """Read the instruction bytes of a kernel. Raises CubinError if it has no code section."""
-        section = self.section(f".text.{_KERNEL}", kernel)
+        section = self.section(f".text.{KERNEL}", kernel)
         if section is None:
             raise CubinError(f"no code section for kernel {kernel!r}")
         return section.data
@@ -165,7 +165,7 @@ class Cubin(Notebook):
 
         ptxas writes such records only for functions that its other scheduler took.
         """
-        section = self.section(f".nv.capmerc.text.{_KERNEL}", kernel)
+        section = self.section(f".nv.capmerc.text.{KERNEL}", kernel)
         return None if section is None else count_capmerc_records(section.data)
 
     def with_proven_spills(self, ptx: Ptx | None) -> Cubin:
@@ -193,13 +193,6 @@ def count_capmerc_records(data: bytes) -> int:
     return len(_WHOLE_RECORD.findall(data))
 
 
-def kernel_names(elf: Elf) -> list[str]:
-    """List the entries of an image: only they have a constant bank 0 for parameters. Device functions have code,
-    too."""
-    texts = [header.name[6:] for header in elf.headers if header.name.startswith(".text.")]
-    return [text for text in texts if f".nv.constant0.{text}" in elf.by_name]
-
-
 def owner_of(section: str, kernels: Collection[str]) -> str | None:
     """Find the kernel that a section belongs to; None if it belongs to the whole module. kernels: a set, or a dict by
     name.
@@ -218,18 +211,6 @@ def owner_of(section: str, kernels: Collection[str]) -> str | None:
     return None
 
 
-def named_symbols(symbols: Sequence[Symbol]) -> tuple[dict[str, int], set[str]]:
-    """Map each symbol's name to its index, and list the undefined names, which another image must define."""
-    indices: dict[str, int] = {}
-    undefined = set()
-    for index, (name, kind, section, *_) in enumerate(symbols):
-        if name and kind != STT_SECTION:
-            indices.setdefault(name, index)
-            if section == SHN_UNDEF and not name.startswith(LINKERS_OWN):
-                undefined.add(name)
-    return indices, undefined
-
-
 class _Parts(NamedTuple):
     """Sources of all kernels' resources. info: the attributes of each .nv.info section; numbers: the
     values of each attribute of _NUMBERS, by symbol."""
@@ -237,7 +218,6 @@ class _Parts(NamedTuple):
     elf: Elf
     symbols: list[Symbol]
     indices: dict[str, int]
-    undefined: set[str]
     info: dict[str, list[Attribute]]
     numbers: dict[int, dict[int, int]]
 
@@ -246,38 +226,30 @@ class _Parts(NamedTuple):
         return self.info.get(f".nv.info.{kernel}", [])
 
 
-def _parts(elf: Elf) -> _Parts:
-    symbols = elf.symbols()
-    indices, undefined = named_symbols(symbols)
-    info = {
-        header.name: elf.attributes(header.name)
-        for header in elf.headers
-        if header.kind == SHT_CUDA_INFO and header.name.startswith(".nv.info")
-    }
-    attributes = [attribute for part in info.values() for attribute in part]
-    numbers = {kind: values_by_symbol(attributes, kind) for kind in _NUMBERS}
-    return _Parts(elf, symbols, indices, undefined, info, numbers)
-
-
 def _parse(data: bytes) -> Cubin:
     elf = read_elf(data)
-    parts = _parts(elf)
+    symbols, note = elf.symbols(), elf.content(".note.nv.tkinfo")
+    indices, undefined = named_symbols(symbols)
+    infos = [it.name for it in elf.headers if it.kind == SHT_CUDA_INFO and it.name.startswith(".nv.info")]
+    info = {name: elf.attributes(name) for name in infos}
+    attributes = [attribute for part in info.values() for attribute in part]
+    numbers = {kind: values_by_symbol(attributes, kind) for kind in _NUMBERS}
     kernels = dict.fromkeys(kernel_names(elf))
-    relocations = {k: relocations_of(k, elf, parts.symbols) for k in kernels}
+    relocations = {k: relocations_of(k, elf, symbols) for k in kernels}
     # The undefined symbols that a kernel's code refers to; all of the module's if it is the only kernel.
-    referred = {k: {name for _, _, name in relocations[k]} if len(kernels) > 1 else parts.undefined for k in kernels}
-    note = _tool_note(elf.content(".note.nv.tkinfo"))
+    referred = {k: {name for _, _, name in relocations[k]} if len(kernels) > 1 else undefined for k in kernels}
+    tool, parts = _tool_note(note), _Parts(elf, symbols, indices, info, numbers)
     return Cubin(
         data=data,
         arch=sm_number(elf.flags, elf.abi),
         kernels=tuple(kernels),
         sections=tuple(_section(header, elf, kernels) for header in elf.headers if header.name),
-        resources={k: _resources(k, parts, parts.undefined & referred[k]) for k in kernels},
-        ptxas_version=note.get("version"),
-        ptxas_arguments=note.get("arguments"),
+        resources={k: _resources(k, parts, undefined & referred[k]) for k in kernels},
+        ptxas_version=tool.get("version"),
+        ptxas_arguments=tool.get("arguments"),
         indirect_targets={k: _indirect_targets(parts.own(k)) for k in kernels},
         relocations=relocations,
-        symbols={k: parts.indices[k] for k in kernels if k in parts.indices},
+        symbols={k: indices[k] for k in kernels if k in indices},
     )
 
 
@@ -291,7 +263,7 @@ def _section(header: Header, elf: Elf, kernels: Collection[str]) -> Section:
     in_file = header.kind not in NO_BYTES
     return Section(
         name=header.name,
-        role=header.name if kernel is None else header.name[: -len(kernel)] + _KERNEL,
+        role=header.name if kernel is None else header.name[: -len(kernel)] + KERNEL,
         kernel=kernel,
         kind=f"SHT_{_KINDS[header.kind]}" if header.kind < len(_KINDS) else f"0x{header.kind:x}",
         file_range=(header.offset, header.offset + header.size if in_file else header.offset),
@@ -330,15 +302,6 @@ def _externs(own: Mapping[int, bytes], symbols: Sequence[Symbol], needed: set[st
     """List the undefined symbols that a kernel lists itself, and those in `needed`."""
     listed = {symbols[i].name for i in words(own.get(_EIATTR_EXTERNS, b"")) if i < len(symbols)}
     return tuple(sorted(name for name in listed | needed if not name.startswith(LINKERS_OWN)))
-
-
-def relocations_of(kernel: str, elf: Elf, symbols: Sequence[Symbol]) -> tuple[tuple[int, int, str], ...]:
-    """List (byte offset, type, symbol) of each relocation in a kernel's code; the kernel's own name is replaced."""
-    relocations: list[tuple[int, int, str]] = []
-    for offset, kind, index, _ in elf.relocations(f".text.{kernel}"):
-        name = symbols[index].name if index < len(symbols) else str(index)
-        relocations.append((offset, kind, _KERNEL if name == kernel else name))
-    return tuple(relocations)
 
 
 def _indirect_targets(attributes: Sequence[Attribute]) -> tuple[int, ...]:

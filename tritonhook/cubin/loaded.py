@@ -17,8 +17,19 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from tritonhook.cubin.elf import SHN_UNDEF, STT_SECTION, Attribute, Elf, Header, Symbol, read_elf, words
-from tritonhook.cubin.image import LAUNCH_BOUNDS, LINKERS_OWN, kernel_names, owner_of
+from tritonhook.cubin.elf import (
+    LINKERS_OWN,
+    SHN_UNDEF,
+    STT_SECTION,
+    Attribute,
+    Elf,
+    Header,
+    Symbol,
+    kernel_names,
+    read_elf,
+    words,
+)
+from tritonhook.cubin.image import LAUNCH_BOUNDS, owner_of
 from tritonhook.ptx.normal_form import without_hashes
 
 PARTS = ("parameters", "attributes", "data", "relocations")
@@ -44,7 +55,7 @@ _LEFT_OUT = _OF_PARAMETERS | _OF_THE_TOOL | _OF_THE_CODE | _TOLD_ELSEWHERE
 
 class Image:
     """An image with its symbols; it reads only the parts of a kernel and of the module, so many kernels are fast.
-    kernels: as in image.kernel_names."""
+    kernels: as in elf.kernel_names."""
 
     def __init__(self, elf: Elf, symbols: Sequence[Symbol], kernels: frozenset[str]) -> None:
         self.elf, self.symbols = elf, symbols

@@ -11,17 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tritonhook.cubin.elf import Elf, Header, read_elf, values_by_symbol
-from tritonhook.cubin.image import (
-    EIATTR_FRAME_SIZE,
-    EIATTR_REGCOUNT,
-    count_capmerc_records,
-    kernel_names,
-    named_symbols,
-    owner_of,
-    relocations_of,
-    sm_number,
-)
+from tritonhook.cubin.elf import Elf, Header, kernel_names, named_symbols, read_elf, relocations_of, values_by_symbol
+from tritonhook.cubin.image import EIATTR_FRAME_SIZE, EIATTR_REGCOUNT, count_capmerc_records, owner_of, sm_number
 from tritonhook.cubin.resources import local_traffic, spills_of_code
 from tritonhook.errors import CubinError, listed
 

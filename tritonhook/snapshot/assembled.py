@@ -20,12 +20,7 @@ from tritonhook.ptxas.pool import Job, Run, usable_processors
 from tritonhook.ptxas.result_cache import Outcome
 from tritonhook.ptxas.tool import Tool, find_ptxas
 from tritonhook.ptxas.toolchain import STEADY_RUNS, assemble, reading_toolchain
-from tritonhook.snapshot.facts import (
-    Disassemble,
-    KernelFacts,
-    with_code,
-    with_image,
-)
+from tritonhook.snapshot.facts import Disassemble, KernelFacts, with_code, with_image
 
 
 def disassembler() -> Disassemble:
@@ -120,26 +115,22 @@ def codes_of(tasks: Sequence[Task], run: Run, runs: int = STEADY_RUNS + 1) -> li
     return [tuple(sorted({code for facts in draws for code in facts.codes})) for draws in drawn]
 
 
-def timed(tasks: Sequence[Task]) -> list[tuple[int, int] | None]:
-    """Time ptxas for each task, in microseconds: the lock's ptxas, then the task's, alternately in this process, the
-    fastest of three runs each. None if the lock's ptxas is not installed."""
-    return [_timed(task) for task in tasks]
-
-
-def _timed(task: Task) -> tuple[int, int] | None:
+def timed(task: Task) -> tuple[int, int] | None:
+    """Time ptxas in microseconds: the lock's ptxas, then the task's, alternately in this process, the fastest of three
+    runs each. None if the lock's ptxas is not installed."""
     try:
         tools = find_ptxas(task.locked.ptxas), task.ptxas
     except ToolError:
         return None
     options = task.locked.options or task.options, task.options
-    seconds: tuple[list[int], list[int]] = [], []
+    us: tuple[list[int], list[int]] = [], []
     for _ in range(_TIMED_RUNS):
-        for tool, arguments, times in zip(tools, options, seconds, strict=True):
+        for tool, arguments, times in zip(tools, options, us, strict=True):
             ptx = lowered_for(Ptx(task.ptx), tool.version)
             began = time.perf_counter_ns()
             assemble(tool, ptx, arguments)
             times.append((time.perf_counter_ns() - began) // 1000)
-    return min(seconds[0]), min(seconds[1])
+    return min(us[0]), min(us[1])
 
 
 def _may_be_a_draw(task: Task, result: tuple[KernelFacts, bytes | None]) -> bool:

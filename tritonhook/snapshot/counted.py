@@ -17,15 +17,10 @@ from tritonhook.verify.differential import case_of
 from tritonhook.verify.judgement import Latitude
 
 
-def launches_at(place: str | Path) -> tuple[RecordedLaunch, ...]:
-    """Read the launches of a captured kernel, the most frequent first. place: its folder in a capture folder."""
-    place = Path(place)
-    return CaptureFolder.open(place.parents[1]).launches(place.name)
-
-
 def launch_at(place: str | Path, shape: str = "") -> RecordedLaunch:
-    """Choose the most frequent launch of a captured kernel, of this shape if not "". Raises UsageError without one."""
-    recorded = launches_at(place)
+    """Choose the most frequent launch of a captured kernel, of this shape if not "". place: its folder in a capture
+    folder. Raises UsageError without one."""
+    recorded = CaptureFolder.open(Path(place).parents[1]).launches(Path(place).name)
     if not recorded:
         raise UsageError(f"{place}: no launch of it was recorded; `tritonhook run --launches` records them")
     if (chosen := next((one for one in recorded if shape in ("", one.launch.summary)), None)) is None:

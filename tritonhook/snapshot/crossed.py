@@ -13,9 +13,7 @@ from tritonhook.ptxas.pool import ResultCache, Run, sweep
 from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.snapshot.assembled import Task, all_drawn, disassembler
 from tritonhook.snapshot.changes import Change, Crossed
-from tritonhook.snapshot.facts import (
-    KernelFacts,
-)
+from tritonhook.snapshot.facts import KernelFacts
 
 MOST = 100  # kernels: each takes two runs of ptxas
 Text = Callable[[KernelFacts], "str | None"]  # returns the PTX of a kernel
@@ -29,9 +27,9 @@ def crossed(changes: Sequence[Change], text: Text, run: Run | None = None) -> tu
     tasks: dict[int, tuple[Task, Task]] = {}
     why: dict[str, list[str]] = {}
     for number, change in enumerate(changes):
-        if change.has_two_steps and len(tasks) < MOST:
-            try:
-                tasks[number] = _tasks(change, text)
+        if change.has_two_steps and len(tasks) < MOST and change.old is not None and change.new is not None:
+            try:  # the new PTX with the old ptxas, and the old PTX with the new one
+                tasks[number] = _task(change.new, text, change.old), _task(change.old, text, change.new)
             except TritonHookError as error:
                 why.setdefault(str(error), []).append(change.identity.kernel)
     both = [task for pair in tasks.values() for task in pair]
@@ -45,14 +43,6 @@ def crossed(changes: Sequence[Change], text: Text, run: Run | None = None) -> tu
     if (left := sum(change.has_two_steps for change in changes) - len(tasks) - sum(map(len, why.values()))) > 0:
         notes.append(f"PTX or ptxas: found out for the worst {MOST} kernels only, not for {left:,} more")
     return told, notes
-
-
-def _tasks(change: Change, text: Text) -> tuple[Task, Task]:
-    """Return two tasks: new PTX with the old ptxas, and old PTX with the new one. Raises a TritonHookError if one is
-    missing."""
-    old, new = change.old, change.new
-    assert old is not None and new is not None
-    return _task(new, text, old), _task(old, text, new)
 
 
 def _task(kernel: KernelFacts, text: Text, assembler: KernelFacts) -> Task:

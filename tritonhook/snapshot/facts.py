@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from tritonhook._util.demangle import function_name
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.cubin.elf import read_elf
-from tritonhook.cubin.image import Cubin, kernel_names
+from tritonhook.cubin.elf import kernel_names, read_elf
+from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.loaded import Image, loaded_of, loaded_parts
 from tritonhook.cubin.resources import dynamic_shared, launch_shared, proven_spills, stackless_in
 from tritonhook.cubin.sass import Sass, class_counts
@@ -340,17 +340,10 @@ _RELOCATABLE = b"\1\0"  # ELF type of a file that is not linked yet
 _TARGET = re.compile(r"-arch[ =]+sm_\d+([af])\b")
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltKernels:
-    """The kernels of built files, sorted by identity. notes: what was not read, and why."""
-
-    kernels: tuple[KernelFacts, ...]
-    notes: tuple[str, ...]
-
-
-def built_kernels(paths: Sequence[str]) -> BuiltKernels:
-    """Read files, wheels and folders. A kernel with the same code in several images of a file counts once. Raises
-    UsageError if a path cannot be read, or no kernel is found."""
+def built_kernels(paths: Sequence[str]) -> tuple[list[KernelFacts], list[str]]:
+    """Read the kernels of files, wheels and folders, sorted by identity; also return notes on what was not read. A
+    kernel with the same code in several images of a file counts once. Raises UsageError if a path cannot be read, or no
+    kernel is found."""
     built: list[KernelFacts] = []
     notes: list[str] = []
     for path in paths:
@@ -368,7 +361,7 @@ def built_kernels(paths: Sequence[str]) -> BuiltKernels:
     same = Counter(replace(facts.identity, number=1) for facts in kernels)
     if twice := [identity.text for identity, times in same.items() if times > 1]:
         notes.append(f"several kernels of one name, which get numbers: {listed(twice)}")
-    return BuiltKernels(tuple(kernels), tuple(notes))
+    return kernels, notes
 
 
 def _in_file(file: ShippedFile, notes: list[str]) -> Iterator[KernelFacts]:

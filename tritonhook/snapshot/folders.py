@@ -18,13 +18,7 @@ from tritonhook.ptxas.pool import sweep, usable_processors
 from tritonhook.ptxas.threads import tool_threads
 from tritonhook.ptxas.toolchain import BATCH
 from tritonhook.snapshot.assembled import all_drawn, disassembler, task_of
-from tritonhook.snapshot.facts import (
-    KernelFacts,
-    numbered,
-    stage_hashes,
-    with_code,
-    without_stages,
-)
+from tritonhook.snapshot.facts import KernelFacts, numbered, stage_hashes, with_code, without_stages
 
 Kernels = list[tuple[Capture, KernelFacts]]
 _SPILLS = ("spill_stores", "spill_loads")

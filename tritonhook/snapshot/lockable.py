@@ -14,10 +14,7 @@ from tritonhook.ptxas.pool import sweep
 from tritonhook.ptxas.toolchain import MAX_RUNS, STEADY_RUNS, may_draw
 from tritonhook.snapshot.assembled import Task, codes_of, task_of
 from tritonhook.snapshot.changes import commands_of, not_judged, renumbered
-from tritonhook.snapshot.facts import (
-    Identity,
-    KernelFacts,
-)
+from tritonhook.snapshot.facts import Identity, KernelFacts
 from tritonhook.snapshot.lockfile import kept_ptx
 
 
@@ -83,7 +80,7 @@ def settled(
 
 
 def _is_settled(old: KernelFacts, new: KernelFacts) -> bool:
-    names = (
+    names = [
         "stages",
         "ptxas",
         "options",
@@ -94,6 +91,6 @@ def _is_settled(old: KernelFacts, new: KernelFacts) -> bool:
         "commands",
         "bits",
         "launch",
-    )
+    ]
     same = all(getattr(old, name) == getattr(new, name) for name in names)
     return same and old.ptx_sha256 is not None and set(new.codes) <= set(old.codes)

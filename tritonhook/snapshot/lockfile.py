@@ -27,7 +27,7 @@ from tritonhook.ptxas.command_line import refused_option
 from tritonhook.snapshot.facts import FIGURES, Budgets, Identity, KernelFacts, sha256
 
 if TYPE_CHECKING:
-    from tritonhook.snapshot.schema import Lock, LockedKernel
+    from tritonhook.snapshot.schema import LockedKernel
 
 _HEADER = """\
 # Machine code of kernels, by `tritonhook lock`. `tritonhook check {name}` says what changed since.
@@ -40,6 +40,8 @@ _HUGGING_FACES = "a lock of Hugging Face's kernels, not of tritonhook"
 _REMARK = 200  # maximum characters of a name
 _LARGEST_PTX = 1 << 26  # bytes, unpacked
 _UNPACKER_BYTES = 1 << 26  # limit for xz's own memory; files of write_lock take 9 MB
+_AS_LOCKED = ["stages", "ptxas", "classes", "threads", "loaded", "dynamic_shared", "rewrites", "dry_run"]
+_AS_LOCKED += ["configuration", "bits", "launch"]  # fields of KernelFacts that a block has under the same name
 _PACKED = re.compile(r"[0-9a-f]{64}\.ptx\.xz")
 
 
@@ -59,7 +61,7 @@ def write_lock(
     folder = _folder(path)
     if path.exists() and not path.is_file():
         raise SnapshotError(f"{path}: not a file; a lock is a file with a folder of PTX beside it: name a file")
-    if path.exists() and _is_hugging_faces(path.read_bytes()):
+    if path.exists() and _OF_HUGGING_FACE.match(path.read_bytes()):
         raise SnapshotError(f"{path}: {_HUGGING_FACES}: not replaced; name another file")
     for locked, _ in ordered:
         _check_options(path, locked)
@@ -141,14 +143,18 @@ def _seal(values: Mapping[str, Any]) -> str:
 def is_lock(path: Path) -> bool:
     """Check whether a file is meant to be a lock, damaged or not."""
     try:
-        return path.suffix == ".lock" or read_regular(path).startswith(_HEADER.partition("{")[0].encode())
+        return begins_a_lock(path, read_regular(path))
     except OSError:
-        return False
+        return path.suffix == ".lock"
+
+
+def begins_a_lock(path: Path, data: bytes) -> bool:
+    """Check whether these bytes, of a file of this name, are meant to be a lock."""
+    return path.suffix == ".lock" or data.startswith(_HEADER.partition("{")[0].encode())
 
 
 def read_lock(path: Path) -> list[KernelFacts]:
-    """Read a lock's kernels. Raises SnapshotError if the file is missing, damaged, edited by hand, or of a newer
-    format."""
+    """Read a lock's kernels. Raises as read_whole_lock."""
     return read_whole_lock(path).kernels
 
 
@@ -161,17 +167,8 @@ class WholeLock(NamedTuple):
 
 
 def read_whole_lock(path: Path) -> WholeLock:
-    """Read a whole lock: kernels, tests and budgets. Raises as read_lock."""
-    document = _document(path)
-    kernels: dict[Identity, KernelFacts] = {}
-    for facts in (_facts(kernel, path) for kernel in document.kernel):
-        if kernels.setdefault(facts.identity, facts) is not facts:
-            raise SnapshotError(f"{path}: {facts.identity.text} is in it twice; make it again with `tritonhook lock`")
-    tests = None if document.tests is None else tuple(document.tests)
-    return WholeLock(list(kernels.values()), tests, Budgets.of(document.max_registers, document.allow_spills))
-
-
-def _document(path: Path) -> Lock:
+    """Read a whole lock: kernels, tests and budgets. Raises SnapshotError if the file is missing, damaged, edited by
+    hand, or of a newer format."""
     from tritonhook._util import schema
     from tritonhook.snapshot import schema as locks
 
@@ -181,13 +178,15 @@ def _document(path: Path) -> Lock:
         raise SnapshotError(f"{path}: a folder, not a lock; `tritonhook lock {path}` makes one of it") from None
     except OSError as error:
         raise SnapshotError(f"{path}: cannot read: {error.strerror}; `tritonhook lock` makes one") from None
-    if _is_hugging_faces(data):
+    if _OF_HUGGING_FACE.match(data):
         raise SnapshotError(f"{path}: {_HUGGING_FACES}, which is called tritonhook.lock; `tritonhook lock` makes one")
-    return locks.read_lock(data, str(path))
-
-
-def _is_hugging_faces(data: bytes) -> bool:
-    return _OF_HUGGING_FACE.match(data) is not None
+    document = locks.read_lock(data, str(path))
+    kernels: dict[Identity, KernelFacts] = {}
+    for facts in (_facts(kernel, path) for kernel in document.kernel):
+        if kernels.setdefault(facts.identity, facts) is not facts:
+            raise SnapshotError(f"{path}: {facts.identity.text} is in it twice; make it again with `tritonhook lock`")
+    tests = None if document.tests is None else tuple(document.tests)
+    return WholeLock(list(kernels.values()), tests, Budgets.of(document.max_registers, document.allow_spills))
 
 
 def _facts(kernel: LockedKernel, path: Path) -> KernelFacts:
@@ -195,23 +194,13 @@ def _facts(kernel: LockedKernel, path: Path) -> KernelFacts:
     facts = KernelFacts(
         identity=identity,
         entry=kernel.name if kernel.entry is None else kernel.entry,
-        stages=kernel.stages,
         ptx_sha256=kernel.ptx,
-        ptxas=kernel.ptxas,
         options=None if kernel.options is None else tuple(kernel.options),
         codes=tuple(kernel.codes),
-        figures={name: getattr(kernel, name) for name in FIGURES},
-        classes=kernel.classes,
-        threads=kernel.threads,
         launch_bounds=tuple(kernel.launch_bounds),
-        loaded=kernel.loaded,
-        dynamic_shared=kernel.dynamic_shared,
-        rewrites=kernel.rewrites,
-        dry_run=kernel.dry_run,
-        configuration=kernel.configuration,
         commands=tuple(kernel.commands),
-        bits=kernel.bits,
-        launch=kernel.launch,
+        figures={name: getattr(kernel, name) for name in FIGURES},
+        **{name: getattr(kernel, name) for name in _AS_LOCKED},
     )
     if _seal(_values(facts)) != kernel.seal:
         raise SnapshotError(

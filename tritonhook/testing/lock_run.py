@@ -118,18 +118,17 @@ class LockRun(RecordedRun):
         session.exitstatus = exitstatus or code
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self.said:
-            title = f"kernels of {self.name}{' FAILED' if self.failed else ''}"
-            terminalreporter.section(title, red=self.failed, bold=self.failed)
-            terminalreporter.write(self.said)
+        _show(terminalreporter, f"kernels of {self.name}", self.said, self.failed)
 
     def _compare(self, tests_failed: bool) -> bool:
         """Compare, and update on request. Returns whether the run fails; `said` is shown on the terminal."""
         old, folder = self.old, CaptureFolder.open(self.out).since(self._started)
-        now = self._captured(old, folder)
-        left, notes = self._left(old, [locked for locked, _ in now])
+        found = lockable(read_folders(folder)[0].kernels, () if self.update else old)
+        kernels = renumbered(old, [locked for locked, _ in found])
+        now: Kernels = [(kernel, ptx) for (_, ptx), kernel in zip(found, kernels, strict=True)]
+        left, notes = self._left(old, kernels)
         notes += folder.notes
-        changes = compare([facts for facts in old if facts.identity not in left], [locked for locked, _ in now])
+        changes = compare([facts for facts in old if facts.identity not in left], kernels)
         texts = {facts.ptx_sha256: text for facts, text in now}
         changes, further = crossed(changes, lambda it: texts.get(it.ptx_sha256) or kept_ptx(self.path, it))
         notes += further
@@ -149,32 +148,22 @@ class LockRun(RecordedRun):
         self.said = render_terminal(result.summary(), sys.__stdout__ or sys.stdout)
         return fails
 
-    def _captured(self, old: Sequence[KernelFacts], folder: CaptureFolder) -> Kernels:
-        """List the kernels that this run compiled, numbered as in the lock."""
-        now = lockable(read_folders(folder)[0].kernels, () if self.update else old)
-        facts = renumbered(old, [locked for locked, _ in now])
-        return [(kernel, ptx) for (_, ptx), kernel in zip(now, facts, strict=True)]
-
     def _left(self, old: Sequence[KernelFacts], now: Sequence[KernelFacts]) -> tuple[set[Identity], list[str]]:
         """Find the kernels of the lock that this run did not compile, so that it proves nothing about them; add notes
         on them."""
         archs = {facts.identity.arch for facts in now}
         missing = {facts.identity for facts in old} - {facts.identity for facts in now}
-        why = self._why_part()
+        why = self.scope.why_part
+        if why is None and self.tests is None:
+            why = "the lock does not say which tests it is of"
+        elif why is None and self.tests is not None and not self.scope.covers(self.tests):
+            why = f"the lock is of the tests in {' '.join(self.tests)}"
         if why is None:
             why = f"these tests compiled for {', '.join(sorted(archs))} only"
             missing = {identity for identity in missing if archs and identity.arch not in archs}
         shown = listed(dict.fromkeys(f"{identity.kernel} {identity.arch}" for identity in sorted(missing)))
         note = f"{count(len(missing), 'kernel')} not compiled, and neither compared nor removed, as {why}: {shown}"
         return missing, [note] if missing else []
-
-    def _why_part(self) -> str | None:
-        """Explain why this run covers only a part of the lock's tests; None if it covers all."""
-        if (part := self.scope.why_part) is not None:
-            return part
-        if self.tests is None:
-            return "the lock does not say which tests it is of"
-        return None if self.scope.covers(self.tests) else f"the lock is of the tests in {' '.join(self.tests)}"
 
     def _update(self, now: Kernels, left: set[Identity]) -> str:
         """Write the lock; kernels that this run did not check, or that another run has locked since this one began,
@@ -205,15 +194,8 @@ class LockRun(RecordedRun):
 # A kernel is gone only where all tests of the lock ran, and none compiled it.
 
 # Options that choose tests, by their names in pytest's configuration.
-_CHOOSING = {
-    "keyword": "-k",
-    "markexpr": "-m",
-    "deselect": "--deselect",
-    "lf": "--lf",
-    "stepwise": "--stepwise",
-    "ignore": "--ignore",
-    "ignore_glob": "--ignore-glob",
-}
+_CHOOSING = {"keyword": "-k", "markexpr": "-m", "deselect": "--deselect", "lf": "--lf", "stepwise": "--stepwise"}
+_CHOOSING |= {"ignore": "--ignore", "ignore_glob": "--ignore-glob"}
 DESELECTED = "tritonhook_deselected"  # number of tests that a worker of pytest-xdist skipped, for the controller
 
 
@@ -290,10 +272,13 @@ class VerifyRun:
             session.exitstatus = session.exitstatus or code
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self._said:
-            title = f"kernels verified{' FAILED' if self._failed else ''}"
-            terminalreporter.section(title, red=self._failed, bold=self._failed)
-            terminalreporter.write(self._said)
+        _show(terminalreporter, "kernels verified", self._said, self._failed)
+
+
+def _show(reporter: pytest.TerminalReporter, title: str, text: str, failed: bool) -> None:
+    if text:
+        reporter.section(f"{title}{' FAILED' if failed else ''}", red=failed, bold=failed)
+        reporter.write(text)
 
 
 def register_verify(config: pytest.Config) -> None:

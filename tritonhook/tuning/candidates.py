@@ -5,14 +5,13 @@ a capture folder, so that they are assembled on one machine and raced on another
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tritonhook._util.files import read_regular, write_whole
 from tritonhook._util.schema import MOST_JSON, DocumentError, Fields, FileName, Hash, Sha256, Version, read_json
+from tritonhook._util.text import to_json
 from tritonhook._util.versions import version_key
 from tritonhook.capture.model import Assembler, Capture
 from tritonhook.capture.policy.levers import Lever, kept_controls, lever
@@ -249,6 +248,42 @@ def choices(
         yield _choice(subject, [(build, outcomes[build.job.key]) for build in builds], dropped)
 
 
+def all_choices(
+    captures: CaptureFolder, kernels: Sequence[Kernel], levers_of: Callable[[Kernel, Subject], Sequence[Lever]],
+    configs: int, trust: bool, anew: bool, run: Run, folder: Path, expect: Callable[[int], None],
+) -> tuple[list[tuple[Kernel, Choice]], list[Skipped]]:  # fmt: skip
+    """Find the candidates of kernels, and of the other configurations of each: those that the folder keeps, unless
+    `anew`; else assemble them. Also return the kernels without any, with the reason. configs: how many configurations
+    of a kernel get levers; the others have their captured code. expect: called with the number of assemblies. The other
+    arguments: as of choices and find_recorded."""
+    made: dict[Kernel, Choice] = {}
+    for own in () if anew else kernels:
+        if (kept := kept_choice(captures, own)) is not None:
+            made[own] = kept
+            made |= {s: choice for s in own.siblings if (choice := kept_choice(captures, s)) is not None}
+    wanted = [one for own in kernels if own not in made for one in (own, *own.siblings[: configs - 1])]
+    opened = {own: subject_of(captures, own, trust) for own in wanted}
+    failed = [own for own in opened.values() if isinstance(own, Skipped)]
+    subjects = {own: subject for own, subject in opened.items() if isinstance(subject, Subject)}
+    asked = [(subject, levers_of(own, subject)) for own, subject in subjects.items()]
+    expect(sum(1 + len(tried) for _, tried in asked))
+    for own, outcome in zip(subjects, choices(asked, run, folder) if asked else (), strict=True):
+        if isinstance(outcome, Choice):
+            made[own] = outcome
+        else:
+            failed.append(Skipped(own.name, own.record, str(outcome), own.share))
+    return [(own, _with_siblings(captures, own, made, trust)) for own in kernels if own in made], failed
+
+
+def _with_siblings(
+    captures: CaptureFolder, kernel: Kernel, made: Mapping[Kernel, Choice], trust: bool = False
+) -> Choice:
+    """Add a kernel's other configurations to its choice: those that were made, else with their captured code."""
+    siblings = ((s, made.get(s) or plain_choice(captures, s, trust)) for s in kernel.siblings)
+    configured = (choice.as_config(str(s.config), s.launches) for s, choice in siblings if choice is not None)
+    return replace(made[kernel], siblings=tuple(configured))
+
+
 def _planned(subject: Subject, tried: Sequence[Lever], folder: Path) -> tuple[Subject, list[_Build], list[Dropped]]:
     """Plan the runs for a kernel: first its own code, then the code of each lever."""
     builds = [_build(subject, None, folder)]
@@ -352,20 +387,19 @@ class KeptChoice(Fields):
 
 def keep_choice(captures: Path, kernel: Kernel, choice: Choice) -> None:
     """Keep a choice in the capture folder. Raises CaptureError if the folder cannot be written."""
-    folder = captures / _FOLDER
-    subject = choice.subject
-    document = {
-        "format": _FORMAT,
-        "ptx": kernel.ptx,
-        "ptxas": subject.ptxas.version,
-        "options": list(subject.options),
-        "plain": _kept(folder, choice.plain),
-        "others": [_kept(folder, candidate) for candidate in choice.others],
-        "dropped": [
-            {"lever": drop.lever.text, "reason": drop.reason, "equal_to": drop.equal_to} for drop in choice.dropped
-        ],
-    }
-    _write(folder / f"{kernel.record}.json", json.dumps(document, indent=1).encode())
+    import msgspec
+
+    folder, subject = captures / _FOLDER, choice.subject
+    document = KeptChoice(
+        _FORMAT,
+        kernel.ptx,
+        subject.ptxas.version,
+        list(subject.options),
+        _kept(folder, choice.plain),
+        [_kept(folder, candidate) for candidate in choice.others],
+        [KeptDropped(drop.lever.text, drop.reason, drop.equal_to) for drop in choice.dropped],
+    )
+    _write(folder / f"{kernel.record}.json", to_json(msgspec.to_builtins(document), indent=1).encode())
 
 
 def keep_choices(captures: Path, kernel: Kernel, choice: Choice) -> None:
@@ -381,12 +415,9 @@ def keep_choices(captures: Path, kernel: Kernel, choice: Choice) -> None:
 def kept_choices(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
     """Read the kept choices of a kernel and its other configurations; configurations without a kept choice have only
     their plain code. Raises CaptureError as kept_choice does."""
-    kept = kept_choice(captures, kernel)
-    if kept is None:
-        return None
-    siblings = ((s, kept_choice(captures, s) or plain_choice(captures, s)) for s in kernel.siblings)
-    configured = (choice.as_config(str(s.config), s.launches) for s, choice in siblings if choice is not None)
-    return replace(kept, siblings=tuple(configured))
+    kept = {own: kept_choice(captures, own) for own in (kernel, *kernel.siblings)}
+    made = {own: choice for own, choice in kept.items() if choice is not None}
+    return _with_siblings(captures, kernel, made) if kernel in made else None
 
 
 def kept_choice(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
@@ -415,17 +446,11 @@ def kept_choice(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
 _REMEDY = "make it again with `tritonhook tune CAPTURES --assemble-only`"
 
 
-def _kept(folder: Path, candidate: Candidate) -> dict[str, Any]:
-    name = f"{hashlib.sha256(candidate.cubin).hexdigest()[:32]}.cubin"
-    _write(folder / "cubins" / name, candidate.cubin)
-    return {
-        "lever": None if candidate.lever is None else candidate.lever.text,
-        "kernel": candidate.kernel,
-        "cubin": name,
-        "code": candidate.code_hash,
-        "ptxas": candidate.ptxas,
-        "resources": asdict(candidate.resources),
-    }
+def _kept(folder: Path, code: Candidate) -> KeptCode:
+    name = f"{hashlib.sha256(code.cubin).hexdigest()[:32]}.cubin"
+    _write(folder / "cubins" / name, code.cubin)
+    text = None if code.lever is None else code.lever.text
+    return KeptCode(text, code.kernel, name, code.code_hash, code.ptxas, code.resources)
 
 
 def _read(folder: Path, code: KeptCode) -> Candidate:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -11,7 +11,7 @@ from tritonhook._util.demangle import function_name
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.policy.model import Entry, Pin, read_entries, read_pins, stem, why_not_here
 from tritonhook.capture.policy.winners import Winner, winners
-from tritonhook.capture.selection import Settings, settings_of, titles
+from tritonhook.capture.selection import settings_of, titles
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import TritonHookError
@@ -97,16 +97,16 @@ def against_captures(path: Path, captures: Iterable[Capture], run: Run) -> list[
     """Match the entries of a policy with captured kernels. Each match is assembled under its lever, and must give the
     certified code. Raises PolicyError if there is no policy."""
     seen = [_Seen.of(capture) for capture in captures]
-    entries_checked = entries_here(path)
-    entries = [each.entry for each in entries_checked]
-    entries_checked = [_beside(each, seen, entries) if each.state is State.USABLE else each for each in entries_checked]
-    judged = _assembled(entries_checked, seen, path.absolute().parent, run)
-    called = titles({n: kernel.called for n, kernel in enumerate(seen)})
-    return [replace(each, title=next(_titles_of(each.entry, seen, called), "")) for each in judged]
-
-
-def _titles_of(entry: Entry, seen: Sequence[_Seen], called: Mapping[int, str]) -> Iterator[str]:
-    return (called[n] for n, kernel in enumerate(seen) if kernel.is_named(entry) and kernel.is_for(entry))
+    names = [function_name(own.rewritten_from or own.kernel) for own in (kernel.capture for kernel in seen)]
+    called = titles({n: (names[n], own.capture.arch, settings_of(own.capture.options)) for n, own in enumerate(seen)})
+    here = entries_here(path)
+    entries = [each.entry for each in here]
+    beside = [_beside(each, seen, entries) if each.state is State.USABLE else each for each in here]
+    judged = []
+    for each in _assembled(beside, seen, path.absolute().parent, run):
+        mine = (n for n, own in enumerate(seen) if own.is_named(each.entry) and own.is_for(each.entry))
+        judged.append(replace(each, title=called.get(next(mine, -1), "")))
+    return judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +124,6 @@ class _Seen:
         ptx = None if text is None or lever is not None else normal_sha256(text, capture.kernel)
         has_code = lever is not None and Stage.CUBIN in capture.artifacts
         return cls(capture, ptx, summarise_image(capture.cubin, {}).code_hash(capture.kernel) if has_code else None)
-
-    @property
-    def called(self) -> tuple[str, str, Settings]:
-        """Name, target and settings of a capture, for a title."""
-        own = self.capture
-        return function_name(own.rewritten_from or own.kernel), own.arch, settings_of(own.options)
 
     def is_named(self, entry: Entry) -> bool:
         capture = self.capture

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tritonhook.capture.launches.contents import FLOATS, FloatFormat
-from tritonhook.capture.launches.record import DTYPE_BYTES
+from tritonhook.capture.launches.record import DTYPE_BYTES, Launch
 from tritonhook.verify.model import Difference, Element
 
 _SHOWN = 8  # elements that a difference lists
@@ -32,6 +32,13 @@ def difference(buffer: int, dtype: str, reference: bytes, other: bytes) -> Diffe
     digest = hashlib.blake2b(other, digest_size=12).hexdigest()
     known = Difference(buffer, dtype, len(reference) // width, len(differing), digest, first)
     return known if form is None else _measured(known, form, reference, differing[:_MEASURED], len(differing))
+
+
+def differences(launch: Launch, reference: Sequence[bytes], other: Sequence[bytes]) -> Iterator[Difference]:
+    """Describe each buffer of a launch with other bits."""
+    for number, (a, b) in enumerate(zip(reference, other, strict=True)):
+        if (differing := difference(number, launch.buffers[number].dtype, a, b)) is not None:
+            yield differing
 
 
 def _differing(reference: bytes, other: bytes, width: int) -> Iterator[tuple[int, int, int]]:

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.dry_run.gpu import GPUS
@@ -25,10 +24,10 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.errors import NotUnderstood, TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import reading_toolchain
-from tritonhook.verify.contents import difference
+from tritonhook.verify.contents import difference, differences
 from tritonhook.verify.differential import Built
 from tritonhook.verify.judgement import apart, buffer_name
-from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Order, Ran
+from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Order, Ran, Runner
 
 if TYPE_CHECKING:
     from tritonhook.cubin.sass import Sass
@@ -58,7 +57,7 @@ def with_ptx(built: Built, ptx: Ptx, entry: str, folder: Path) -> Built:
     return replace(built, builds=(Build(PTX_LABEL, path, entry), *built.builds))
 
 
-class CpuExecutor:
+class CpuExecutor(Runner):
     """Replaces an Executor. ctas: number of a launch's CTAs that are executed. orders: in so many orders the PTX is
     executed, with all CTAs; 1: only if it has atomics, in two."""
 
@@ -66,29 +65,45 @@ class CpuExecutor:
         self.ctas, self.limit_s, self.orders = ctas, limit_s, orders
         self.device: str | None = DEVICE
 
-    def __enter__(self) -> CpuExecutor:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the executor; there is nothing to release."""
-
-    def run_until_lost(self, order: Order) -> tuple[Ran, ...]:
-        """Run as `run` does, but stop after the first build that fails."""
-        return self.run(order, lambda ran: ran.failure is not None)
-
     def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
         """Carry out an order, as Executor.run does."""
         results = []
         _read_together(order.builds)
         for name in order.inputs:
-            for ran in _on_input(order, name, self.ctas, self.limit_s, self.orders):
+            for ran in self._on_input(order, name):
                 results.append(ran)
                 if stop(ran):
                     return tuple(results)
         return tuple(results)
+
+    def _on_input(self, order: Order, name: str) -> Iterator[Ran]:
+        """Run each build on one input and yield what it stores. The first build that ends is the reference for the
+        others."""
+        # CTAs that wait for one another, or come in another order, are all executed.
+        launch, everything = order.launch, order.launch.cooperative or self.orders > 1
+        run = _run(launch, None if everything else self.ctas, self.limit_s)
+        reference: tuple[bytes, ...] | None = None
+        given: Sequence[bytes] = ()
+        for number, build in enumerate(order.builds):
+            started = time.perf_counter()
+            try:
+                given = given or _Before(order, name)
+                stored = _stored(build, run, given)
+                changes = _unsteady(order, build, run, given, self.orders, stored)
+            except TritonHookError as error:
+                yield Ran(name, build.label, failure=_failure(error, run, reference is None))
+                continue
+            if order.save is not None:
+                for buffer, data in enumerate(stored):
+                    (order.save / f"{name}-{number}-{buffer}.bin").write_bytes(data)
+            reference = reference or stored
+            changed = sum(a != b for a, b in zip(given, stored, strict=True))
+            apart = tuple(differences(launch, reference, stored))
+            by_nans = frozenset[int]()
+            if any(not one.only_nans for one in apart) and (ptx := order.builds[0]).path.suffix == _SUFFIX:
+                by_nans = _by_nans(ptx, run, given, reference, stored)
+            us = 1e6 * (time.perf_counter() - started)
+            yield Ran(name, build.label, apart, changes, us=us, stored=changed, by_nans=by_nans)
 
 
 class _Before(Sequence[bytes]):
@@ -134,7 +149,7 @@ def sanitized(
     from tritonhook.emulate.sanitizer.run import sanitize
 
     whole, views = _Before(case, name), views_of(case.launch, bounds)
-    run = replace(_run(case, ctas, limit_s, seed, began), launch=views.launch)
+    run = replace(_run(case.launch, ctas, limit_s, seed, began), launch=views.launch)
     given = views.split(whole)
     kernel = read_kernel(ptx, case.kernel)
     gpu = GPUS.get(int(re.sub(r"\D", "", kernel.target)))
@@ -181,70 +196,40 @@ def counted(
     from tritonhook.emulate.counters.run import count
 
     sass = _disassembled(cubin, case.kernel)
-    return count(cubin, sass, _run(case, ctas, limit_s, seed, began), _Before(case, name))
+    return count(cubin, sass, _run(case.launch, ctas, limit_s, seed, began), _Before(case, name))
 
 
 def stored_by(cubin: Cubin, case: Case, ctas: int | None = CTAS, name: str = NORMAL) -> tuple[bytes, ...]:
     """Execute a launch from its machine code on one input. Returns what its buffers then hold. ctas: None: all of them.
 
     Raises NotUnderstood, UsageError, Fault, Hang, Unfinished."""
-    return run_cubin(cubin, case.kernel, _run(case, ctas, LIMIT_S, 0, None), _Before(case, name)).contents
+    return run_cubin(cubin, case.kernel, _run(case.launch, ctas), _Before(case, name)).contents
 
 
 def how_far(launch: Launch, reference: Sequence[bytes], other: Sequence[bytes]) -> str:
     """Describe each buffer with other bits, and by how much; "" if there is none."""
-    found = _differences(launch, reference, other)
+    found = differences(launch, reference, other)
     return "; ".join(f"{buffer_name(launch, one.buffer)}: {apart([one])}" for one in found)
 
 
-def _run(case: Case, ctas: int | None, limit_s: float, seed: int, began: float | None) -> Run:
+def _run(launch: Launch, ctas: int | None, limit_s: float = LIMIT_S, seed: int = 0, began: float | None = None) -> Run:
+    """Choose what is executed of a launch. The arguments are those of `sanitized`."""
     from tritonhook.emulate.launch import edges
     from tritonhook.emulate.run import Run
 
-    launch = case.launch
-    chosen = edges(launch, ctas or math.prod(launch.grid))
-    return Run(launch, chosen, seed, limit_s=limit_s, began=began or time.monotonic())
-
-
-def _on_input(order: Order, name: str, ctas: int, limit_s: float, orders: int) -> Iterator[Ran]:
-    """Run each build on one input and yield what it stores. The first build that ends is the reference for the
-    others."""
-    launch = order.launch
-    if launch.cooperative or orders > 1:  # CTAs wait for one another, or come in another order
-        ctas = math.prod(launch.grid)
-    reference: tuple[bytes, ...] | None = None
-    given: Sequence[bytes] = ()
-    for number, build in enumerate(order.builds):
-        started = time.perf_counter()
-        try:
-            given = given or _Before(order, name)
-            stored = _stored(build, launch, given, ctas, limit_s)
-            changes = _unsteady(order, build, given, ctas, limit_s, orders, stored)
-        except TritonHookError as error:
-            yield Ran(name, build.label, failure=_failure(error, ctas, launch, reference is None))
-            continue
-        if order.save is not None:
-            for buffer, data in enumerate(stored):
-                (order.save / f"{name}-{number}-{buffer}.bin").write_bytes(data)
-        reference = reference or stored
-        changed = sum(a != b for a, b in zip(given, stored, strict=True))
-        differences = tuple(_differences(launch, reference, stored))
-        by_nans = frozenset[int]()
-        if any(not one.only_nans for one in differences) and (ptx := order.builds[0]).path.suffix == _SUFFIX:
-            by_nans = _by_nans(ptx, launch, given, ctas, limit_s, reference, stored)
-        us = 1e6 * (time.perf_counter() - started)
-        yield Ran(name, build.label, differences, changes, us=us, stored=changed, by_nans=by_nans)
+    return Run(
+        launch, edges(launch, ctas or math.prod(launch.grid)), seed, limit_s=limit_s, began=began or time.monotonic()
+    )
 
 
 def _by_nans(
-    ptx: Build, launch: Launch, given: Sequence[bytes], ctas: int, limit_s: float, wanted: Sequence[bytes],
-    stored: Sequence[bytes],
-) -> frozenset[int]:  # fmt: skip
+    ptx: Build, run: Run, given: Sequence[bytes], wanted: Sequence[bytes], stored: Sequence[bytes]
+) -> frozenset[int]:
     """Find the buffers that differ from what the PTX stores only where it stores something else with other NaNs."""
     from tritonhook.emulate.numbers import OTHER_NANS, open_by_nans
 
     try:
-        others = [_stored(ptx, launch, given, ctas, limit_s, which) for which in OTHER_NANS]
+        others = [_stored(ptx, replace(run, other_nan=which), given) for which in OTHER_NANS]
     except TritonHookError:
         return frozenset()
     each = enumerate(zip(wanted, stored, *others, strict=True))
@@ -252,7 +237,7 @@ def _by_nans(
 
 
 def _unsteady(
-    order: Order, build: Build, given: Sequence[bytes], ctas: int, limit_s: float, orders: int, stored: Sequence[bytes]
+    order: Order, build: Build, run: Run, given: Sequence[bytes], orders: int, stored: Sequence[bytes]
 ) -> tuple[Difference, ...]:
     """Execute PTX in other orders: in as many as were asked for; with atomics in one at least, if builds run again."""
     if build.path.suffix != _SUFFIX:
@@ -260,24 +245,15 @@ def _unsteady(
     text = build.path.read_text()
     if any(word in text for word in ("atom.", "red.")):
         orders = max(orders, min(order.runs, 2))
-    run, kernel = _limited(order.launch, ctas, limit_s), _ptx_kernel(text, build.entry)
-    found = unsteady(Ptx(text), kernel, run, given, stored, orders)
+    run = replace(run, began=time.monotonic())
+    found = unsteady(Ptx(text), _ptx_kernel(text, build.entry), run, given, stored, orders)
     return tuple(replace(change, at=tuple(map(str, places))) for change, places in found)
 
 
-def _limited(launch: Launch, ctas: int, limit_s: float) -> Run:
-    from tritonhook.emulate.launch import edges
-    from tritonhook.emulate.run import Run
-
-    return Run(launch, edges(launch, ctas), limit_s=limit_s)
-
-
-def _stored(
-    build: Build, launch: Launch, given: Sequence[bytes], ctas: int, limit_s: float, other_nan: int = 0
-) -> tuple[bytes, ...]:
+def _stored(build: Build, run: Run, given: Sequence[bytes]) -> tuple[bytes, ...]:
     from tritonhook.emulate.run import run_code, run_ptx
 
-    run = replace(_limited(launch, ctas, limit_s), other_nan=other_nan)
+    run = replace(run, began=time.monotonic())
     if build.path.suffix == _SUFFIX:
         return run_ptx(_ptx_kernel(build.path.read_text(), build.entry), run, given).contents
     return run_code(_code_kernel(build.path.read_bytes(), build.entry), run, given).contents
@@ -321,11 +297,11 @@ def run_cubin(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> 
     return run_code(read_sass_kernel(cubin, _disassembled(cubin, entry)), run, contents)
 
 
-def _failure(error: TritonHookError, ctas: int, launch: Launch, is_first: bool) -> Failure:
+def _failure(error: TritonHookError, run: Run, is_first: bool) -> Failure:
     from tritonhook.emulate.errors import Fault, Hang, Unfinished
 
     if isinstance(error, Hang):
-        total = launch.grid[0] * launch.grid[1] * launch.grid[2]
+        ctas, total = len(run.ctas), math.prod(run.launch.grid)
         if is_first and ctas < total:
             return Failure(FailureKind.NOT_UNDERSTOOD, f"{error}; only {ctas} of {total:,} CTAs were executed")
         return Failure(FailureKind.HANG, str(error))
@@ -334,10 +310,3 @@ def _failure(error: TritonHookError, ctas: int, launch: Launch, is_first: bool) 
     if isinstance(error, (NotUnderstood, Unfinished)):
         return Failure(FailureKind.NOT_UNDERSTOOD, str(error))
     return Failure(FailureKind.REFUSED, str(error))
-
-
-def _differences(launch: Launch, reference: Sequence[bytes], other: Sequence[bytes]) -> Iterator[Difference]:
-    for number, (a, b) in enumerate(zip(reference, other, strict=True)):
-        differing = difference(number, launch.buffers[number].dtype, a, b)
-        if differing is not None:
-            yield differing

@@ -116,10 +116,12 @@ class Built:
     failed: tuple[NotBuilt, ...]
 
 
-def recipes(own: Tool, options: Sequence[str], latitude: Latitude, tools: Sequence[Tool]) -> tuple[Recipe, ...]:
+def recipes(
+    own: Tool, options: Sequence[str], latitude: Latitude, tools: Sequence[Tool], each: bool = False
+) -> tuple[Recipe, ...]:
     """List the usual builds: the ptxas in use at its level (the reference), the same at -O0, or -O1 if that fails, the
     oldest and the newest of `tools` that take the kernel. All are without contraction; if PTX leaves contraction open,
-    the last build has the options unchanged."""
+    the last build has the options unchanged. each: instead of the oldest and the newest, every one of `tools`."""
     fixed = tuple(option for option in options if not option.startswith(("--fmad", "-fmad")))
     strict = (*fixed, NO_CONTRACTION) if latitude.contraction else tuple(options)
     wanted = [Recipe(own, strict)]
@@ -131,7 +133,7 @@ def recipes(own: Tool, options: Sequence[str], latitude: Latitude, tools: Sequen
     by_version = sorted({tool.version: tool for tool in tools}.values(), key=lambda tool: version_key(tool.version))
     older = [tool for tool in by_version if version_key(tool.version) < key]
     newer = [tool for tool in reversed(by_version) if version_key(tool.version) > key]
-    for several in (older, newer):
+    for several in [[tool] for tool in (*older, *reversed(newer))] if each else (older, newer):
         chain = [Recipe(tool, strict) for tool in several]
         if chain:
             wanted.append(replace(chain[0], others=tuple(chain[1:])))

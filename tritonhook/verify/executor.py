@@ -7,12 +7,11 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from tritonhook.capture.launches.schema import LaunchFields
 from tritonhook.device.child import Child, Lost, Message
 from tritonhook.errors import DeviceError
-from tritonhook.verify.model import Build, Failure, FailureKind, Order, Ran
+from tritonhook.verify.model import Build, Failure, FailureKind, Order, Ran, Runner
 
 
 class RunBuilds(Message):
@@ -43,7 +42,7 @@ _SPARES = 2  # children that are started ahead once one was lost: a start takes 
 _REST_S = 120.0  # between launches: time to compare large buffers
 
 
-class Executor:
+class Executor(Runner):
     """A child process with the GPU, started when it is first needed. Use it as a context manager.
 
     limit_s: of one launch. command: of the child.
@@ -55,12 +54,6 @@ class Executor:
         self._spares: deque[Child] = deque()
         self.device: str | None = None  # the GPU's name, once a child has sent it
 
-    def __enter__(self) -> Executor:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
     def close(self) -> None:
         self._drop()
         while self._spares:
@@ -71,16 +64,9 @@ class Executor:
             self._child.end()
             self._child = None
 
-    def run_until_lost(self, order: Order) -> tuple[Ran, ...]:
-        """Run as `run` does, but stop after the first build that ends its child process."""
-        return self.run(order, lambda ran: ran.failure is not None and ran.failure.kind is not FailureKind.REFUSED)
-
     def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
-        """Carry out an order: one Ran for each input and build, in that order.
-
-        If the reference fails on an input, the other builds run without a comparison there. stop: ends the order after
-        this Ran; the rest does not run. Raises DeviceError without a GPU, UsageError where the launch does not fit.
-        """
+        """Carry out an order. If the reference fails on an input, the other builds run without a comparison there.
+        Raises DeviceError without a GPU, UsageError where the launch does not fit."""
         results: dict[tuple[str, str], Ran] = {}
         for name in order.inputs:
             for ran in self._on_input(order, name):

@@ -92,11 +92,7 @@ class _Found:
 
 class _Reduction:
     def __init__(
-        self,
-        trial: Trial,
-        still_differs: StillDiffers,
-        seconds: float,
-        on_step: Callable[[str, Trial], None] | None,
+        self, trial: Trial, still_differs: StillDiffers, seconds: float, on_step: Callable[[str, Trial], None] | None
     ) -> None:
         self.started = time.monotonic()
         self.end = self.started + seconds

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from abc import abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from types import TracebackType
 
 from tritonhook.capture.launches.contents import INPUTS, NORMAL
 from tritonhook.capture.launches.record import Launch
@@ -60,21 +63,27 @@ class Order:
     save: Path | None = None
 
 
-class Runner(Protocol):
+class Runner(AbstractContextManager["Runner"]):
     """Carries out orders: on a GPU (executor.py), or on the CPU (cpu.py). device: None before the first run.
     limit_s: of one launch."""
 
     device: str | None
     limit_s: float
 
-    def run(self, order: Order) -> tuple[Ran, ...]:
-        """Yield one Ran for each input and build, in that order."""
+    @abstractmethod
+    def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
+        """Carry out an order: one Ran for each input and build, in that order. stop: ends the order after this Ran; the
+        rest does not run."""
 
     def run_until_lost(self, order: Order) -> tuple[Ran, ...]:
-        """Run as `run` does, but stop after the first build that fails."""
+        """Run as `run` does, but stop after the first build that fails, and could be started."""
+        return self.run(order, lambda ran: ran.failure is not None and ran.failure.kind is not FailureKind.REFUSED)
 
     def close(self) -> None:
         """End what it holds."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
 
 
 @dataclass(frozen=True, slots=True)

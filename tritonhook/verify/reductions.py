@@ -292,8 +292,7 @@ def _modifiers(parts: Parts) -> list[tuple[int, int]]:
 def _without_modifiers(parts: Parts, units: frozenset[tuple[int, int]]) -> Parts:
     return parts.with_items(
         replace(
-            item,
-            opcode=".".join(part for at, part in enumerate(item.opcode.split(".")) if (number, at) not in units),
+            item, opcode=".".join(part for at, part in enumerate(item.opcode.split(".")) if (number, at) not in units)
         )
         for number, item in enumerate(parts.items)
     )

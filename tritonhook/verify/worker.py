@@ -14,7 +14,7 @@ from tritonhook.device.child import After, At, Begin, Begun, ContextLost, Messag
 from tritonhook.device.cuda_driver import CudaError, Driver
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.timing.replay import LoadedKernel
-from tritonhook.verify.contents import difference
+from tritonhook.verify.contents import differences
 from tritonhook.verify.executor import BuildResult, Done, RunBuilds
 from tritonhook.verify.memory import GuardedMemory
 from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Outside, Ran
@@ -103,16 +103,16 @@ class _OneInput:
                 first, stored = contents, self.memory.changed(contents)
                 self._save(number, contents)
                 continue
-            for differing in self._differences(first, contents):
+            for differing in differences(self.memory.launch, first, contents):
                 if differing.buffer not in unsteady or differing.differing > unsteady[differing.buffer].differing:
                     unsteady[differing.buffer] = differing
-        differences: tuple[Difference, ...] = ()
+        apart: tuple[Difference, ...] = ()
         if self.reference is None:
             self.reference = first
         else:
-            differences = tuple(self._differences(self.reference, first))
+            apart = tuple(differences(self.memory.launch, self.reference, first))
         yield BuildResult(
-            Ran(self.asked.input, build.label, differences, tuple(unsteady.values()), outside, None, us, stored)
+            Ran(self.asked.input, build.label, apart, tuple(unsteady.values()), outside, None, us, stored)
         )
 
     def _kernel(self, build: Build) -> LoadedKernel:
@@ -125,12 +125,6 @@ class _OneInput:
 
     def _refused(self, build: Build, error: CudaError) -> BuildResult:
         return BuildResult(Ran(self.asked.input, build.label, failure=Failure(FailureKind.REFUSED, str(error))))
-
-    def _differences(self, reference: list[bytes], other: list[bytes]) -> Iterator[Difference]:
-        for number, (a, b) in enumerate(zip(reference, other, strict=True)):
-            differing = difference(number, self.memory.launch.buffers[number].dtype, a, b)
-            if differing is not None:
-                yield differing
 
     def _save(self, number: int, contents: list[bytes]) -> None:
         if self.asked.save is not None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tritonhook._util.text import say
+from tritonhook.cli._inputs import regular_expression
 from tritonhook.cli._parser import Group, option, part
 from tritonhook.cli._progress import is_quiet
 from tritonhook.cli._results import Results, give
@@ -65,7 +66,7 @@ def run(options: Options) -> int:
     elif not archs:
         archs = tuple(arch for arch in USUAL_ARCHS if any(arch in targets(tool) for tool in tools))
     cache = options.sweep.cache()
-    with running(options.sweep, cache) as (go, expect):
+    with running(options.sweep) as (go, expect):
 
         def announced(jobs: int) -> None:
             if jobs >= _MANY and not is_quiet():
@@ -81,11 +82,7 @@ def run(options: Options) -> int:
 def _matching(probes: Sequence[InstructionProbe], only: str) -> list[InstructionProbe]:
     """Find the probes with a part of the name that begins with `only` ("TMA" does not match stmatrix), else any
     match."""
-    try:
-        anywhere = re.compile(only, re.IGNORECASE)
-    except re.error as error:
-        said = f"not a regular expression: {error}; put \\ before a character that stands for itself"
-        raise UsageError(f"--only {only!r}: {said}") from None
+    anywhere = regular_expression("--only", only)
     begins = re.compile(rf"(?<![A-Za-z0-9])(?:{only})", re.IGNORECASE)
     return [p for p in probes if begins.search(p.key)] or [p for p in probes if anywhere.search(p.key)]
 

@@ -16,20 +16,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tritonhook._util.versions import version_key
-from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, kernels_there, load_input, place
+from tritonhook.cli._inputs import (
+    Input,
+    check_entry,
+    chosen_arguments,
+    chosen_assembler,
+    kernels_there,
+    load_input,
+    place,
+)
 from tritonhook.cli._parser import Group, option, part
 from tritonhook.cli._results import Results, give
 from tritonhook.cli._sweeps import Sweep, running, wanted_tools
 from tritonhook.errors import UsageError
-from tritonhook.lab.name_probe import (
-    NameVerdict,
-    ProbedKernel,
-    Setup,
-    newest_versions,
-    pragma_setups,
-    probe,
-    setups,
-)
+from tritonhook.lab.name_probe import NameVerdict, ProbedKernel, Setup, newest_versions, pragma_setups, probe, setups
 from tritonhook.lab.name_templates import DEFAULT_NAMES, PRAGMA
 from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma
 from tritonhook.ptxas.tool import check_targets, find_nvdisasm
@@ -78,10 +78,10 @@ def run(options: Options) -> int:
     kernels = list(_from_files(options, sides))
     if not kernels:
         raise UsageError(f"nothing to probe; give PTX files or captures{kernels_there()}")
-    tools = wanted_tools(options.ptxas) if options.ptxas else [chosen_ptxas(None, False, sides)]
+    tools = wanted_tools(options.ptxas) if options.ptxas else [chosen_assembler(None, None, False, sides)[0]]
     check_targets(options.arch, tools)
     cache = options.sweep.cache()
-    with running(options.sweep, cache) as (go, expect):
+    with running(options.sweep) as (go, expect):
         expect(len(tools))
         newest = newest_versions(tools, go)
         chosen = list(setups(kernels, tools, options.arch, options.levels, newest))

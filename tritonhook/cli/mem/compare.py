@@ -14,9 +14,8 @@ import sys
 from dataclasses import dataclass
 
 from tritonhook.cli._parser import Group, argument, option, part
-from tritonhook.cli._programs import script_command
+from tritonhook.cli._programs import script_command, watched
 from tritonhook.cli._results import Results, give
-from tritonhook.cli.mem._watched import watched
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.memory.timeline import MemoryTimeline
 

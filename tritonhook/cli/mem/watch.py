@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tritonhook.cli._parser import TROUBLE, Group, argument, flag, option, part
-from tritonhook.cli._programs import script_command
+from tritonhook.cli._programs import script_command, watched
 from tritonhook.cli._results import Results, give
 from tritonhook.cli._streams import complain, write_err
-from tritonhook.cli.mem._watched import watched
 from tritonhook.memory.prediction import parse_bytes
 from tritonhook.memory.timeline import MemoryTimeline
 

@@ -6,34 +6,34 @@ from __future__ import annotations
 import ast
 import math
 import re
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.imports import check_numpy
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, TUNED, Compared, DryRun, Emulation
-from tritonhook.cli._programs import is_function, is_script, run_emulated, script_command
+from tritonhook.cli._programs import program_command, run_emulated
 from tritonhook.cli._results import give
-from tritonhook.cli.verify.targets import ARCH, Options
 from tritonhook.errors import UsageError
+
+if TYPE_CHECKING:
+    from tritonhook.cli.verify import Options
+
+ARCH = "sm_90a"
 
 _ROWS = re.compile(r"(?:\w+\.)?\w+(?::\d+)?")
 
 
-def is_compared(options: Options) -> bool:
+def is_compared(options: Options, is_program: bool) -> bool:
     """Check whether stored bits of a script are compared. Raises UsageError for options that ask for it without one."""
     asked = [f"--{name}" for name in ("configs", "set", "rows", "stages", "arch", "sanitize") if getattr(options, name)]
-    first = options.target[0]
-    if not (is_script(first) or is_function(first)):
-        if asked:
-            raise UsageError(f"{asked[0]}: for a script, or MODULE:FUNCTION, which runs dry; {first} is none")
-        return False
-    compares = options.configs or bool(options.set) or options.rows is not None or options.stages or options.orders > 1
+    if asked and not is_program:
+        raise UsageError(f"{asked[0]}: for a script, or MODULE:FUNCTION, which runs dry; {options.target[0]} is none")
+    compares = bool(options.configs or options.set or options.rows is not None or options.stages or options.orders > 1)
     if asked and not compares:
         raise UsageError(f"{asked[0]}: only with --orders, --configs, --set, --rows or --stages")
-    return compares
+    return is_program and compares
 
 
 def compare_bits(options: Options) -> int:
@@ -51,26 +51,21 @@ def compare_bits(options: Options) -> int:
     dry = DryRun.of(options.arch or ARCH, autotune=ALL if options.configs else FIRST)
     with tempfile.TemporaryDirectory(prefix="tritonhook-bits-") as folder:
         compared = Compared(folder, options.orders, options.configs, settings, options.rows or "", options.stages)
-        limit_s = options.limit or math.inf
-        emulation = Emulation(options.sanitize, limit_s, compared=compared)
-        _run(options, dry, emulation, Path(folder) / "captures")
+        emulation = Emulation(options.sanitize, options.limit or math.inf, compared=compared)
+        words = [*options.target, *(options.rest or ())]
+        command = program_command(words)
+        run_emulated(command, dry, emulation, Path(folder) / "captures", words[0], "nothing was compared")
         executions = read_executions(Path(folder))
         judged = judge_all(Path(folder), executions)
     if not judged:
-        raise UsageError(f"{options.target[0]}: nothing to compare: {_why_nothing(options)}")
+        why = "it launched no autotuned kernel" if options.configs else "it launched no kernel of Triton"
+        if options.set:
+            why = "no kernel was launched that has a constant or an option of these names"
+        raise UsageError(f"{options.target[0]}: nothing to compare: {why}")
     tuned = list(dict.fromkeys(one.kernel for one in executions if one.kind == TUNED))
     result = SameBits.of(" ".join(options.target), dry.arch, judged, tuned)
     give(options.results, result)
     return result.exit_code
-
-
-def _run(options: Options, dry: DryRun, emulation: Emulation, out: Path) -> None:
-    words = [*options.target, *(options.rest or ())]
-    if is_function(words[0]):
-        command = [sys.executable, "-m", "tritonhook.verify.program", words[0]]
-    else:
-        command = script_command(words, False)
-    run_emulated(command, dry, emulation, out, words[0], "nothing was compared")
 
 
 def _settings(words: Sequence[str]) -> dict[str, list[Any]]:
@@ -89,9 +84,3 @@ def _value(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
-
-
-def _why_nothing(options: Options) -> str:
-    if options.set:
-        return "no kernel was launched that has a constant or an option of these names"
-    return "it launched no autotuned kernel" if options.configs else "it launched no kernel of Triton"

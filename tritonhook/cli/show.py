@@ -18,25 +18,31 @@ for each kernel of a folder.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonhook._util.demangle import function_name
 from tritonhook._util.text import visible
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
-from tritonhook.cli._inputs import captures_at, outdated_note, place
+from tritonhook.cli._inputs import captures_at, outdated_note, place, read_bytes, regular_expression
 from tritonhook.cli._parser import Group, flag, given_options, option, part, positive
-from tritonhook.cli._results import Results, give, show_summary
-from tritonhook.cli._sites import capture_page
+from tritonhook.cli._results import Results, capture_page, give, show_summary
 from tritonhook.cli._streams import write_paged
-from tritonhook.cli.show.saved import give_saved, is_saved
-from tritonhook.errors import UsageError
+from tritonhook.cubin.elf import MAGIC
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.sass import Sass
+from tritonhook.cubin.shipped import FATBIN_MAGIC, embedded_cubins
+from tritonhook.errors import CubinError, ToolError, UsageError, listed
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.tool import find_ptxas
+from tritonhook.ptxas.toolchain import reading_toolchain, toolchain_of
+from tritonhook.report.result import count
 from tritonhook.snapshot.lockfile import is_lock, read_whole_lock
 
 if TYPE_CHECKING:
@@ -57,6 +63,8 @@ def _most(figures: Callable[[ResourceFields], Sequence[int | None]]) -> Callable
     return key
 
 
+_MOST_KERNELS = 200  # whose code is read without being asked for by name
+_EM_CUDA = 190
 _STAGES = ("ptx", "ttgir", "llir", "ttir")  # texts that can be printed
 _ORDERS: dict[str, Callable[[FolderKernel], Any]] = {
     "name": lambda kernel: kernel.kernel,
@@ -135,9 +143,9 @@ def run(options: Options) -> int:
     elif path.is_file() and is_lock(path):
         _refuse(path, "a lock", [*sass, *of_folder, *of_file])
         _give_lock(options, path)
-    elif path.is_file() and is_saved(path):
+    elif path.is_file() and _is_json(path):
         _refuse(path, "a saved result", [*sass, *of_folder, *of_file])
-        give_saved(path, options.results)
+        _give_saved(options, path)
     elif path.is_file():
         _refuse(path, "a file with code", [*stages, *of_folder])
         _give_file(options, path)
@@ -145,6 +153,12 @@ def run(options: Options) -> int:
         _refuse(path, "a folder", [*sass, *of_file])
         _give_folder(options, path)
     return 0
+
+
+def _is_json(path: Path) -> bool:
+    """Check whether a file is JSON by its first letter: neither PTX nor an image begins with it."""
+    with path.open("rb") as file:
+        return file.read(64).lstrip()[:1] in (b"{", b"[")
 
 
 def _refuse(path: Path, what: str, idle: Sequence[str]) -> None:
@@ -199,12 +213,61 @@ def _counted(path: Path, capture: Capture) -> tuple[tuple[int | None, ...], ...]
 
 
 def _give_file(options: Options, path: Path) -> None:
-    from tritonhook.cli.show.gpu_file import read_gpu_file
-    from tritonhook.report.results.file import File
+    """Show a file and its machine code. Raises UsageError, PtxError, CubinError or ToolError."""
+    from tritonhook.report.results.file import File, GpuFile
 
-    file = read_gpu_file(path, options.file.entry, options.file.ptxas)
+    entry = options.file.entry
+    what, every, notes, ptxas = _contents(path, read_bytes(path), options.file.ptxas)
+    names = dict.fromkeys(name for cubin in every for name in cubin.kernels)
+    meant = [name for name in names if entry in (None, name, function_name(name))]
+    if entry is not None and not meant:
+        raise UsageError(f"{path}: --entry {entry}: no such kernel; the kernels are: {listed(names)}")
+    cubins = [cubin for cubin in every if any(name in cubin.kernels for name in meant)]
+    wanted = [[name for name in cubin.kernels if name in meant] for cubin in cubins]
+    code, further = _code(cubins, wanted)
+    kept = [cubin.only(names) for cubin, names in zip(cubins, wanted, strict=True)]
+    file = GpuFile(str(path), what, kept, code, ptxas, (*notes, *further))
     show = _with_code(options, lambda: File.of(file, True).kernels)
     give(options.results, lambda full: File.of(file, full or options.sass), show=show)
+
+
+def _contents(path: Path, data: bytes, ptxas: str | None) -> tuple[str, list[Cubin], list[str], str | None]:
+    """Read what kind of file it is, its images, notes, and the version of ptxas that assembled PTX for this command.
+    ptxas: which one assembles it."""
+    if data[:4] == MAGIC and data[18:20] == _EM_CUDA.to_bytes(2, "little"):
+        return "cubin", [Cubin.from_bytes(data, str(path))], [], None
+    if data[:4] == MAGIC or FATBIN_MAGIC in data:
+        embedded = embedded_cubins(data)
+        what = "fat binary" if data.startswith(FATBIN_MAGIC) else "shared library or object file"
+        if not embedded.cubins and not embedded.packed:
+            ptx = f"; it holds only {count(embedded.ptx, 'PTX module')}" if embedded.ptx else ""
+            raise UsageError(f"{path}: a {what} without machine code for GPUs{ptx}")
+        cubins = [Cubin.from_bytes(image, f"{path}: cubin {n}") for n, image in enumerate(embedded.cubins)]
+        notes = [f"{count(embedded.ptx, 'PTX module')} not shown"] if embedded.ptx else []
+        notes += [f"cubins: {why}" for why in embedded.not_read]
+        return what, [cubin for cubin in cubins if cubin.kernels], notes, None
+    try:
+        is_text = "\0" not in data.decode().rstrip("\0")  # Triton ends PTX with a zero byte
+    except UnicodeDecodeError:
+        is_text = False
+    if not is_text:
+        raise UsageError(f"{path}: a binary file without GPU code; give a cubin, PTX, a fat binary or a shared library")
+    toolchain = toolchain_of(find_ptxas(ptxas))
+    cubin, version = toolchain.assemble_or_raise(Ptx.from_bytes(data, str(path))).cubin, toolchain.ptxas.version
+    return "PTX file", [cubin], [f"assembled here by ptxas {version}"], version
+
+
+def _code(cubins: Sequence[Cubin], wanted: Sequence[Sequence[str]]) -> tuple[list[Mapping[str, Sass]], list[str]]:
+    """Disassemble the kernels named in `wanted`, by image; or return empty code and the reason."""
+    none: list[Mapping[str, Sass]] = [{} for _ in cubins]
+    kernels = sum(map(len, wanted))
+    if kernels > _MOST_KERNELS:
+        return none, [f"instructions and loops of {kernels:,} kernels are not read; name one with --entry"]
+    try:
+        tools = reading_toolchain()
+        return [tools.disassemble(cubin, names) for cubin, names in zip(cubins, wanted, strict=True)], []
+    except (CubinError, ToolError) as error:
+        return none, [f"instructions and loops are not known: {error}"]
 
 
 def _give_lock(options: Options, path: Path) -> None:
@@ -213,6 +276,27 @@ def _give_lock(options: Options, path: Path) -> None:
     kernels, tests, _ = read_whole_lock(path)
     lock = LockContent.of(str(path), kernels, tests)
     give(options.results, lock, show=lambda summary: show_summary(summary, options.wide))
+
+
+def _give_saved(options: Options, path: Path) -> None:
+    """Show what a verb wrote with --save or --json."""
+    from tritonhook._util.schema import MOST_JSON, read_json
+    from tritonhook.report.pages import page_of
+    from tritonhook.report.result import fitting, read_result
+
+    remedy = "give what a verb wrote with --save or --json"
+    try:
+        document = read_json(read_bytes(path, MOST_JSON), Any)
+    except ValueError as error:
+        raise UsageError(f"{path}: no JSON, or only a part of it ({error}); {remedy}") from None
+    try:
+        if not isinstance(document, dict):
+            raise UsageError(f"JSON, but no result; {remedy}")
+        result = read_result(document)
+        fitting(lambda: page_of(result))  # raises before anything is printed or written if the document is damaged
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    give(options.results, result, path.name)
 
 
 def _with_code(
@@ -297,11 +381,7 @@ def _sorted(summary: Summary, heading: str | None) -> Summary:
 def _filtered(captures: Captures, wanted: str, wide: bool) -> tuple[FolderKernel, ...]:
     """Keep the kernels whose row matches the expression. wide: match all columns. Raises UsageError for an invalid
     expression."""
-    try:
-        expression = re.compile(wanted, re.IGNORECASE)
-    except re.error as error:
-        said = f"not a regular expression: {error}; put \\ before a character that stands for itself"
-        raise UsageError(f"--filter {wanted}: {said}") from None
+    expression = regular_expression("--filter", wanted)
     table = next(iter(captures.summary().tables), None)
     if table is None or not captures.kernels:
         return ()
