@@ -189,12 +189,15 @@ def driver(triton_cache: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
-def run_python(tmp_path: Path, triton_cache: Path) -> Callable[..., Any]:
+def run_python(
+    tmp_path: Path, triton_cache: Path, warm_server: str, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
     """Run code in another process that shares this test's Triton cache; returns what it printed last, from JSON.
 
     The code sees json, kernels, fake_driver and tritonhook. Its stderr is in `.stderr` of the function. `.forked(code,
     environments)` runs it once in each environment, in processes that one forks after its imports.
     """
+    monkeypatch.setenv(warm.SERVER, warm_server)
 
     def run(code: str, **env: str) -> Any:
         prelude = "import json, os, sys, triton_kernels as kernels, fake_driver, tritonhook\n"
