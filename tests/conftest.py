@@ -129,14 +129,15 @@ def cold_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def disassembled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Each code is disassembled by one run of nvdisasm for all tests."""
-    from known_disassembly import remembering
+    """Each code is disassembled by one run of nvdisasm for all tests; where `make` names a cache, for all runs of a
+    month."""
+    from known_disassembly import folder_in, remembering
 
     from tritonhook.ptxas import toolchain
 
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "disassembled"
-    folder.mkdir(exist_ok=True)
+    of_make = os.environ.get("XDG_CACHE_HOME")
+    folder = folder_in(Path(of_make) if of_make else base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(toolchain, "run_tool", remembering(toolchain.run_tool, folder))
         yield folder
