@@ -36,6 +36,7 @@ SERVER = "WARM_SERVER"  # the server's socket, where it may be used; children ha
 _LOADED = (
     "pytest",
     "execnet",
+    "hypothesis",
     "pdb",
     "email.parser",
     "numpy",
