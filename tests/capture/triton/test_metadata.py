@@ -162,7 +162,6 @@ def test_an_object_without_a_text_of_its_own_is_kept_without_its_address(out) ->
 
 # --- without a compile ---------------------------------------------------------------------------
 
-FMAD, V = "--fmad=false", "-v"
 
 
 @pytest.mark.parametrize(("version", "good"), [("3.6.0", True), ("3.5.9", False), ("4.0", True), ("3.10.1+git", True)])

@@ -273,24 +273,6 @@ def test_hostile_names_stay_text_in_the_browser(show: Callable[..., Browser]) ->
     assert "<script>" in browser.text("#listings .window")
 
 
-def test_it_prints_its_code_in_light_colours_without_controls(show: Callable[..., Browser]) -> None:
-    browser = show(diff_with_code(), "dark")
-    colour = "return getComputedStyle(document.body).backgroundColor"
-    dark = browser.js(colour)
-    browser.media("print")
-    assert browser.js(colour) == "rgb(255, 255, 255)" != dark
-    assert browser.js("return getComputedStyle(document.body).color") == "rgb(22, 25, 29)"
-    assert not any(each.is_displayed() for each in browser.all("button, input, .view"))
-    browser.media("")
-    browser.js("dispatchEvent(new Event('beforeprint'))")
-    printed = browser.js("return document.querySelectorAll('.printed .lrow').length")
-    assert printed > shown(browser)[0] + len(browser.all(".view .fold"))  # and the PTX
-    browser.js("dispatchEvent(new Event('afterprint'))")
-    assert browser.all(".printed") == []
-    pdf = browser.pdf()
-    assert pdf.startswith(b"%PDF") and 2 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 40
-
-
 def test_an_error_on_the_console_would_be_seen(window: Browser, tmp_path: Path) -> None:
     path = tmp_path / "wrong.html"
     path.write_text(
