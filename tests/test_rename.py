@@ -209,25 +209,6 @@ def test_key_of_several_rewrites_tells_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "rename, strip, expected",
-    [
-        (None, False, None),
-        ("", False, None),
-        (None, "", None),
-        ("k_", False, Rename(prefix="k_")),
-        (None, True, Rename(strip="cutlass")),
-        (None, "fast", Rename(strip="fast")),
-        ("k_", True, Rename(prefix="k_", strip="cutlass")),
-        ({"a": "b"}, False, Rename(mapping=(("a", "b"),))),
-        ({"a": "b"}, True, Rename(strip="cutlass", mapping=(("a", "b"),))),
-        (Rename(prefix="k_", entry="a"), False, Rename(prefix="k_", entry="a")),
-    ],
-)
-def test_make_rename(rename: object, strip: bool | str, expected: Rename | None) -> None:
-    assert make_rename(rename, strip) == expected  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
     "make, error, message",
     [
         (lambda: make_rename("cutlass_", True), UsageError, "cannot strip 'cutlass' and add the prefix 'cutlass_'"),

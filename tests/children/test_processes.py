@@ -94,7 +94,10 @@ def test_every_way_of_starting_a_process(go, tmp_path):
 CHILD = f"import sys; sys.path.insert(0, {str(SUPPORT)!r}); import triton_kernels as kernels; kernels.compile_kernel()"
 
 
-@pytest.mark.parametrize(("flag", "reached"), [("-s", True), ("-E", False), ("-I", False), ("-S", False)])
+@pytest.mark.parametrize(
+    ("flag", "reached"),
+    [("-s", True), ("-I", False), *(pytest.param(flag, False, marks=pytest.mark.nightly) for flag in ("-E", "-S"))],
+)
 def test_interpreter_flags(go, tmp_path, flag, reached):
     """-E and -I ignore PYTHONPATH, and -S runs no sitecustomize: these are not reached, and run as usual."""
     done = go(command=[sys.executable, flag, "-c", _with_packages(CHILD)])

@@ -53,7 +53,7 @@ open("reached", "w").close()
 signal.sigwait(numbers)
 open("seen", "w").close()
 more = 0
-while signal.sigtimedwait(numbers, 2): more += 1
+while signal.sigtimedwait(numbers, 1): more += 1
 sys.exit(11 + more)
 """
 WAITS = "import time\nopen('reached', 'w').close()\ntime.sleep(300)\n"

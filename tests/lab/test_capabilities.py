@@ -11,8 +11,6 @@ from repository import ROOT
 
 from tritonhook._util.schema import as_schema
 from tritonhook.cli import main
-from tritonhook.cubin.sass import words_of
-from tritonhook.errors import ToolError
 from tritonhook.lab.capabilities import (
     Cell,
     InstructionProbe,
@@ -27,7 +25,6 @@ from tritonhook.ptxas.limits import Limits
 from tritonhook.ptxas.pool import ResultCache, sweep
 from tritonhook.ptxas.result_cache import Outcome, OutcomeKind
 from tritonhook.ptxas.tool import find_nvdisasm
-from tritonhook.ptxas.toolchain import Toolchain, list_words
 from tritonhook.report.render.markdown import render_markdown
 from tritonhook.report.results.capabilities import Capabilities
 
@@ -148,18 +145,6 @@ def test_a_second_survey_runs_neither_ptxas_nor_nvdisasm(tmp_path: Path, monkeyp
     assert not any(fresh)
     assert all(known)
     assert first == second
-
-
-def test_raw_code_reads_as_the_image_does() -> None:
-    toolchain = Toolchain(ptxas_at_hand(PTXAS), find_nvdisasm())
-    probes = [BY_KEY[key] for key in ("mma.sync: f16", "TMA: load 2d, shared::cta", "warp and sync: elect.sync")]
-    cubins = [toolchain.assemble_or_raise(p.ptx("sm_120a", "8.8"), ()).cubin for p in probes]
-    words = [words_of(cubin.text("probe")) for cubin in cubins]
-    listed = list_words(toolchain.nvdisasm, "sm_120a", [word for one in words for word in one])
-    from_image = [code["probe"].instructions for code in map(toolchain.disassemble, cubins)]
-    assert [[listed[word].opcode for word in one] for one in words] == [[i.opcode for i in one] for one in from_image]
-    with pytest.raises(ToolError, match="could not read code for sm_1234"):
-        list_words(toolchain.nvdisasm, "sm_1234", words[0])
 
 
 # --- the committed results -------------------------------------------------------------------------

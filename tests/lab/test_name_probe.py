@@ -190,15 +190,6 @@ def test_command_says_what_it_found(kernel: Path, capsys: pytest.CaptureFixture[
     assert "without any effect: gemm_*" in text
 
 
-def test_command_as_json(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["lab", "probe", str(kernel), "--ptxas", "12.8.93", "--names", "gemm_*", "-O", "1,3", "--json"])
-    document = json.loads(capsys.readouterr().out)
-    assert code == 0
-    assert document["summary"]["cells"] == 2 and document["summary"]["cells_changed"] == 0
-    assert [cell["options"][-1] for cell in document["cells"]] == ["-O1", "-O3"]
-    assert {cell["verdict"] for cell in document["cells"]} == {"same"}
-
-
 def test_the_pragma_stands_beside_the_names(kernel: Path, new_ptxas: Tool, capsys: pytest.CaptureFixture[str]) -> None:
     ptxas = f"12.8.93,{new_ptxas.path}"
     words = ["lab", "probe", str(kernel), "--ptxas", ptxas, "--names", "cutlass_*,.pragma,gemm_*", "--json"]

@@ -23,8 +23,6 @@ from tritonhook.ptxas.toolchain import (
     Crash,
     Toolchain,
     assemble,
-    complete_options,
-    may_draw,
     parse_spills,
 )
 
@@ -81,24 +79,6 @@ def test_spills_get_from_the_log_into_the_cubin(tools: Toolchain) -> None:
     assert (resources.spill_stores, resources.spill_loads) == parse_spills(result.log)["k"]
     assert resources.stack is not None and resources.spill_stores is not None and resources.spill_loads is not None
     assert resources.spill_stores > 100 and resources.spill_loads > 100 and resources.stack > 100
-
-
-@pytest.mark.parametrize(
-    ("options", "added"),
-    [
-        ((), ["--gpu-name=sm_90a", "-v"]),
-        (("-v", "-arch", "sm_80"), []),
-        (("--gpu-name=sm_80", "--verbose"), []),
-        (("-gpu-name=sm_80",), ["-v"]),
-        (("--verbose", "-O1"), ["--gpu-name=sm_90a"]),
-    ],
-)
-def test_options_get_the_target_and_what_tells_the_spills(options: tuple[str, ...], added: list[str]) -> None:
-    assert complete_options(options, KERNEL) == complete_options(options, KERNEL.text) == [*options, *added]
-
-
-def test_only_some_targets_may_draw() -> None:
-    assert [may_draw(arch) for arch in (100, "sm_100a", "sm_103", 90, "sm_120a", 110, 10)] == [True] * 3 + [False] * 4
 
 
 def test_a_newer_version_of_ptx_is_answered_with_a_ptxas_that_reads_it(

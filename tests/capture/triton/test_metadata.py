@@ -163,7 +163,6 @@ def test_an_object_without_a_text_of_its_own_is_kept_without_its_address(out) ->
 # --- without a compile ---------------------------------------------------------------------------
 
 
-
 @pytest.mark.parametrize(("version", "good"), [("3.6.0", True), ("3.5.9", False), ("4.0", True), ("3.10.1+git", True)])
 def test_a_triton_that_is_too_old_is_named(monkeypatch, version: str, good: bool) -> None:
     monkeypatch.setattr(metadata, "triton_version", lambda: version)

@@ -6,7 +6,7 @@ import io
 from dataclasses import replace
 
 import pytest
-from documents import HOSTILE, KINDS, PlainScreen, golden, in_terminal, summary_of
+from documents import KINDS, PlainScreen, golden, in_terminal, summary_of
 from screens import Screens
 
 from tritonhook.report.render.terminal import render_terminal
@@ -102,16 +102,6 @@ def test_wide_shows_all_columns_whole(narrow: PlainScreen) -> None:
     assert lines[4].split() == ["id", "kernel", *(f"n{n}" for n in range(40))]
     assert lines[5].split()[1] == NAMES[0]
     assert "n3" not in render_terminal(summary, narrow).split()
-
-
-def test_names_are_shown_as_they_are() -> None:
-    for name in ("[bold]k[/bold]", ":smile:", HOSTILE):
-        summary = Summary(
-            "Kind", name, name, Tone.BAD, (name,), (Table(name, ("", name), ((name, name),), 2),), (name,)
-        )
-        text = in_terminal(summary)
-        assert "[bold]" in text or ":smile:" in text or r"&\n\u2028\u202e" in "".join(text.split())
-        assert "\u202e" not in text
 
 
 def test_a_tone_has_a_colour_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:

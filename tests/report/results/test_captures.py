@@ -67,14 +67,3 @@ def test_what_is_not_known_is_never_shown_as_none() -> None:
     one = dict(summary_of(golden("capture") | {"resources": array["resources"]}).tables[0].rows)
     assert (one["spill stores"], one["spill loads"]) == ("not known", "not known")
     assert one["local memory"].startswith("8 bytes stored, 0 loaded: spills, or")
-
-
-def test_what_all_kernels_share_is_a_fact_and_no_column() -> None:
-    document = large_captures(2)
-    shared = "target: sm_90a; ptxas: 12.8.93; front end: Triton; stages: ttir ttgir llir ptx cubin"
-    assert summary_of(document).facts == (shared,)
-    assert not {"target", "ptxas", "front end", "stages"} & set(rows(document)[0])
-    document["kernels"][0]["metadata"] = {"front_end": "nvcc"}
-    document["kernels"][0]["stages"] = ["cubin"]
-    first = rows(document)[0]
-    assert (first["front end"], first["stages"]) == ("nvcc", "binary only")
