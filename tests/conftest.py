@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,6 +51,17 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in (signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Ten thousand tests are no garbage: looking for it takes a third of the time in which they are collected."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -129,14 +141,15 @@ def cold_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def disassembled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Each code is disassembled by one run of nvdisasm for all tests."""
-    from known_disassembly import remembering
+    """Each code is disassembled by one run of nvdisasm for all tests; where `make` names a cache, for all runs of a
+    month."""
+    from known_disassembly import folder_in, remembering
 
     from tritonhook.ptxas import toolchain
 
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "disassembled"
-    folder.mkdir(exist_ok=True)
+    of_make = os.environ.get("XDG_CACHE_HOME")
+    folder = folder_in(Path(of_make) if of_make else base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(toolchain, "run_tool", remembering(toolchain.run_tool, folder))
         yield folder
@@ -189,12 +202,15 @@ def driver(triton_cache: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
-def run_python(tmp_path: Path, triton_cache: Path) -> Callable[..., Any]:
+def run_python(
+    tmp_path: Path, triton_cache: Path, warm_server: str, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
     """Run code in another process that shares this test's Triton cache; returns what it printed last, from JSON.
 
     The code sees json, kernels, fake_driver and tritonhook. Its stderr is in `.stderr` of the function. `.forked(code,
     environments)` runs it once in each environment, in processes that one forks after its imports.
     """
+    monkeypatch.setenv(warm.SERVER, warm_server)
 
     def run(code: str, **env: str) -> Any:
         prelude = "import json, os, sys, triton_kernels as kernels, fake_driver, tritonhook\n"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from hangs import HANG_S
+from ended import python_ended
 from ran_somewhere import main, nowhere
 from repository import ROOT, SUPPORT
 
@@ -30,19 +28,20 @@ def test_fails(): assert False
 MODULE = 'import pytest\npytest.importorskip("no_such_module")\n'
 
 
-def test_failed_steps_and_tests_that_ran_nowhere_are_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_failed_steps_and_tests_that_ran_nowhere_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture, warm_start: None
+) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "test_skipped.py").write_text(MODULE)
     (tmp_path / "test_gpu.py").write_text(MODULE + "pytestmark = pytest.mark.gpu\n")
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = gpu\n")
     ran = tmp_path / "ran"
-    for where in ("here", "there"):
+    for where, more in (("here", ("-n", "1")), ("there", ())):
         paths = os.pathsep.join([str(SUPPORT), str(ROOT)])
         own = {"TESTS_RAN": str(ran / f"test-{where}"), "WHERE": where, "PYTHONPATH": paths}
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2"]
-        outer = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_XDIST")}
-        subprocess.run(command, cwd=tmp_path, env=outer | own, check=True, capture_output=True, timeout=HANG_S)
+        words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *more]
+        python_ended(*words, folder=tmp_path, without=["PYTEST_XDIST"], **own)
         (ran / f"test-{where}" / "passed").touch()
     assert sorted(nowhere(ran)) == ["test_skipped.py", "test_some.py::test_never"]
 

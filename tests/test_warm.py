@@ -10,7 +10,9 @@ import pytest
 from ended import ended
 
 SEEN = (
-    "import os, sys; print(__name__, __file__, sys.argv, sys.path[0], os.environ['OWN'], os.getcwd(), sys.stdin.read())"
+    "import os, sys\n"
+    "print(__name__, globals().get('__file__'), sys.argv, sys.path[0] or os.getcwd(), os.environ['OWN'], os.getcwd())\n"
+    "print(sys.stdin.read(), sys.modules['__main__'].__dict__ is globals())"
 )
 
 
@@ -19,6 +21,8 @@ SEEN = (
     [
         SEEN,
         "import atexit, threading; atexit.register(print, 'end'); threading.Timer(0.1, print, ['thread']).start()",
+        "from concurrent.futures import ThreadPoolExecutor; ThreadPoolExecutor().submit(print, 'in a thread')",
+        "import os, sys\nif os.fork() == 0: sys.exit(3)\nprint(os.wait()[1])",
         "import sys; print('error', file=sys.stderr); sys.exit('a text')",
         "raise SystemExit(300)",
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
@@ -26,11 +30,11 @@ SEEN = (
         "import subprocess, sys; print(subprocess.run([sys.executable, '-c', 'exit(3)']).returncode)",
     ],
 )
-@pytest.mark.parametrize("module", [False, True])
-def test_it_sees_and_ends_as_any_other(text: str, module: bool, tmp_path: Path, warm_start: None) -> None:
+@pytest.mark.parametrize("start", ["some program.py", "-m", "-c"])
+def test_it_sees_and_ends_as_any_other(text: str, start: str, tmp_path: Path, warm_start: None) -> None:
     (tmp_path / "some program.py").write_text(text)
     (tmp_path / "program.py").write_text(text)
-    words = ["-m", "program"] if module else ["some program.py"]
+    words = [start, *{"-m": ["program"], "-c": [text]}.get(start, [])]
     command, env = [sys.executable, *words, "a b"], {**os.environ, "OWN": "its own"}
     warm, cold = (ended(command, tmp_path, env, status=None, fresh=fresh) for fresh in (False, True))
     assert (warm.returncode, warm.stdout) == (cold.returncode, cold.stdout)

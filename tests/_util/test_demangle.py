@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from damage import name_that_doubles
 
@@ -60,17 +58,6 @@ def test_parts_that_double_forty_times_leave_the_name_mangled(children: demangle
     name = name_that_doubles(40)
     assert len(name) < 500 and demangled(name) == function_name(name) == name and is_left_mangled(name)
     assert demangled(name_that_doubles(12)) != name_that_doubles(12)  # in another child
-
-
-def test_threads_get_their_own_answers(children: demangle._Children) -> None:
-    names, found = [name_that_doubles(levels) for levels in (9, 10, 11, 12)], {}
-    threads = [threading.Thread(target=lambda name=name: found.update({name: demangled(name)})) for name in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    demangled.cache_clear()
-    assert found == {name: demangled(name) for name in names} and len({*found.values()}) == 4
 
 
 @pytest.mark.parametrize("name", ["_Z" + "1f" * 10_001, "_Z1f\ni", "_Z1f\udcff"])

@@ -20,7 +20,6 @@ from tritonhook._util.files import (
     read_start,
     staged_beside,
     sync_folder,
-    write_given,
     write_whole,
 )
 
@@ -122,31 +121,6 @@ def test_what_is_no_file_is_said(places: dict[str, Path], read: Callable[[Path],
 
     assert isinstance(answers, dict)
     assert {name: answer(places[name]) for name in answers} == answers
-
-
-def test_a_file_that_the_user_names_keeps_its_link_and_a_pipe_its_reader(places: dict[str, Path]) -> None:
-    write_given(places["link"], "é")
-    write_given(places["broken"], b"new")
-    assert places["link"].is_symlink() and places["file"].read_text() == "é"
-    assert places["broken"].is_symlink() and places["broken"].with_name("new").read_bytes() == b"new"
-    with pytest.raises(OSError) as raised:
-        write_given(places["pipe"], "text")
-    pipe = str(places["pipe"])
-    assert (raised.value.errno, raised.value.strerror, str(raised.value.filename)) == (
-        errno.ENXIO,
-        "nobody reads this pipe",
-        pipe,
-    )
-    with pytest.raises(IsADirectoryError) as raised:
-        write_given(places["folder"], "text")
-    assert raised.value.strerror == "Is a directory"
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        write_given(pipe, "é")
-        write_given(pipe, b"+")
-        assert os.read(reader, 10) == "é+".encode()
-    finally:
-        os.close(reader)
 
 
 def test_the_cache_is_where_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from tritonhook._util import schema
 from tritonhook._util.schema import (
     Arch,
     Count,
@@ -16,7 +15,6 @@ from tritonhook._util.schema import (
     Fields,
     NewerFormat,
     as_schema,
-    check_toml,
     like,
     one_of,
     read_json,
@@ -96,44 +94,6 @@ def test_toml_that_is_not_read(data: bytes, error: type[Exception], words: str) 
     with pytest.raises(error) as raised:
         read_toml(data, Whole, 2)
     assert str(raised.value) == words
-
-
-def refusal(check: Any, data: Any) -> str | None:
-    try:
-        check(data)
-    except DocumentError as error:
-        return str(error)
-    return None
-
-
-def test_limits_of_toml(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "_MOST_VALUES", 3)
-    monkeypatch.setattr(schema, "MOST_TOML", 40)
-    too_many = "about 4 values, more than the 3 that are read"
-    for sign in b"=,.[{":
-        assert refusal(check_toml, bytes([sign]) * 3) is None
-        assert refusal(check_toml, bytes([sign]) * 4) == too_many
-    assert refusal(check_toml, b'a = "====" \'....\' \n "\\",,,," "\\\\" ,') is None, "texts hold no values"
-    assert refusal(check_toml, b'a = "\\\\" ,,,') == too_many
-    assert refusal(check_toml, b" " * 40) is None
-    assert refusal(check_toml, b" " * 41) == "41 bytes, more than the 40 that are read"
-    monkeypatch.setattr(schema, "_MOST_VALUES", 100)
-    monkeypatch.setattr(schema, "MOST_TOML", 1000)
-    assert refusal(check_toml, b"a . " * 15 + b"a = 1") is None
-    assert refusal(check_toml, b"a . " * 16 + b"a = 1") == "a key has more than 16 parts"
-
-
-def test_limits_of_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "_MOST_JSON_VALUES", 3)
-    monkeypatch.setattr(schema, "MOST_JSON", 40)
-    for sign in ",[{":
-        assert refusal(schema._check_json, sign * 3 + " ") is None
-        for text in (sign * 4, sign.encode() * 4):
-            assert refusal(schema._check_json, text) == "about 4 values, more than the 3 that are read"
-    for text in (r'"[[[[" "\",,," [ "\\" ,', rb'"[[[[" "\",,," [ "\\" ,', '"é\ud800{{{{"'):
-        assert refusal(schema._check_json, text) is None, "texts hold no values"
-    assert refusal(schema._check_json, b" " * 40) is None
-    assert refusal(schema._check_json, " " * 41) == "41 bytes, more than the 40 that are read"
 
 
 def test_a_value_of_the_same_names() -> None:

@@ -10,7 +10,7 @@ import pytest
 from repository import ROOT
 
 from benchmarks import common, goals
-from benchmarks.__main__ import load, names, parsed
+from benchmarks.__main__ import load, names
 
 BENCHMARKS = ROOT / "benchmarks"
 RESULTS = sorted(path.stem for path in (BENCHMARKS / "results").iterdir())
@@ -64,13 +64,6 @@ def test_the_readme_names_every_script_and_every_result() -> None:
         assert getattr(load(name), "RESULT", name) == result
 
 
-@pytest.mark.parametrize("name", names())
-def test_every_benchmark_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        parsed(name, ["--help"])
-    assert capsys.readouterr().out.startswith(f"usage: python -m benchmarks {name} ")
-
-
 def test_every_goal_is_about_a_figure_of_a_result() -> None:
     found = goals.goals()
     assert found
@@ -82,17 +75,3 @@ def test_a_goal_is_in_force_or_retired_with_its_bound_and_a_reason() -> None:
     assert not {f"{goal.result}.{goal.figure}" for goal in goals.goals()} & goals.retired().keys()
     for why in goals.retired().values():
         assert re.match(r"at (most|least) [\d.]+: \w", why)
-
-
-@pytest.mark.parametrize(
-    ("text", "value", "met"), [("at most 2", 2.0, True), ("at most 2", 2.1, False), ("at least 2", 1.9, False)]
-)
-def test_a_goal_is_met_or_not(tmp_path: Path, text: str, value: float, met: bool) -> None:
-    path = tmp_path / "goals.toml"
-    path.write_text(f'[x]\ny = "{text}"\n')
-    (goal,) = goals.goals(path)
-    assert goal.met(value) is met
-    assert goal.met(None) is None
-    path.write_text('[x]\ny = "below 2"\n')
-    with pytest.raises(ValueError, match=r"goals.toml: x.y: 'below 2' is neither"):
-        goals.goals(path)

@@ -13,7 +13,7 @@ import tritonhook
 from benchmarks import upgrades
 from benchmarks.__main__ import parsed
 from benchmarks.upgrading import audit
-from tritonhook.ptxas.pool import Job, Run, sweep
+from tritonhook.ptxas.pool import Run
 from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.snapshot.facts import KernelFacts
 
@@ -50,27 +50,6 @@ def test_two_kernels_under_two_ptxas(folder: Path, tmp_path: Path, monkeypatch: 
     assert audited(folder, tmp_path / "cache")["samples"] == document["samples"]
 
 
-def test_a_run_that_was_stopped_goes_on(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = audited(folder, tmp_path / "cache")["samples"]["kernels"]
-    real, runs = audit.Kernel.job, 0
-
-    def stopped(kernel: audit.Kernel, *given: Any) -> Job:
-        nonlocal runs
-        runs += 1
-        if runs == 4:
-            raise KeyboardInterrupt
-        return real(kernel, *given)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(audit.Kernel, "job", stopped)
-        audited(folder, tmp_path / "other")
-    ended = sum(len(path.read_text().split()) > 0 for path in (tmp_path / "other").glob("*.lines"))
-    assert 0 < ended < 4
-    again = audited(folder, tmp_path / "other")["samples"]["kernels"]
-    verdicts = [[cell[:2] for cell in row["by"].values()] for row in again]
-    assert verdicts == [[cell[:2] for cell in row["by"].values()] for row in whole]
-
-
 def kernel_of(folder: Path) -> audit.Kernel:
     (found,) = (one for one in audit.read(folder) if one.capture.kernel == "gemm_kernel")
     return found
@@ -93,23 +72,6 @@ def test_worse_are_spills_stack_and_fewer_blocks(folder: Path) -> None:
     assert audit.verdict(old, facts(folder, registers=255)) == audit.WORSE
     assert audit.verdict(facts(folder, registers=254), facts(folder, registers=255)) == audit.CHANGED
     assert audit.verdict(old, replace(old, figures={}, failure="no memory")) == audit.FAILED
-
-
-def test_remedies_are_tried_for_kernels_that_got_worse(folder: Path) -> None:
-    def worse(jobs: Any) -> Any:
-        """The second ptxas seems to spill, unless a limit of registers stands in the PTX."""
-        for job, outcome in sweep(jobs, 1):
-            if job.ptxas.version == TRITONS[1] and ".maxnreg" not in job.ptx:
-                assert outcome.image is not None
-                spilling = [replace(one, spill_stores=64) for one in outcome.image.kernels]
-                outcome = replace(outcome, image=replace(outcome.image, kernels=tuple(spilling)))
-            yield job, outcome
-
-    row = rows(folder, worse)
-    assert [cell[0] for cell in row["by"].values()] == [audit.SAME, audit.WORSE]
-    assert row["by"][TRITONS[1]][3]["spill_stores"] == 64
-    assert row["remedies"][f"maxnreg={row['figures']['registers']}"][0] != audit.WORSE
-    assert row["remedies"]["O1"][0] == row["remedies"]["regalloc=2"][0] == audit.WORSE
 
 
 def rows(folder: Path, run: Run) -> Any:

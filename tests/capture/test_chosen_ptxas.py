@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from at_hand import ptxas_at_hand
+from ended import python_ended
 
 pytest.importorskip("triton", minversion="3.6")
 
-from repository import ROOT
+from repository import ROOT, SUPPORT
 from triton.backends.nvidia.compiler import get_ptxas
 from triton_kernels import add_kernel, compile_gemm, compile_kernel, fresh
 
@@ -186,16 +186,11 @@ def test_a_kernel_that_is_not_wanted_gets_no_note_of_a_ptxas_too_old(out, triton
     assert "mma_throughput" not in plain.asm["ptx"]
 
 
-def test_the_run_verb_hands_it_to_the_children(tmp_path, triton_cache, other) -> None:
-    import subprocess
-
-    from repository import ROOT, SUPPORT
-
+def test_the_run_verb_hands_it_to_the_children(tmp_path, triton_cache, other, warm_start) -> None:
     script = tmp_path / "script.py"
     script.write_text("import triton_kernels\ntriton_kernels.compile_kernel(arch=100, ptx_version=87)\n")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SUPPORT), str(ROOT)])}
     words = ["run", "--out", str(tmp_path / "out"), "--ptxas", OTHER, "--options=-O1", str(script)]
-    done = subprocess.run([sys.executable, "-m", "tritonhook", *words], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    paths = os.pathsep.join([str(SUPPORT), str(ROOT)])
+    python_ended("-m", "tritonhook", *words, folder=tmp_path, PYTHONPATH=paths)
     (record,) = Path(tmp_path / "out" / "kernels").iterdir()
     assert CaptureFolder.open(tmp_path / "out").capture(record.name).assembler.version == OTHER

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
-from hangs import HANG_S
+from ended import Done, python_ended
 
 pytest.importorskip("triton", minversion="3.6")
 
 import triton
-from repository import ROOT, SUPPORT
+from repository import SUPPORT
 from tma_kernels import compile_tma, copy_2d
 
 import tritonhook
@@ -96,7 +93,7 @@ def test_a_name_that_is_none_is_refused(out, wrong) -> None:
         tritonhook.enable(out, rewrites=wrong)
 
 
-def test_run_with_fix_reaches_the_script_and_leaves_its_cache_clean(tmp_path) -> None:
+def test_run_with_fix_reaches_the_script_and_leaves_its_cache_clean(tmp_path, warm_start) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         f"import sys; sys.path.insert(0, {str(SUPPORT)!r})\n"
@@ -104,11 +101,9 @@ def test_run_with_fix_reaches_the_script_and_leaves_its_cache_clean(tmp_path) ->
         f"k = compile_tma(copy_2d, {BLOCK!r})\n"
         "print(k.name, k.asm['ptx'].count('shared::cta.global.mbarrier'))\n"
     )
-    base = {n: v for n, v in os.environ.items() if not n.startswith("TRITONHOOK")} | {"PYTHONPATH": str(ROOT)}
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, *words, str(script)]
-        return subprocess.run(line, cwd=tmp_path, env=base, capture_output=True, text=True, check=True, timeout=HANG_S)
+    def run(*words: str) -> Done:
+        return python_ended(*words, str(script), folder=tmp_path, without=["TRITONHOOK"])
 
     run_verb = ("-m", "tritonhook", "run", "--rewrite", "tma-cta")
     assert run(*run_verb).stdout.split() == ["copy_2d", "1"]

@@ -13,7 +13,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 from at_hand import toolchain_at_hand
-from hangs import HANG_S
+from ended import Done, ended
 from repository import ROOT, SUPPORT
 
 from tritonhook._util.versions import version_key
@@ -25,6 +25,7 @@ from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma, Tr
 REQUIREMENTS = SUPPORT / "front_ends.txt"
 ROW_SUM = "_Z7row_sumIfEvPKT_PS0_i"
 RUN = [sys.executable, "-m", "tritonhook", "run"]
+pytestmark = pytest.mark.usefixtures("warm_start")
 
 
 @pytest.fixture(scope="session")
@@ -58,12 +59,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return base | {"XDG_CACHE_HOME": str(tmp_path / "ca che"), "TRITONHOOK_OUT": str(tmp_path / "captures")}
 
 
-def call(line: list[str], folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess:
-    done = subprocess.run(
-        line, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=HANG_S
-    )
-    assert done.returncode == 0, done.stderr
-    return done
+def call(line: list[str], folder: Path, environment: dict[str, str]) -> Done:
+    return ended(line, folder, environment)
 
 
 def captures(folder: Path) -> dict[str, Capture]:

@@ -18,7 +18,6 @@ from triton_sessions import CRASH_ON_CUTLASS, entries, wrapper_around_ptxas
 import tritonhook
 from tritonhook import Stage
 from tritonhook.capture.session import Session
-from tritonhook.capture.triton import metadata
 from tritonhook.errors import CaptureError, PtxError, UsageError
 from tritonhook.ptx.module import Ptx
 
@@ -275,28 +274,6 @@ def test_enable_again_with_another_folder_prints_what_the_first_saw(tmp_path, ca
     assert ("1 kernel seen, 0 from cache; captures in " + str(tmp_path / "1") in printed) is not bool(quiet)
     tritonhook.disable()
     assert not second.seen
-
-
-def missing(name: str) -> ModuleNotFoundError:
-    return ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-@pytest.mark.parametrize(
-    "error, message",
-    [
-        (missing("triton"), "triton is not installed in this Python; `pip install"),
-        (missing("numpy"), "triton cannot be imported: ModuleNotFoundError: No module named 'numpy'; `python -c"),
-        (missing("triton._C.libtriton"), "triton cannot be imported: ModuleNotFoundError: No module named 'triton._C"),
-        (ImportError("libz.so: not found"), "triton cannot be imported: ImportError: libz.so: not found"),
-    ],
-)
-def test_why_triton_cannot_be_imported_is_said(out, monkeypatch, error, message):
-    def fails() -> str:
-        raise error
-
-    monkeypatch.setattr(metadata, "triton_version", fails)
-    with pytest.raises(CaptureError, match=message):
-        tritonhook.enable(out)
 
 
 def test_a_session_ends_with_an_exception_too(out):

@@ -147,7 +147,7 @@ def test_rewrites_that_no_child_can_get_are_refused(tmp_path, rewrites):
 
 
 @pytest.fixture
-def run(tmp_path: Path, triton_cache: Path) -> Any:
+def run(tmp_path: Path, triton_cache: Path, warm_start: None) -> Any:
     """Run a script under `tritonhook run`, with these options; gives its result."""
     pytest.importorskip("triton", minversion="3.6")
 

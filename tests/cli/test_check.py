@@ -16,7 +16,7 @@ from tritonhook.cli import check as verb
 from tritonhook.cli import parser
 from tritonhook.cli._parser import from_namespace
 from tritonhook.snapshot.changes import Change
-from tritonhook.snapshot.facts import Budgets, KernelFacts
+from tritonhook.snapshot.facts import KernelFacts
 from tritonhook.snapshot.lockfile import read_lock, write_lock
 from tritonhook.snapshot.rules import rules
 
@@ -69,17 +69,6 @@ def test_what_does_not_fit_is_refused(words: tuple[str, ...], said: str, here: P
     assert said in failing(capsys, "check", *words)
 
 
-def test_budgets_of_the_project_come_before_those_of_the_lock(here: Path) -> None:
-    Path("pyproject.toml").write_text("[tool.tritonhook]\nmax_registers = 100\n")
-    own = Budgets.of(200, ["k"])
-    for words, both in ((("--fail-on", "spills,registers"), False), (("--fail-on", "spills", "--strict"), True)):
-        found = verb._with_budgets(options("k.lock", *words), own)
-        assert [rule.what for rule in found] == words[1].split(",")
-        assert {rule.both_ways for rule in found} == {both}
-        assert [rule.budgets for rule in found] == [Budgets.of(100, ["k"])] * len(found)
-    assert verb._with_budgets(options("k.lock"), own) == ()
-
-
 OLD, NEW = facts("a"), facts("a", code="2", registers=80)
 SAME, GONE = Change(facts("b"), facts("b")), Change(facts("c"), None)
 CHANGED = Change(OLD, NEW)
@@ -89,28 +78,6 @@ def given(capsys, changes: list[Change], rule: str = "", **more: Any) -> tuple[i
     results = options("--json").results
     code = verb.give_changes(results, rules(rule) if rule else (), "old", "new", changes, **more)
     return code, json.loads(capsys.readouterr().out)
-
-
-def test_changes_are_printed_told_and_judged(capsys: pytest.CaptureFixture) -> None:
-    """Without rules other code, a new or a gone kernel is a difference; with rules one that is broken."""
-    for changes, rule, code in (
-        ([SAME], "", 0),
-        ([SAME, CHANGED], "", 1),
-        ([SAME, GONE], "", 1),
-        ([SAME, CHANGED], "spills", 0),
-        ([SAME, CHANGED], "registers+10%", 1),
-        ([SAME, CHANGED], "registers+50%", 0),
-        ([GONE], "spills", 1),
-    ):
-        found, document = given(capsys, list(changes), rule, notes=["a note"])
-        assert (found, document["old"], document["new"]) == (code, "old", "new"), (changes, rule)
-        assert document["notes"][0] == "a note" and len(document["kernels"]) == len(changes)
-        blind = [note for note in document["notes"] if "nothing was compared" in note]
-        assert bool(blind) is (changes == [GONE]) and all(", so --fail-on fails" in note for note in blind)
-    assert ", so" not in given(capsys, [GONE], "spills", gate=False)[1]["notes"][-1]
-    assert ", so" not in given(capsys, [GONE])[1]["notes"][-1]
-    again = Change(facts("d"), replace(facts("d"), ran_again=True))
-    assert "d sm_90a" in given(capsys, [again])[1]["notes"][-1]
 
 
 @pytest.mark.parametrize(

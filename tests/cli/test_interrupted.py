@@ -53,7 +53,7 @@ open("reached", "w").close()
 signal.sigwait(numbers)
 open("seen", "w").close()
 more = 0
-while signal.sigtimedwait(numbers, 2): more += 1
+while signal.sigtimedwait(numbers, 1): more += 1
 sys.exit(11 + more)
 """
 WAITS = "import time\nopen('reached', 'w').close()\ntime.sleep(300)\n"
@@ -96,7 +96,7 @@ Send = Callable[[int, int], None]
         (os.killpg, signal.SIGINT, "raised"),
         (os.killpg, signal.SIGINT, "caught"),  # the script ends well, but not to its end
         (os.kill, signal.SIGTERM, "raised"),
-        (os.kill, signal.SIGHUP, "raised"),
+        pytest.param(os.kill, signal.SIGHUP, "raised", marks=pytest.mark.nightly),
     ],
 )
 def test_an_interrupted_run_leaves_the_lock_and_no_folder(here: Path, send: Send, number: int, wait: str) -> None:
@@ -142,8 +142,14 @@ VERBS = {
 }
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        pytest.param(name, number, marks=() if n % 2 == of else pytest.mark.nightly)
+        for n, name in enumerate(VERBS)
+        for of, number in enumerate((signal.SIGTERM, signal.SIGINT))
+    ],
+)
 def test_a_signal_to_the_verb_alone_ends_the_tools_of_its_threads(
     here: Path, plain: Path, name: str, number: int
 ) -> None:
@@ -180,8 +186,18 @@ def test_a_script_that_fails_leaves_the_lock_and_gives_its_code(here: Path, monk
     assert before.count("[[kernel]]") == 2
 
 
-@pytest.mark.parametrize("send", [os.kill, os.killpg])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("send", "number"),
+    [
+        (os.kill, signal.SIGTERM),
+        (os.killpg, signal.SIGINT),
+        (os.kill, signal.SIGHUP),
+        *(
+            pytest.param(*it, marks=pytest.mark.nightly)
+            for it in ((os.kill, signal.SIGINT), (os.killpg, signal.SIGTERM), (os.killpg, signal.SIGHUP))
+        ),
+    ],
+)
 def test_a_signal_reaches_the_script_once(here: Path, send: Send, number: int) -> None:
     Path("s.py").write_text(COUNTS)
     process = verb("run", "--out", "o", "s.py")

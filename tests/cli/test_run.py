@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ended import ended
 from hangs import HANG_S
 
 pytest.importorskip("triton", reason="needs triton")
@@ -68,7 +69,7 @@ def command(place: Path, *words: str, **environment: str) -> tuple[list[str], di
 
 def tritonhook(place: Path, *words: str, **environment: str) -> subprocess.CompletedProcess:
     line, options = command(place, *words, **environment)
-    return subprocess.run(line, check=False, **options)
+    return ended(line, place, options["env"], status=None)
 
 
 def shown(place: Path) -> list[dict]:
@@ -205,6 +206,7 @@ def test_what_nohup_ignores_stays_ignored(place: Path) -> None:
     assert process.returncode == 0
 
 
+@pytest.mark.usefixtures("cold_start")
 def test_the_users_sitecustomize_still_runs(place: Path) -> None:
     (place / "site").mkdir()
     (place / "site" / "sitecustomize.py").write_text("import builtins; builtins.USERS_OWN = 'ran'")
@@ -213,6 +215,7 @@ def test_the_users_sitecustomize_still_runs(place: Path) -> None:
     assert done.stdout.split() == ["ran", str(place / "site" / "sitecustomize.py")]
 
 
+@pytest.mark.usefixtures("cold_start")
 def test_a_script_without_triton_loads_nothing_of_it(place: Path) -> None:
     (place / "small.py").write_text(
         "import sys; print('triton' in sys.modules, 'tritonhook.ptx_capture' in sys.modules)"
@@ -225,6 +228,7 @@ def test_a_script_without_triton_loads_nothing_of_it(place: Path) -> None:
     assert "--install-startup" not in failed.stderr, "a program that failed needs no other reason"
 
 
+@pytest.mark.usefixtures("cold_start")
 def test_asking_for_triton_before_importing_it(place: Path) -> None:
     # torch looks for triton's spec long before it imports it.
     (place / "asks.py").write_text(
@@ -235,6 +239,7 @@ def test_asking_for_triton_before_importing_it(place: Path) -> None:
     assert "1 kernel seen, 0 from cache" in tritonhook(place, "run", "asks.py").stderr
 
 
+@pytest.mark.usefixtures("cold_start")
 def test_trouble_in_a_child_is_reported_and_breaks_nothing(place: Path) -> None:
     (place / "old").mkdir()
     (place / "old" / "triton.py").write_text("__version__ = '3.4.0'")

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from documents import KINDS, golden, summary_of
 
-from tritonhook._util.text import say, visible
 from tritonhook.cli import main
 from tritonhook.cli._results import check_new, write_new
 from tritonhook.cli._streams import streams, write_out, write_paged
@@ -157,21 +156,6 @@ def test_print_is_escaped_while_a_command_runs_and_not_after(capsys: pytest.Capt
     assert captured.err.count("\n") == 1 and controls(captured.err) == set()
     print("\x1b[0m", end="")
     assert capsys.readouterr().out == "\x1b[0m"
-
-
-def test_a_foreign_line_cannot_look_like_one_of_ours(capsys: pytest.CaptureFixture) -> None:
-    say("tritonhook show: k\ntritonhook: all is well\n  indented")
-    assert capsys.readouterr().err == "tritonhook show: k\n  tritonhook: all is well\n  indented\n"
-
-
-def test_what_is_printable_stays() -> None:
-    assert visible("größe ∅ 核 → %r1") == "größe ∅ 核 → %r1"
-    assert visible("a\nb\t", keep="\n") == "a\nb\\t"
-
-
-@pytest.mark.parametrize("character", sorted(set(HOSTILE) - set("k]0;owned[2J31m")), ids=lambda c: f"U+{ord(c):04X}")
-def test_each_control_character_is_escaped_by_itself(character: str) -> None:
-    assert controls(visible(f"a{character}b")) == set() and visible(f"a{character}b") != "ab"
 
 
 def test_csv_has_numbers_as_programs_read_them(capsys: pytest.CaptureFixture) -> None:

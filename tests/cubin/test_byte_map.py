@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from repository import GOLDEN
 
-from tritonhook.cubin.byte_map import CATEGORIES, PADDING, category, file_layout
+from tritonhook.cubin.byte_map import CATEGORIES, category, file_layout
 from tritonhook.cubin.image import Cubin
 
 CUBINS = sorted(path.name for path in GOLDEN.glob("*.cubin"))
@@ -50,10 +50,3 @@ def test_other_kernels_keep_their_names() -> None:
     first, second = it.kernels[:2]
     labels = {extent.label for extent in file_layout(it, first)}
     assert {".text.{kernel}", f".text.{second}"} <= labels
-
-
-def test_padding_and_unknown_sections_have_a_category() -> None:
-    assert category(PADDING) == "headers"
-    assert category(".text.other") == "code"
-    assert category(".nv.capmerc.text.{kernel}") == "optimiser's notes"
-    assert category("something new") == "other"

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 import struct
-import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
-from at_hand import ptxas_at_hand
 from repository import GOLDEN
-from work import is_linear
 
 from tritonhook.cubin.image import Cubin, count_capmerc_records, owner_of
 from tritonhook.cubin.resources import Resources
@@ -122,25 +118,6 @@ def test_every_byte_of_the_file_is_accounted_for(name: str) -> None:
     assert all(end - start < 128 and not any(data[start:end]) for start, end in gaps), gaps
 
 
-def test_work_grows_as_the_number_of_kernels(many_kernels: Callable[[int], bytes]) -> None:
-    """A cubin is read once: what is asked of each kernel needs no search through all sections."""
-
-    def read(count: int) -> Callable[[], object]:
-        data = many_kernels(count)
-
-        def work() -> None:
-            cubin = Cubin.from_bytes(data)
-            assert len(cubin.kernels) == count
-            for kernel in cubin.kernels:
-                assert cubin.only_kernel(kernel) == kernel
-                assert cubin.text(kernel) and cubin.scheduler_records(kernel) is None
-                assert {section.kernel for section in cubin.sections_of(kernel)} == {None, kernel}
-
-        return work
-
-    assert is_linear(read)
-
-
 @pytest.mark.parametrize(
     "section, kernel",
     [
@@ -244,20 +221,6 @@ def test_spills_beside_an_array_are_not_known_until_the_log_says_them() -> None:
     assert (told.resources["foo"].spill_stores, told.resources["foo"].spill_loads) == (20, 12)
     assert told.resources["foo_bar"].spill_stores == 0  # its code accesses no local memory
     assert set(told.resources) == set(cubin.kernels)
-
-
-@pytest.mark.machine
-@pytest.mark.parametrize("name", NAMES)
-def test_resources_are_those_of_cuobjdump(name: str) -> None:
-    cuobjdump = ptxas_at_hand("12.8.93").path.with_name("cuobjdump")
-    if not cuobjdump.exists():
-        pytest.skip(f"no cuobjdump beside ptxas ({cuobjdump.parent.name})")
-    command = [cuobjdump, "--dump-resource-usage", GOLDEN / f"{name}.cubin"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    listed = re.findall(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+)", printed)
-    expected = {kernel: tuple(map(int, numbers)) for kernel, *numbers in listed}
-    resources = golden(name).resources
-    assert {k: (r.registers, r.stack, r.shared) for k, r in resources.items()} == expected
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.resources import LocalTraffic, Resources, local_traffic, proven_spills, spills_of_code
+from tritonhook.cubin.resources import local_traffic
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import Assembled, Toolchain
 
@@ -118,28 +118,3 @@ def test_each_width_of_a_local_access_is_counted() -> None:
     assert local_traffic(every, 70) == (1 + 1 + 2 + 2 + 4 + 8 + 16 + 16, 100) == local_traffic(every + b"\x87", 120)
     assert local_traffic(every, 69) is None and local_traffic(b"", 90) == (0, 0)
     assert local_traffic(code(0x087, 4) + code(0x181, 4) + bytes(8) + code(0x187, 4), 90) == (0, 0)
-
-
-@pytest.mark.parametrize(
-    ("known", "stackless", "expected"),
-    [
-        (Resources(local_stores=8, local_loads=12), True, (8, 12)),
-        (Resources(local_stores=8, local_loads=12), False, (None, None)),
-        (Resources(local_stores=8, local_loads=12, externs=("f",)), True, (None, None)),
-        (Resources(local_stores=8, local_loads=12, spill_stores=4, spill_loads=6), True, (4, 6)),
-        (Resources(), True, (None, None)),
-    ],
-)
-def test_traffic_is_spills_where_the_ptx_asks_for_no_stack(
-    known: Resources, stackless: bool, expected: tuple[int | None, int | None]
-) -> None:
-    assert proven_spills("k", known, lambda: frozenset(["k"] if stackless else ["other"])) == expected
-
-
-def test_no_traffic_is_no_spill() -> None:
-    assert [spills_of_code(one) for one in (LocalTraffic(0, 0), LocalTraffic(0, 4), LocalTraffic(4, 0), None)] == [
-        (0, 0),
-        (None, None),
-        (None, None),
-        (None, None),
-    ]

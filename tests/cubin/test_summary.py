@@ -1,13 +1,11 @@
 """ImageSummary agrees with Cubin, and refuses damaged images."""
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from made_elf import Named, Part, attribute, made_elf, numbers, relocation
+from made_elf import Named, Part, made_elf, relocation
 from repository import GOLDEN
-from work import is_linear
 
 from tritonhook.compare.diff import has_same_code
 from tritonhook.cubin.image import Cubin
@@ -72,19 +70,6 @@ def test_another_callee_is_other_code(tools: Toolchain) -> None:
     assert [has_same_code(images[0], image, "k", "k") for image in images] == [True, False, False]
 
 
-def test_work_grows_as_the_number_of_kernels(many_kernels: Callable[[int], bytes]) -> None:
-    def summarise(count: int) -> Callable[[], object]:
-        data = many_kernels(count)
-
-        def work() -> None:
-            image = summarise_image(data, {})
-            assert len({image.kernel(k.kernel).kernel for k in image.kernels}) == count
-
-        return work
-
-    assert is_linear(summarise)
-
-
 TABLE = """.version 8.0
 .target sm_90
 .address_size 64
@@ -134,25 +119,3 @@ def test_what_is_hashed_besides_the_instructions() -> None:
     assert (kernel.externs, kernel.registers, kernel.stack, kernel.shared) == (("out",), None, None, 0)
     with pytest.raises(CubinError, match=r"'other'.*k"):
         summary.kernel("other")
-
-
-def test_each_field_of_a_kernel_is_its_own() -> None:
-    info = b"".join(attribute(kind, numbers(n, 10 * kind + n)) for kind in (0x2F, 0x11) for n in (1, 2))
-    parts = [
-        Part(".nv.info", info, 0x7000_0000), Part(".text.a", b"A" * 16), Part(".text.b", b"B" * 32),
-        Part(".nv.constant0.a"), Part(".nv.constant0.b"), Part(".nv.shared.b", kind=8, size=48),
-        Part(".nv.capmerc.text.b", b"\x31\x02" + bytes(14)),
-    ]  # fmt: skip
-    symbols = [Named("a", ".text.a", 2), Named("b", ".text.b", 2)]
-    summary = summarise_image(made_elf(parts, symbols, 69), {"b": (8, 4)})
-    a, b = summary.kernels
-    assert (a.kernel, a.code_bytes, a.registers, a.stack, a.shared) == ("a", 16, 471, 171, 0)
-    assert (b.kernel, b.code_bytes, b.registers, b.stack, b.shared) == ("b", 32, 472, 172, 48)
-    assert (a.spill_stores, a.spill_loads, b.spill_stores, b.spill_loads) == (None, None, 8, 4)
-    assert (a.local_stores, a.local_loads, a.scheduler_records, b.scheduler_records) == (None, None, None, 1)
-    assert a.linked_sha256 == b.linked_sha256 == "" and summary.kernel("b") is b
-    assert summary.sections[1:4] == (
-        (".text.{kernel 1}", 16),
-        (".text.{kernel 2}", 32),
-        (".nv.constant0.{kernel 1}", 0),
-    )

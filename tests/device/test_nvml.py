@@ -4,10 +4,9 @@ import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
-from fake_gpu import UUID, FakeGpu, FakeNvml, NVMLError, NVMLError_LibraryNotFound, NVMLError_NotSupported
+from fake_gpu import UUID, FakeGpu, FakeNvml, NVMLError_LibraryNotFound, NVMLError_NotSupported
 
 from tritonhook.device.nvml import _SENTENCES, DeviceMemory, Nvml, _code, others_bytes, others_count
 from tritonhook.errors import DeviceError
@@ -106,38 +105,6 @@ def test_a_mig_device_is_found_under_its_own_uuid() -> None:
         with pytest.raises(DeviceError, match="^nvmlDeviceGetHandleByUUID: NVML knows no device") as caught:
             Nvml(library).find(unknown)
         assert caught.value.code == "NOT_FOUND"
-
-
-def test_devices_their_names_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In text or bytes, by the version of pynvml; each handle is asked for once."""
-    library = FakeNvml(FakeGpu(), (f"GPU-{UUID}", "GPU-2"))
-    nvml = Nvml(library)
-    assert nvml.uuids() == (f"GPU-{UUID}", "GPU-2")
-    assert (nvml.name("GPU-2"), nvml.driver_version()) == ("Fake H100", "595.91.07")
-    library.pids = {7: 100, 8: None}
-    assert nvml.processes("GPU-2") == {7: 100, 8: None}
-    monkeypatch.setattr(library, "nvmlDeviceGetName", lambda handle: handle.encode(), raising=False)
-    monkeypatch.setattr(library, "nvmlSystemGetDriverVersion", lambda: b"1.2", raising=False)
-    monkeypatch.setattr(library, "nvmlDeviceGetHandleByUUID", None, raising=False)
-    assert (nvml.name("GPU-2"), nvml.driver_version()) == ("GPU-2", "1.2")
-    for end in (lambda: None, Mock(side_effect=library.NVMLError)):
-        monkeypatch.setattr(library, "nvmlShutdown", end, raising=False)
-        nvml.close()
-
-
-def test_an_error_without_a_name_is_told_by_its_text_or_value() -> None:
-    class Valued(NVMLError):
-        value = 999
-
-    for error, said, code in (
-        (Valued(), "nvmlInit: 999", "999"),
-        (Valued("Unknown"), "nvmlInit: Unknown", "999"),
-        (NVMLError("text"), "nvmlInit: text", "text"),
-        (type("NVMLError_Corrupted_infoROM", (Valued,), {})("torn"), "nvmlInit: torn", "CORRUPTED_INFO_R_O_M"),
-    ):
-        with pytest.raises(DeviceError, match=f"^{said}$") as caught:
-            Nvml(FakeNvml(FakeGpu(), init_error=error))
-        assert caught.value.code == code
 
 
 def test_without_pynvml_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,23 +208,4 @@ def test_threads_know_their_places():
     assert caught.value.thread == 70
 
 
-def test_a_group_takes_the_warps_that_it_needs():
-    machine = machine_of(128)
-    active = np.isin(np.arange(96), [33, 64])
-    assert machine.shaped(active, 32)[0] == slice(64, 128)
-    assert np.flatnonzero(machine.shaped(active, 32)[1]).tolist() == [1, 32]
-    assert machine.shaped(np.arange(96) >= 32, 0) == (slice(32, 96), None)
-    group = Group(machine, slice(32, 96), np.arange(64) > 3, 5)
-    assert group.size == 64 and group.numbers.tolist() == list(range(36, 96)) and group.frozen().pc == 5
-    assert group.under(np.arange(64) < 4) is None
-    inner = group.under(np.arange(64) < 6)
-    assert inner.numbers.tolist() == [36, 37] and inner.pc == 5
-    every = Group(machine, slice(32, 96), None, 0)
-    assert every.under(np.ones(64, bool)) is every and every.under(np.arange(64) == 2).numbers.tolist() == [34]
-    row = np.zeros(128, np.int32)
-    inner.put(row, 7)
-    every.put(row[::-1], np.arange(64))
-    assert row[36] == 127 - 32 - 36 and lanes_of(np.arange(64) % 32 == 5).tolist() == [32, 32]
-
-
 # --- memory --------------------------------------------------------------------------------------

@@ -41,26 +41,6 @@ def matrices(*sizes: int, batch: int = 2, m: int = 16) -> list[Any]:
     return [torch.zeros(batch, k, n, dtype=torch.bfloat16) for k, n in zip(rows, sizes, strict=False)]
 
 
-@pytest.mark.parametrize(
-    ("tensors", "why"),
-    [
-        (matrices(16), "0 factors; the kernel takes 1 to 3"),
-        (matrices(16, 16, 16, 16, 16), "4 factors; the kernel takes 1 to 3"),
-        (matrices(16, 16, batch=0), "A has no batch entries"),
-        (matrices(16, 12), "B is 16 x 12; sizes must be multiples of 8 from 8 to 256"),
-        (matrices(16, 264), "B is 16 x 264; sizes must be multiples of 8 from 8 to 256"),
-        ([matrices(16)[0], matrices(24, 16)[1]], "B has 24 rows; the matrix before it has 16 columns"),
-        ([matrices(16)[0], matrices(16, 16, batch=3)[1]], "B has batch 3 on cpu; A has 2 on cpu"),
-        ([matrices(16)[0], matrices(16)[0].float()], "B is torch.float32 (2, 16, 16); it must be contiguous bf16"),
-        ([matrices(16)[0].mT, matrices(16)[0]], "A is torch.bfloat16 (2, 16, 16); it must be contiguous bf16"),
-    ],
-)
-def test_what_the_kernel_cannot_multiply_is_refused(tensors: list[Any], why: str) -> None:
-    assert why in (example.why_not(tensors[0], tensors[1:]) or "")
-    with pytest.raises(ValueError, match="chain: "):
-        example.chain(*tensors)
-
-
 def test_tensors_that_are_not_on_a_gpu_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="chain: A is on cpu; the kernel runs on a GPU"):
         example.chain(*matrices(16, 16))

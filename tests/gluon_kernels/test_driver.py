@@ -139,31 +139,6 @@ def expected_words(signature, arguments, addresses):
     return words
 
 
-DESCRIPTOR = SimpleNamespace(base=Tensor(0x5000), shape=[2, 3, 5, 64], strides=[960, 320, 64, 1])
-METADATA = {"elem_size": 2, "elem_type": 8, "block_size": [1, 1, 16, 32], "swizzle": 3}
-
-
-def test_a_tensor_map_is_encoded_as_triton_does_it(monkeypatch):
-    """The driver counts dimensions from the innermost, strides in bytes, and takes no stride of the innermost."""
-    pytest.importorskip("triton", reason="needs triton")
-    monkeypatch.setattr(driver, "driver", lambda: cuda)
-    cuda = FakeDriver()
-    assert driver.tensor_map(DESCRIPTOR, METADATA) == bytes(range(128))
-    (place, kind, rank, address, sizes, strides, box, steps, *rest), *others = cuda.encoded
-    assert (place, kind, rank, address, sizes, strides[:3]) == (0, 10, 4, 0x5000, [64, 5, 3, 2], [128, 640, 1920])
-    assert (box, steps, rest, others) == ([32, 16, 1, 1], [1] * 4, [0, 3, 2, 0], [])
-    cuda = FakeDriver(result=1)
-    with pytest.raises(RuntimeError, match="cuTensorMapEncodeTiled failed: CUDA error 1"):
-        driver.tensor_map(DESCRIPTOR, METADATA)
-
-
-def test_equal_tensors_of_the_first_call_may_differ_later():
-    """q, k and v were one tensor: their places go by argument, not by tensor."""
-    x = Tensor(3)
-    found = list(fields({"q": "*bf16", "k": "*bf16"}, (), {"q": x, "k": x}, {"q": "q", "k": "k"}))
-    assert [one.tensor for one in found] == ["q", "k"]
-
-
 def test_a_kernel_with_other_parameters_is_left_to_triton(monkeypatch):
     monkeypatch.setattr(driver, "driver", lambda: FakeDriver([8, 4, 8]))
     expected = [Field(bytes(8), 8), Field(bytes(4), 4)]
@@ -173,22 +148,3 @@ def test_a_kernel_with_other_parameters_is_left_to_triton(monkeypatch):
             added_by_triton(0, 3, wrong)
     with pytest.raises(Unsupported, match="argument x of type u1"):
         list(fields({"x": "u1"}, (), {"x": True}, {}))
-
-
-def test_a_thread_may_copy_during_a_capture_and_no_longer_than_it_asked(monkeypatch):
-    """The driver exchanges the mode, so the second call gives back what the first found, also after an error."""
-    now = [0]
-
-    def exchange(mode):
-        mode._obj.value, now[0] = now[0], mode._obj.value
-        return 0
-
-    monkeypatch.setattr(driver, "driver", lambda: SimpleNamespace(cuThreadExchangeStreamCaptureMode=exchange))
-    with pytest.raises(ZeroDivisionError), driver.uncaptured():
-        assert now == [2]
-        raise ZeroDivisionError
-    assert now == [0]
-    monkeypatch.setattr(driver, "driver", lambda: SimpleNamespace(cuThreadExchangeStreamCaptureMode=lambda mode: 3))
-    with driver.uncaptured():  # in a dry run nothing has initialised the driver
-        now[0] = 1
-    assert now == [1]

@@ -11,13 +11,10 @@ from repository import ROOT
 
 from tritonhook._util.schema import as_schema
 from tritonhook.cli import main
-from tritonhook.cubin.sass import words_of
-from tritonhook.errors import ToolError
 from tritonhook.lab.capabilities import (
     Cell,
     InstructionProbe,
     Matrix,
-    PtxasVersion,
     Status,
     judge_code,
     judge_failure,
@@ -28,9 +25,8 @@ from tritonhook.ptxas.limits import Limits
 from tritonhook.ptxas.pool import ResultCache, sweep
 from tritonhook.ptxas.result_cache import Outcome, OutcomeKind
 from tritonhook.ptxas.tool import find_nvdisasm
-from tritonhook.ptxas.toolchain import Toolchain, list_words
 from tritonhook.report.render.markdown import render_markdown
-from tritonhook.report.results.capabilities import Capabilities, merged
+from tritonhook.report.results.capabilities import Capabilities
 
 REPOSITORY = ROOT
 PTXAS = "12.9.86"  # of Triton 3.6: knows sm_121a, and reads PTX 8.8
@@ -88,22 +84,6 @@ def test_a_refusal_keeps_the_words_and_forgets_the_place() -> None:
     said = "line 20: Feature 'mma' requires .target sm_90 or higher than 'sm_80'"
     cell = judge_failure(outcome(OutcomeKind.REJECTED, said), "sm_80")
     assert cell == Cell(Status.REJECTED, reason="Feature 'mma' requires .target sm_90 or higher than '{arch}'")
-
-
-def test_a_crash_is_no_refusal() -> None:
-    assert judge_failure(outcome(OutcomeKind.CRASHED, "", "SIGSEGV"), "sm_80") == Cell(
-        Status.CRASHED, reason="crashed: SIGSEGV"
-    )
-    assert judge_failure(outcome(OutcomeKind.TIMEOUT), "sm_80").status is Status.CRASHED
-    assert judge_failure(outcome(OutcomeKind.ASSEMBLED), "sm_80") is None
-
-
-def test_probes_are_told_apart_and_store_what_they_compute() -> None:
-    assert len(BY_KEY) == len(PROBES)
-    for item in PROBES:
-        ptx = item.ptx("sm_90a", "8.7")
-        assert ptx.entries == ("probe",)
-        assert all(re.search(rf"(st|selp)\S* .*%{name}\b", ptx.text) for name in item.outputs.split()), item.key
 
 
 # --- with ptxas ------------------------------------------------------------------------------------
@@ -167,18 +147,6 @@ def test_a_second_survey_runs_neither_ptxas_nor_nvdisasm(tmp_path: Path, monkeyp
     assert first == second
 
 
-def test_raw_code_reads_as_the_image_does() -> None:
-    toolchain = Toolchain(ptxas_at_hand(PTXAS), find_nvdisasm())
-    probes = [BY_KEY[key] for key in ("mma.sync: f16", "TMA: load 2d, shared::cta", "warp and sync: elect.sync")]
-    cubins = [toolchain.assemble_or_raise(p.ptx("sm_120a", "8.8"), ()).cubin for p in probes]
-    words = [words_of(cubin.text("probe")) for cubin in cubins]
-    listed = list_words(toolchain.nvdisasm, "sm_120a", [word for one in words for word in one])
-    from_image = [code["probe"].instructions for code in map(toolchain.disassemble, cubins)]
-    assert [[listed[word].opcode for word in one] for one in words] == [[i.opcode for i in one] for one in from_image]
-    with pytest.raises(ToolError, match="could not read code for sm_1234"):
-        list_words(toolchain.nvdisasm, "sm_1234", words[0])
-
-
 # --- the committed results -------------------------------------------------------------------------
 
 
@@ -203,29 +171,7 @@ def test_the_results_are_of_these_probes_and_of_many_versions(committed: Matrix)
     assert {"sm_80", "sm_90a", "sm_100f", "sm_103a", "sm_120a", "sm_121a"} <= set(committed.newest.archs)
 
 
-def test_a_matrix_survives_json(committed: Matrix) -> None:
-    assert as_schema(json.loads(json.dumps(Capabilities.of(committed).document())), Capabilities).matrix == committed
-
-
-def test_targets_with_equal_columns_share_one() -> None:
-    yes, no = Cell(Status.INLINE, "A"), Cell(Status.REJECTED)
-    cells = {("1.0", "sm_80", "p"): yes, ("1.0", "sm_86", "p"): no, ("1.0", "sm_87", "p"): Cell(Status.INLINE, "B")}
-    matrix = Matrix((PtxasVersion("1.0", "8.0", ("sm_80", "sm_86", "sm_87")),), ("p",), cells)
-    assert merged(matrix, matrix.newest) == [("sm_80", "sm_87"), ("sm_86",)]
-    assert "| p | inline | - | A; sm\\_87: B |" in render_markdown(Capabilities.of(matrix).summary())
-
-
 # --- the command -----------------------------------------------------------------------------------
-
-
-def test_few_targets_are_shown_in_full(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path))
-    ptxas_at_hand(PTXAS)
-    assert main(["lab", "caps", "--ptxas", PTXAS, "--arch", "sm_120a", "--only", "^TMA: load 2d"]) == 0
-    printed = capsys.readouterr().out
-    assert SYSCALL_2D in printed
-    assert "Feature '.cta_group::2' not supported on .target 'sm_120a'" in printed
-    assert "assembled, never executed" in printed
 
 
 def test_many_targets_become_a_table_and_json_has_it_all(tmp_path, monkeypatch, capsys) -> None:

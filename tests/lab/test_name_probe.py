@@ -13,23 +13,19 @@ from mma_loop import mma_loop
 from shell_ptxas import shell_ptxas
 
 from tritonhook.cli import main
-from tritonhook.errors import UsageError
 from tritonhook.lab.name_probe import (
     NameCell,
     NameVerdict,
     ProbedKernel,
     Run,
     Setup,
-    newest_versions,
     pragma_setups,
     probe,
     setups,
 )
-from tritonhook.lab.name_templates import DEFAULT_NAMES, PRAGMA, fill_in, neutral
+from tritonhook.lab.name_templates import DEFAULT_NAMES, PRAGMA
 from tritonhook.lab.published_table import condition
 from tritonhook.ptx.module import Ptx, retarget
-from tritonhook.ptx.throughput_pragma import entries_with_pragma
-from tritonhook.ptx.tokens import IDENTIFIER
 from tritonhook.ptxas.pool import sweep
 from tritonhook.ptxas.result_cache import OutcomeKind
 from tritonhook.ptxas.tool import Tool
@@ -68,34 +64,6 @@ def judge(setup: Setup, names: list[str], go: Run, nvdisasm: Tool | None = None)
 # --- names ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("template", DEFAULT_NAMES)
-def test_controls_are_neutral(template: str) -> None:
-    name = fill_in(template, "my_kernel")
-    controls = [neutral(name, number) for number in (0, 1)]
-    assert len({name, *controls}) == 3
-    for control in controls:
-        assert len(control) == len(name)
-        assert IDENTIFIER.fullmatch(control)
-        assert TRIGGER not in control.lower()
-
-
-def test_a_mangled_control_is_mangled() -> None:
-    assert neutral("_ZN7cutlass6kernelEv") == "_ZN7zvwxyzv6xyzvwxEv"
-
-
-def test_the_own_name_goes_in_without_the_trigger() -> None:
-    assert fill_in("gemm_*", "cutlass_add") == "gemm_add"
-    assert fill_in("*_cutlass", "add") == "add_cutlass"
-    with pytest.raises(UsageError, match="makes no valid PTX name"):
-        fill_in("7*", "add")
-
-
-def test_the_kernel_with_the_pragma_has_a_meaningless_name() -> None:
-    name = fill_in(PRAGMA, "cutlass_add")
-    assert len({name, neutral(name), neutral(name, 1)}) == 3
-    assert [len(n) for n in (name, neutral(name), neutral(name, 1))] == [3, 3, 3]
-
-
 # --- cells ---------------------------------------------------------------------------------------
 
 
@@ -128,13 +96,6 @@ def test_a_crash_is_a_cell(fake: MakeTool, go: Run) -> None:
     tool = fake('case "$name" in gemm*) kill -SEGV $$;; esac')
     cell = judge(setup_of(tool), ["gemm_*"], go)["gemm_*"]
     assert (cell.verdict, cell.differences, cell.named.signal) == (NameVerdict.CHANGED, ("crash",), "SIGSEGV")
-
-
-def test_a_crash_now_and_then_is_unsteady(fake: MakeTool, go: Run, tmp_path: Path) -> None:
-    # Given a ptxas that crashes only in its first run under the name
-    tool = fake(f'case "$name" in gemm*) [ -e {tmp_path}/done ] || {{ touch {tmp_path}/done; kill -SEGV $$; }};; esac')
-    cell = judge(setup_of(tool), ["gemm_*"], go)["gemm_*"]
-    assert cell.verdict is NameVerdict.UNSTEADY
 
 
 def test_draws_of_one_code_are_unsteady(fake: MakeTool, go: Run, tmp_path: Path) -> None:
@@ -187,33 +148,6 @@ def test_the_pragma_gives_the_code_of_the_name(new_ptxas: Tool, go: Run) -> None
     assert TRIGGER not in by_pragma.name, "the pragma alone makes the difference"
 
 
-def test_the_control_of_the_pragma_has_its_version_and_no_pragma(new_ptxas: Tool) -> None:
-    (setup,) = pragma_setups([setup_of(new_ptxas)])
-    name = fill_in(PRAGMA, setup.entry)
-    with_pragma, control = (Ptx(setup.job(n).ptx) for n in (name, neutral(name)))
-    assert (with_pragma.version, control.version) == ("9.3", "9.3")
-    assert (entries_with_pragma(with_pragma), entries_with_pragma(control)) == ((name,), ())
-
-
-def test_where_names_are_asked_about_no_name_brings_the_pragma(new_ptxas: Tool) -> None:
-    setup = setup_of(new_ptxas)
-    assert entries_with_pragma(Ptx(setup.job(fill_in(PRAGMA, setup.entry)).ptx)) == ()
-
-
-def test_a_ptxas_that_does_not_know_the_pragma_is_not_asked(tools: Toolchain) -> None:
-    assert tools.ptxas.version == "12.8.93"
-    assert list(pragma_setups([setup_of(tools.ptxas)])) == []
-
-
-def test_levels_replace_the_level_of_the_options(tools: Toolchain) -> None:
-    kernel = ProbedKernel("k", "work", PTX, ("-v", "-O2"))
-    assert [s.key.options for s in setups([kernel], [tools.ptxas], levels=("0", "3"))] == [
-        ("-v", "-O0"),
-        ("-v", "-O3"),
-    ]
-    assert [s.key.options for s in setups([kernel], [tools.ptxas])] == [("-v", "-O2")]
-
-
 def test_one_of_several_kernels(tools: Toolchain, go: Run) -> None:
     # Given a module with a second kernel, which keeps its name
     other = condition("none").ptx("other", target="sm_90a", version="8.0").text
@@ -224,10 +158,6 @@ def test_one_of_several_kernels(tools: Toolchain, go: Run) -> None:
 
 
 # --- other architectures -------------------------------------------------------------------------
-
-
-def test_ptxas_says_which_ptx_it_reads(tools: Toolchain, go: Run) -> None:
-    assert newest_versions([tools.ptxas], go) == {"12.8.93": "8.7"}
 
 
 def test_a_newer_module_is_lowered(tools: Toolchain, go: Run) -> None:
@@ -258,15 +188,6 @@ def test_command_says_what_it_found(kernel: Path, capsys: pytest.CaptureFixture[
     assert code == 1
     assert "The name changes 2 cells of 4" in text
     assert "without any effect: gemm_*" in text
-
-
-def test_command_as_json(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["lab", "probe", str(kernel), "--ptxas", "12.8.93", "--names", "gemm_*", "-O", "1,3", "--json"])
-    document = json.loads(capsys.readouterr().out)
-    assert code == 0
-    assert document["summary"]["cells"] == 2 and document["summary"]["cells_changed"] == 0
-    assert [cell["options"][-1] for cell in document["cells"]] == ["-O1", "-O3"]
-    assert {cell["verdict"] for cell in document["cells"]} == {"same"}
 
 
 def test_the_pragma_stands_beside_the_names(kernel: Path, new_ptxas: Tool, capsys: pytest.CaptureFixture[str]) -> None:
@@ -341,15 +262,3 @@ def test_what_does_not_fit_is_said(
 ) -> None:
     assert main(["lab", "probe", *(word.format(kernel=kernel) for word in words)]) == 2
     assert reason in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf", "x"])
-def test_a_time_limit_is_a_time(limit: str, kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["lab", "probe", str(kernel), "--time-limit", limit])
-    assert "give a number of seconds above 0" in capsys.readouterr().err
-
-
-def test_a_name_given_twice_is_one(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["lab", "probe", str(kernel), "--ptxas", "12.8.93", "--names", "gemm,gemm", "--json"])
-    assert json.loads(capsys.readouterr().out)["summary"]["cells"] == 1

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +16,10 @@ from fake_gpu import CONTEXT, MIB, NAMES, UUID, FakeGpu, FakeNvml, Program, fake
 from hangs import HANG_S
 from repository import ROOT
 
-from tritonhook._util.schema import as_schema
 from tritonhook.children.environment import watch_environment
 from tritonhook.device.nvml import Nvml
 from tritonhook.errors import DeviceError, UsageError
-from tritonhook.memory.timeline import MemoryTimeline
-from tritonhook.memory.watcher import Watch, WatchedDevice, _maybe_visible
+from tritonhook.memory.watcher import Watch, _maybe_visible
 from tritonhook.memwatch import read_run, watch
 
 GPU = f"GPU-{UUID}"
@@ -70,64 +66,6 @@ def test_every_byte_has_its_cause_and_the_pool_its_kernel() -> None:
     assert (timeline.arch, timeline.total_bytes, timeline.period_ns) == (90, program.gpu.total, 1_000_000)
     assert timeline.duration_ns > 0 and all(0 <= one.t_ns <= timeline.duration_ns for one in timeline.samples)
     assert timeline.notes == ()
-
-
-class FakeTorch:
-    """torch.cuda, for a process that uses device 0."""
-
-    allocated, peak = 3 * MIB, 9 * MIB
-
-    def __init__(self) -> None:
-        self.cuda, self.asked = self, []
-
-    def is_initialized(self) -> bool:
-        return True
-
-    def is_current_stream_capturing(self) -> bool:
-        return False
-
-    def memory_allocated(self, ordinal):
-        self.asked.append(ordinal)
-        return self.allocated
-
-    def memory_reserved(self, ordinal):
-        return 2 * self.allocated
-
-    def max_memory_allocated(self, ordinal):
-        self.asked.append(ordinal)
-        return self.peak
-
-    def max_memory_reserved(self, ordinal):
-        return 2 * self.peak
-
-
-def test_what_torch_counts_is_beside_what_the_gpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    program, torch = Program(), FakeTorch()
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    program.start()
-    with program.watch() as seen:
-        program.load("k")
-        program.launch("k")
-        wait_for(lambda: any(one.torch_allocated_bytes for device in seen._devices.all for one in device.samples))
-    timeline = seen.timeline
-    sample = next(one for one in timeline.samples if one.torch_allocated_bytes)
-    assert (sample.torch_allocated_bytes, sample.torch_reserved_bytes) == (3 * MIB, 6 * MIB)
-    assert (timeline.torch_peak_allocated_bytes, timeline.torch_peak_reserved_bytes) == (9 * MIB, 18 * MIB)
-    assert timeline.process == os.getpid() and torch.asked[-1] == 0, "of the device that is watched"
-    reading = timeline.end.reading
-    assert reading is not None and (reading.torch_allocated_bytes, reading.torch_reserved_bytes) == (3 * MIB, 6 * MIB)
-    assert {mark.kernel for mark in timeline.launches} == {"k"}
-
-
-def test_a_sample_is_kept_where_something_changed_or_a_second_went_by() -> None:
-    device = WatchedDevice("GPU-0")
-    given = [(0, 5, (1, 2)), (1, 5, (None, None)), (2, 5, (1, 2)), (3, 5, (2, 2)), (4, 6, (None, None)), (5, 6, (2, 2))]
-    for at, used, torch in given:
-        device.add_sample(at, used, torch)
-    assert [one.t_ns for one in device.samples] == [0, 3, 4]
-    device.add_sample(4 + 999_999_999, 6, (None, None))
-    device.add_sample(4 + 1_000_000_000, 6, (None, None))
-    assert [one.t_ns for one in device.samples][3:] == [1_000_000_004]
 
 
 @pytest.mark.parametrize(("in_used", "in_total"), [(0, 0), (400, 400), (0, 400)])
@@ -370,16 +308,6 @@ def test_of_several_gpus_the_one_in_use_is_found_by_its_uuid() -> None:
 
 
 # --- in other processes --------------------------------------------------------------------------
-
-
-def test_a_timeline_survives_json() -> None:
-    program = Program()
-    with program.watch() as seen:
-        program.start()
-        program.load("k")
-        program.launch("k", 4096)
-    again = as_schema(json.loads(json.dumps(asdict(seen.timeline))), MemoryTimeline)
-    assert again == seen.timeline
 
 
 def test_a_child_leaves_its_timelines_and_a_damaged_file_is_noted(tmp_path) -> None:

@@ -206,17 +206,6 @@ def test_stored_ptxas_with_a_damaged_note_is_not_used(wheel: Serve, only_these: 
     assert find_ptxas("12.1.66").path == path
 
 
-def test_ptxas_added_before_sizes_were_noted_is_hashed(wheel: Serve, only_these: Path) -> None:
-    wheel(WHOLE)
-    path = add_ptxas("12.1.66").path
-    note = path.with_name("tool.json")
-    note.write_text(json.dumps({"format": 1, "sha256": json.loads(note.read_text())["sha256"]}))
-    assert find_ptxas("12.1.66").path == path
-    path.write_bytes(TAMPERED)
-    with pytest.raises(ToolError, match="its hash is not"):
-        find_ptxas("12.1.66")
-
-
 @pytest.mark.parametrize(("binary", "why"), [(BINARY, "it is version 12.1.66"), (b"text", "cannot run: .*")])
 def test_binary_that_is_not_the_one_asked_for_is_an_error(wheel: Serve, binary: bytes, why: str) -> None:
     wheel({MEMBER: binary, "x.dist-info/RECORD": record_line(MEMBER, binary).encode()})
@@ -277,46 +266,6 @@ def test_where_pip_lists_no_version_its_reason_is_told(
     monkeypatch.setattr(install.sys, "executable", "/no/such/python")
     with pytest.raises(ToolError, match="of ptxas: cannot run pip: '/no/such/python': No such file or directory$"):
         released_versions()
-
-
-NO_INDEX = """\
-WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(refused)': /simple/x/
-ERROR: Could not find a version that satisfies the requirement x (from versions: none)
-ERROR: No matching distribution found for x
-"""
-TRACEBACK = """\
-ERROR: Exception:
-Traceback (most recent call last):
-  File "pip/misc.py", line 104, in ensure_dir
-    os.makedirs(path)
-OSError: [Errno 28] No space left on device
-"""
-
-
-@pytest.mark.parametrize(
-    "stderr, reason",
-    [
-        ("/usr/bin/python: No module named pip\n\n", "/usr/bin/python: No module named pip"),
-        (
-            NO_INDEX,
-            r"ERROR: Could not find [^\n]*\n  ERROR: No matching [^\n]*\n  WARNING: .* broken by 'NewConnection",
-        ),
-        (
-            "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n\n[notice] hi\n",
-            r"ERROR: Could not install packages due to an OSError: \[Errno 28\] No space left on device$",
-        ),
-        (TRACEBACK, r"OSError: \[Errno 28\] No space left on device$"),
-        ("", "pip exited with 1"),
-    ],
-)
-def test_pips_own_words_are_quoted(
-    monkeypatch: pytest.MonkeyPatch, make_tool: MakeTool, stderr: str, reason: str
-) -> None:
-    pip = make_tool(f"cat >&2 <<'END'\n{stderr.rstrip()}\nEND\nexit 1", name="pip")
-    monkeypatch.setattr(install.sys, "executable", str(pip.path))
-    with pytest.raises(ToolError, match=rf"^nvidia-cuda-nvcc-cu12==12\.1\.66: pip could not fetch it: {reason}"):
-        add_ptxas("12.1.66")
-    assert kept() == []
 
 
 def test_python_that_cannot_run_pip_is_a_tool_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,7 +23,6 @@ from tritonhook.ptxas.pool import (
     ResultCache,
     assemble_job,
     sweep,
-    usual_workers,
 )
 from tritonhook.ptxas.tool import Tool, binary_sha256
 from tritonhook.ptxas.toolchain import Toolchain
@@ -114,15 +112,6 @@ def test_what_is_no_cubin_is_an_error(fake: Callable[..., Tool]) -> None:
         run(Job(FMA, tool))
 
 
-def test_values_travel(ptxas: Tool, tmp_path: Path) -> None:
-    job = Job(FMA, ptxas, ("-O1",))
-    assert pickle.loads(pickle.dumps(job)) == job
-    outcome = run(job)
-    assert pickle.loads(pickle.dumps(outcome)) == outcome
-    ResultCache(tmp_path).put(job.key, outcome)
-    assert ResultCache(tmp_path).get(job.key) == outcome
-
-
 def test_key_is_of_content(ptxas: Tool, tmp_path: Path, fake: Callable[..., Tool]) -> None:
     job = Job(FMA, ptxas)
     copy = tmp_path / "copy"
@@ -174,23 +163,6 @@ def test_a_kept_cubin_is_asked_for_later(fake: Callable[..., Tool], tmp_path: Pa
     assert ResultCache(tmp_path / "cache").get(wanted.key, with_cubin=True).cubin == outcome.cubin
 
 
-def test_in_flight_is_bounded(ptxas: Tool) -> None:
-    futures: list[Future[Outcome]] = []
-    in_flight: list[int] = []
-
-    class Counting(ThreadPoolExecutor):
-        def submit(self, *args, **kwargs):  # type: ignore[no-untyped-def]
-            assert args[-1] == binary_sha256(ptxas.path), "a worker on another machine must have this ptxas"
-            futures.append(super().submit(*args, **kwargs))
-            in_flight.append(sum(not future.done() for future in futures))
-            return futures[-1]
-
-    with Counting(2) as executor:
-        list(sweep([Job(text, ptxas) for text in names(12)], executor, in_flight=3))
-    assert len(futures) == 12
-    assert 1 < max(in_flight) <= 3
-
-
 def test_a_longer_limit_asks_again(fake: Callable[..., Tool], tmp_path: Path) -> None:
     # Given a ptxas that hangs for now
     slow = tmp_path / "slow"
@@ -224,13 +196,6 @@ def test_wider_limits_ask_again_only_what_they_can_change(
         ((_, outcome),) = sweep([job], 1, ResultCache(tmp_path / "cache"), limits=limits)
         assert outcome.kind is kind
     assert len(log.read_text().split()) == runs
-
-
-@pytest.mark.parametrize(("files", "workers"), [(104, 10), (64, 1), (1 << 20, 12)])
-def test_a_run_of_ptxas_needs_four_files(files: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resource.getrlimit", lambda which: (files, files))
-    monkeypatch.setattr("tritonhook.ptxas.pool.usable_processors", lambda: 2)
-    assert usual_workers() == workers
 
 
 def _die(*_: object) -> None:
@@ -270,15 +235,6 @@ def test_an_interrupt_cancels_what_waits_and_keeps_what_is_done(ptxas: Tool, tmp
     assert all(again.get(job.key) is not None for job in jobs[:3])
     assert any(future.cancelled() for future in futures)
     assert len(futures) < 20
-
-
-def test_at_most_so_many_run_here(fake: Callable[..., Tool], tmp_path: Path) -> None:
-    # Given a ptxas that notes how many of them run
-    tool = fake(
-        f"touch {tmp_path}/run-$$; ls {tmp_path}/run-* | wc -l >> {tmp_path}/most; sleep 0.02; rm {tmp_path}/run-$$"
-    )
-    list(sweep([Job(text, tool) for text in names(12)], 3))
-    assert max(int(line) for line in (tmp_path / "most").read_text().split()) <= 3
 
 
 def test_files_under_any_number_of_ours(ptxas: Tool) -> None:

@@ -13,18 +13,15 @@ from tritonhook.ptxas.tool import (
     Finished,
     Tool,
     available_ptxas,
-    binary_sha256,
     check_targets,
     find_nvdisasm,
     find_ptxas,
     find_recorded,
-    is_same_file,
     run_tool,
-    target_key,
     targets,
     temporary_file,
 )
-from tritonhook.ptxas.toolchain import Toolchain, find_toolchain
+from tritonhook.ptxas.toolchain import Toolchain
 
 MakeTool = Callable[..., Tool]
 
@@ -79,28 +76,6 @@ def test_a_target_that_no_ptxas_knows_is_told_with_those_of_the_newest(make_tool
         versions = ", ".join(tool.version for tool in tools)
         with pytest.raises(ToolError, match=rf"^sm_70: no target of ptxas {versions}: sm_90, sm_100a$"):
             check_targets(["sm_80", "sm_70"], tools)
-
-
-def test_what_is_no_target_has_no_key() -> None:
-    assert target_key("sm_100a") == (100, "a") and target_key("sm_90") == (90, "")
-    for arch in ("sm_", "sm_90ab", "SM_90", "xsm_90"):
-        with pytest.raises(ToolError, match=f"^{arch!r} is not a target"):
-            target_key(arch)
-
-
-def test_programs_are_the_same_if_their_bytes_are(tmp_path: Path) -> None:
-    one, other, longer, gone = (tmp_path / name for name in ("one", "other", "longer", "gone"))
-    one.write_bytes(b"ab")
-    other.write_bytes(b"ba")
-    longer.write_bytes(b"abc")
-    assert is_same_file(one, one) and not is_same_file(one, other) and not is_same_file(one, longer)
-    other.write_bytes(b"ab")
-    assert is_same_file(one, other)
-    for pair in ((one, gone), (gone, one)):
-        with pytest.raises(ToolError, match=f"^{gone}: No such file or directory; see"):
-            is_same_file(*pair)
-    with pytest.raises(ToolError, match=f"^{gone}: No such file or directory; see"):
-        binary_sha256(gone)
 
 
 def test_the_ptxas_that_a_file_names_is_one_of_ours(only_these: Path, make_tool: MakeTool, tmp_path: Path) -> None:
@@ -166,12 +141,6 @@ def test_ptxas_by_path_and_by_environment(make_tool: MakeTool, monkeypatch: pyte
     assert find_nvdisasm() == Tool(tool.path, "9.8.7", "$TRITONHOOK_NVDISASM")
 
 
-def test_toolchain_by_path(make_tool: MakeTool, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool = make_tool("")
-    monkeypatch.setenv("TRITONHOOK_NVDISASM", str(tool.path))
-    assert find_toolchain(tool.path).ptxas.path == tool.path
-
-
 @pytest.mark.parametrize("wanted", [12.8, 12, b"/bin/ptxas", ["12.8.93"]])
 def test_what_is_neither_version_nor_path_is_a_tool_error(wanted: object) -> None:
     with pytest.raises(ToolError, match="not a ptxas; give a path, or a version as text such as '12.8.93'"):
@@ -211,12 +180,6 @@ def test_missing_ptxas_lists_what_was_tried_and_the_remedy(only_these: Path) -> 
         f"  {only_these / 'ptxas'}: not an executable file",
         f"  {only_these / 'ptxas-blackwell'}: no such file",
     ]
-
-
-def test_missing_version_lists_the_other_versions(only_these: Path, make_tool: MakeTool) -> None:
-    make_tool("", version="12.8.93")
-    with pytest.raises(ToolError, match=r"bin/ptxas: .*12\.8\.93"):
-        find_ptxas("12.1.2")
 
 
 def test_missing_nvdisasm_lists_what_was_tried_and_the_remedy(only_these: Path) -> None:

@@ -23,11 +23,7 @@ from tritonhook.ptxas.toolchain import (
     Crash,
     Toolchain,
     assemble,
-    complete_options,
-    fixed_layout_prefix,
-    may_draw,
     parse_spills,
-    signal_name,
 )
 
 HEADER = ".version 8.7\n.target sm_90a\n.address_size 64\n"
@@ -83,24 +79,6 @@ def test_spills_get_from_the_log_into_the_cubin(tools: Toolchain) -> None:
     assert (resources.spill_stores, resources.spill_loads) == parse_spills(result.log)["k"]
     assert resources.stack is not None and resources.spill_stores is not None and resources.spill_loads is not None
     assert resources.spill_stores > 100 and resources.spill_loads > 100 and resources.stack > 100
-
-
-@pytest.mark.parametrize(
-    ("options", "added"),
-    [
-        ((), ["--gpu-name=sm_90a", "-v"]),
-        (("-v", "-arch", "sm_80"), []),
-        (("--gpu-name=sm_80", "--verbose"), []),
-        (("-gpu-name=sm_80",), ["-v"]),
-        (("--verbose", "-O1"), ["--gpu-name=sm_90a"]),
-    ],
-)
-def test_options_get_the_target_and_what_tells_the_spills(options: tuple[str, ...], added: list[str]) -> None:
-    assert complete_options(options, KERNEL) == complete_options(options, KERNEL.text) == [*options, *added]
-
-
-def test_only_some_targets_may_draw() -> None:
-    assert [may_draw(arch) for arch in (100, "sm_100a", "sm_103", 90, "sm_120a", 110, 10)] == [True] * 3 + [False] * 4
 
 
 def test_a_newer_version_of_ptx_is_answered_with_a_ptxas_that_reads_it(
@@ -220,13 +198,6 @@ def test_program_that_cannot_run_is_a_tool_error(tmp_path: Path) -> None:
         assemble(Tool(tmp_path / "missing", "1.2.3", "test"), KERNEL, (), fixed_layout=False)
 
 
-@pytest.mark.machine
-@pytest.mark.skipif(not fixed_layout_prefix(), reason="setarch -R does not work on this system")
-def test_program_that_cannot_run_behind_setarch_is_a_tool_error(tmp_path: Path) -> None:
-    with pytest.raises(ToolError, match="missing"):
-        assemble(Tool(tmp_path / "missing", "1.2.3", "test"), KERNEL, ())
-
-
 def test_temporary_file_that_cannot_be_written_is_a_tool_error(
     monkeypatch: pytest.MonkeyPatch, tools: Toolchain
 ) -> None:
@@ -261,28 +232,6 @@ def test_parse_spills(log: str, expected: dict[str, tuple[int, int]]) -> None:
     assert parse_spills(log) == expected
 
 
-@pytest.mark.parametrize(
-    "returncode, name",
-    [
-        (0, None),
-        (1, None),
-        (255, None),
-        (127, None),
-        (128, None),
-        (-11, "SIGSEGV"),
-        (139, "SIGSEGV"),
-        (129, "SIGHUP"),
-        (191, None),
-        (192, None),
-        (-6, "SIGABRT"),
-        (137, "SIGKILL"),
-        (-200, None),
-    ],
-)
-def test_signal_name(returncode: int, name: str | None) -> None:
-    assert signal_name(returncode) == name
-
-
 def test_a_cubin_that_a_full_disk_cut_off_is_said(
     make_tool: MakeTool, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,11 +243,3 @@ def test_a_cubin_that_a_full_disk_cut_off_is_said(
     with pytest.raises(ToolError, match="the disk is full, so the output is cut off; set TMPDIR"):
         assemble(tool, KERNEL, ())
     assert list(scratch.iterdir()) == []
-
-
-def test_a_temporary_folder_that_cannot_be_made_is_said(
-    tools: Toolchain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    with pytest.raises(ToolError, match="kernel.ptx: cannot write a temporary file: .*; set TMPDIR"):
-        tools.assemble(KERNEL)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,11 +47,6 @@ class Screens:
     def check_page(self, name: str, text: str) -> None:
         """Compare the text of a page with pages/NAME.txt."""
         self._compare(self._folder.parent / "pages" / f"{name}.txt", text, sys.maxsize)
-
-    def check_result(self, name: str, lines: Iterable[str]) -> None:
-        """Compare the lines that tell all of a result with results/NAME.txt."""
-        text = "".join(f"{line}\n" for line in lines)
-        self._compare(self._folder.parent / "results" / f"{name}.txt", text, sys.maxsize)
 
     def _compare(self, path: Path, text: str, width: int) -> None:
         too_long = [line for line in text.splitlines() if len(line) > width]

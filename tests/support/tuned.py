@@ -1,4 +1,4 @@
-"""A finished tuning, as values: a win, a kernel that is left after its confirmation, and one without other code."""
+"""Parts of tunings, as values: codes, kernels with their launches, confirmations."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from pathlib import Path
 from summaries import kernel_summary
 
 from tritonhook.capture.policy.levers import lever
-from tritonhook.capture.selection import Kernel, Launched, Skipped
+from tritonhook.capture.selection import Kernel, Launched
 from tritonhook.device.sm_clock import Conditions
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import Tool
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, SampleBlock
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped, Subject
-from tritonhook.tuning.race import Race, TriedKernel, TuneRun, judged
 
 PTX = Ptx(".version 8.0\n.target sm_90a\n.visible .entry k()\n{\n\tret;\n}\n")
 RESOURCES = kernel_summary("k", "0" * 64, 16, 32)
-SKIPPED = (Skipped("relu", "relu-1", "its share is below 1.0%", 0.004),)
 
 
 def code(text: str | None, data: bytes = b"") -> Candidate:
@@ -70,21 +68,3 @@ def comparison(ratio: float, noise: float = 0.001) -> Comparison:
         for _ in range(4)
     )
     return Comparison(blocks)
-
-
-def tuned() -> TuneRun:
-    race = Race({"name": (-0.04, -0.041)}, {"O1": 1})
-    crash = (Dropped(lever("O2"), "CUDA_ERROR_ILLEGAL_ADDRESS"),)
-    same = (Dropped(lever("regalloc=1"), "the code of plain", "plain"),)
-    name = code("name")
-    won, lost, none = (
-        kernel_with(name, code("O1"), code("O2"), name="layer_norm", dropped=same),
-        kernel_with(name, name="softmax"),
-        kernel_with(name="copy", dropped=same),
-    )
-    tried = [
-        TriedKernel(*won, "", True, race, name, comparison(0.96), crash, ("a note",), 3.2),
-        TriedKernel(*lost, "", True, race, name, comparison(0.9935, 0.01), (), (), 2.9),
-        TriedKernel(*none, "no lever gives it other code"),
-    ]
-    return TuneRun(judged(tried, 0), "NVIDIA H200", "", 9.0)

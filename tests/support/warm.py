@@ -4,13 +4,14 @@ as does `python warm.py -m MODULE`.
 
 A child differs from a process of its own: modules are loaded already, it shares the seed of hashes, and it ignores the
 signals that the server ignores. A test of any of these starts a process of its own. Stops at commands other than
-`python SCRIPT` and `python -m MODULE`: these are never forked.
+`python SCRIPT`, `python -m MODULE` and `python -c CODE`: these are never forked.
 """
 
 from __future__ import annotations
 
 import atexit
 import builtins
+import gc
 import importlib
 import json
 import os
@@ -21,9 +22,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import traceback
 import types
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,11 +35,20 @@ from hangs import HANG_S
 SERVER = "WARM_SERVER"  # the server's socket, where it may be used; children have it too, and fork from the same server
 _LOADED = (
     "pytest",
+    "execnet",
+    "hypothesis",
+    "pdb",
+    "email.parser",
     "numpy",
+    "platformdirs.unix",
+    "triton.compiler.code_generator",
     "triton_kernels",
     "fake_tensors",
-    "tritonhook.cli",
-    "tritonhook.cli._programs",
+    *(
+        f"tritonhook.cli.{verb}"
+        for verb in ("run", "lock", "check", "emulate", "show", "verify", "_programs", "_results")
+    ),
+    "tritonhook.testing.emulated_tests",
     "tritonhook.testing.lock_run",
     "tritonhook.report.render.terminal",
     "tritonhook.report.results.captures",
@@ -46,10 +56,15 @@ _LOADED = (
     "tritonhook.children.dry_launches",
     "tritonhook.capture.dry_run.process",
     "tritonhook.capture.dry_run.autotuner",
+    "tritonhook.capture.dry_run.driver",
+    "tritonhook.capture.policy.winners",
     "tritonhook.capture.session",
     "tritonhook.capture.front_ends",
     "tritonhook.capture.store.writer",
     "tritonhook.ptx.miscompiles",
+    "tritonhook.report.results.counters",
+    "tritonhook.report.results.snapshot",
+    "tritonhook.snapshot.schema",
 )
 
 
@@ -80,7 +95,7 @@ def served(disassembled: Path) -> Iterator[str]:
 def forks(command: Sequence[str | Path]) -> bool:
     """Say whether a command is one that the server can fork, and a server may be used."""
     words = [str(word) for word in command]
-    python = len(words) > 1 and words[0] == sys.executable and (words[1] == "-m" or words[1].endswith(".py"))
+    python = len(words) > 1 and words[0] == sys.executable and (words[1] in ("-m", "-c") or words[1].endswith(".py"))
     return python and SERVER in os.environ
 
 
@@ -140,51 +155,76 @@ def run(command: Sequence[str | Path], folder: Path, env: Mapping[str, str]) -> 
 # --- the server ----------------------------------------------------------------------------------
 
 
-def _serve(address: str, disassembled: Path) -> None:
-    base = sys.path[1 + len(os.environ["PYTHONPATH"].split(os.pathsep)) :]
-    for name in _LOADED:
+def _serve(address: str, disassembled: Path) -> int:
+    """Answer until nobody asks any more. A child returns from here, too: its exit code."""
+    atexit.register(_end)  # the first of all: it is called last
+    given = os.environ["PYTHONPATH"].split(os.pathsep)
+    base = [path for path in sys.path[1:] if path not in given]
+    for name in (*_LOADED, *(f"_pytest.{plugin}" for plugin in _plugins())):
         with suppress(ImportError):
             importlib.import_module(name)
     _patch(disassembled)
+    with suppress(ImportError, AttributeError):
+        importlib.import_module("triton.runtime.cache").triton_key()  # Triton keeps it: it hashes 400 MB
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(address)
     listening.listen(64)
+    gc.collect()
+    gc.freeze()  # children never look at what is here already
     os.write(1, b"listening\n")
     while True:
         ready, _, _ = select.select([listening, 0], [], [])
         if 0 in ready:
-            return
-        _answer(listening, base)
+            return 0
+        if (asked := _answer(listening)) is not None:
+            listening.close()
+            return _be(asked["words"], asked["env"], asked["cwd"], base)
 
 
-def _answer(listening: socket.socket, base: list[str]) -> None:
-    """Take one request, in a process that waits for the child of it."""
+def _plugins() -> tuple[str, ...]:
+    """Pytest's own plugins."""
+    with suppress(ImportError):
+        return tuple(importlib.import_module("_pytest.config").default_plugins)
+    return ()
+
+
+def _answer(listening: socket.socket) -> Any:
+    """Take one request. Returns it in the child that it asks for, None in the server; a process between them waits for
+    the child's end."""
     asking, _ = listening.accept()
-    if os.fork() == 0:
-        listening.close()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        _, descriptors, _, _ = socket.recv_fds(asking, 1, 3)
-        with asking.makefile("rw") as lines:
-            request = json.loads(lines.readline())
-            child = os.fork()
-            if child == 0:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-                for number, descriptor in enumerate(descriptors):
-                    os.dup2(descriptor, number)
-                    os.close(descriptor)
-                asking.close()
-                lines.detach()
-                _be(request["words"], request["env"], request["cwd"], base)
-            for number in (0, 1, 2, *descriptors):
-                os.close(number)
-            print(child, file=lines, flush=True)
-            _, status = os.waitpid(child, 0)
-            with suppress(OSError):
-                print(os.waitstatus_to_exitcode(status), file=lines, flush=True)
-        os._exit(0)
-    asking.close()
+    if _fork():
+        asking.close()
+        return None
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _, descriptors, _, _ = socket.recv_fds(asking, 1, 3)
+    lines = asking.makefile("rw")
+    request = json.loads(lines.readline())
+    child = _fork()
+    if child == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        lines.close()
+        asking.close()
+        return request
+    listening.close()
+    for number in (0, 1, 2, *descriptors):
+        os.close(number)
+    print(child, file=lines, flush=True)
+    _, status = os.waitpid(child, 0)
+    with suppress(OSError):
+        print(os.waitstatus_to_exitcode(status), file=lines, flush=True)
+    os._exit(0)
+
+
+def _fork() -> int:
+    """Fork. Python 3.12 warns where libraries have started threads; these wait for work."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def _patch(disassembled: Path) -> None:
@@ -198,23 +238,34 @@ def _patch(disassembled: Path) -> None:
     toolchain.run_tool = remembering(toolchain.run_tool, disassembled)  # type: ignore[assignment]
 
 
-def _be(words: list[str], environment: dict[str, str], folder: str, base: list[str]) -> None:
-    """Be `python WORDS` from its start to its end."""
+_ended_with: list[int] = []  # a child's exit code
+
+
+def _end() -> None:
+    """End a child at once, behind its threads and all else that is called at its end: nothing needs to be freed."""
+    for code in _ended_with:
+        with suppress(OSError):
+            sys.stdout.flush()
+        os._exit(code & 0xFF)
+
+
+def _be(words: list[str], environment: dict[str, str], folder: str, base: list[str]) -> int:
+    """Be `python WORDS`; its exit code."""
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
     paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
-    module = words[0] == "-m"
-    sys.path[:] = [folder if module else str(Path(words[0]).resolve().parent), *paths, *base]
+    script = not words[0].startswith("-")
+    sys.path[:] = [str(Path(words[0]).resolve().parent) if script else folder, *paths, *base]
     importlib.invalidate_caches()
     code = 0
     try:
         from tritonhook.children import bootstrap
 
         bootstrap.begin(then_users=False)
-        _run(words[1:] if module else words, module)
+        _run(words)
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
@@ -222,27 +273,29 @@ def _be(words: list[str], environment: dict[str, str], folder: str, base: list[s
     except BaseException as error:
         traceback.print_exception(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
         code = 1
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    with suppress(OSError):
-        sys.stdout.flush()
-    os._exit(code & 0xFF)
+    _ended_with.append(code)
+    return code
 
 
-def _run(words: list[str], module: bool) -> None:
+def _run(words: list[str]) -> None:
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = main
-    sys.argv = words
-    if module:
-        runpy._run_module_as_main(words[0])  # type: ignore[attr-defined]
-        return
-    main.__file__ = str(Path(words[0]).absolute())
-    exec(compile(Path(words[0]).read_bytes(), main.__file__, "exec"), main.__dict__)
+    option, *others = words
+    if option == "-m":
+        sys.argv = others
+        runpy.run_module(others[0], run_name="__main__", alter_sys=True)
+    elif option == "-c":
+        sys.argv = ["-c", *others[1:]]
+        exec(compile(others[0], "<string>", "exec"), main.__dict__)
+    else:
+        sys.argv = words
+        main.__file__ = str(Path(option).absolute())
+        exec(compile(Path(option).read_bytes(), main.__file__, "exec"), main.__dict__)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "-m":
         sys.exit(start([sys.executable, *sys.argv[1:]], os.environ).wait())
     sys.modules["warm"] = sys.modules["__main__"]
-    _serve(sys.argv[1], Path(sys.argv[2]))
+    sys.exit(_serve(sys.argv[1], Path(sys.argv[2])))

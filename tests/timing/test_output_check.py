@@ -90,28 +90,6 @@ def test_buffers_hold_what_was_kept_and_else_made_up_contents(
     assert Buffers(launch_with(kept)).notes[0].startswith("1 of 1 "), "no folder, nothing kept"
 
 
-@pytest.mark.parametrize(
-    ("dtype", "size", "held"),
-    [
-        ("float32", 40, drawn(0, 4, 4, 2)),
-        ("float32", 11, drawn(0, 2) + b"\xee" * 3),
-        ("float64", 16, drawn(0, 2, dtype=torch.float64)),
-        ("bfloat16", 8, drawn(0, 4, dtype=torch.bfloat16)),
-        ("float8_e5m2", 5, drawn(0, 4, 1, dtype=torch.float8_e5m2)),
-        ("float8_e8m0fnu", 3, b"\x7f" * 3),  # an exponent alone: 2^0
-        ("complex64", 16, drawn(0, 4)),
-        ("complex128", 16, drawn(0, 2, dtype=torch.float64)),
-        ("float4_e2m1fn_x2", 3, bytes(3)),
-        ("uint16", 4, bytes(4)),
-    ],
-)
-def test_made_up_contents_are_normal_numbers_of_the_dtype(
-    dtype: str, size: int, held: bytes, asked: list[tuple[int, Any, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(replay, "_CHUNK", 4)
-    assert contents(Buffers(launch_with(Buffer(size, dtype)))) == [held]
-
-
 def test_a_kept_file_is_as_long_as_the_record_says(
     asked: list[tuple[int, Any, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,24 +62,6 @@ def test_processes_that_follow_each_other_have_each_code_at_each_place_once() ->
     assert len({tuple(places.order("abcdef")) for _ in range(9)}) > 1, "a second order of one process is another"
 
 
-def test_paddings_of_drawn_sizes_lie_in_front_of_the_codes() -> None:
-    driver, _ = placed(0)
-    paddings = [one for one in driver.loaded if one.startswith("padding")]
-    assert len(set(paddings)) > 4 and len(driver.looked_up) == len(paddings), "its code is loaded, not only its module"
-    in_front = [driver.loaded[: driver.loaded.index(name)] for name in "abc"]
-    assert len({tuple(before) for before in in_front}) == 3
-
-
-def test_paddings_are_freed() -> None:
-    driver = Driver()
-    places = CodePlaces(1, driver)
-    for _ in range(5):
-        places.pad()
-    assert driver.alive
-    places.free()
-    assert not driver.alive
-
-
 def test_a_padding_is_as_long_as_it_should_be(tools: Toolchain) -> None:
     """ptxas makes an instruction of each step: it folds none of them."""
     sizes = []

@@ -272,16 +272,6 @@ def test_a_verdict_needs_the_interval_on_one_side_of_the_band(
     assert Effect(1.0, low, high, blocks, 5).verdict(0.5) is verdict
 
 
-def test_the_table_goes_over_into_the_normal_distribution() -> None:
-    """What is a table up to 10 degrees of freedom goes on from its last value."""
-    spread = [student([0.0, 2.0] * (count // 2) + [1.0] * (count % 2)) for count in (3, 11, 12, 22)]
-    deviations = (1.0, math.sqrt(10 / 10), math.sqrt(12 / 11), math.sqrt(22 / 21))
-    quantiles = (6.205, 2.634, 2.241 + 0.393 * 10 / 11, 2.241 + 0.393 * 10 / 21)
-    for (middle, half), count, deviation, quantile in zip(spread, (3, 11, 12, 22), deviations, quantiles, strict=True):
-        assert (middle, half) == (1.0, pytest.approx(quantile * deviation / math.sqrt(count)))
-    assert student([3.0]) == (3.0, math.inf)
-
-
 def test_effects_of_known_logarithms() -> None:
     half = 25.45 * math.log(2) / math.sqrt(2) / math.sqrt(2)
     one, two = [(0, 0.0), (0, math.log(2))], [(0, 0.0), (1, 0.0), (1, math.log(2)), (1, 9.0)]
@@ -292,46 +282,3 @@ def test_effects_of_known_logarithms() -> None:
         assert [found.ratio, found.low, found.high] == pytest.approx(ratios)
     assert effect_of([(0, 1.0), (1, None)]) is None and effect_of([]) is None
     assert [percent(ratio) for ratio in (1.012, 0.99, 1.0)] == ["+1.20%", "-1.00%", "+0.00%"]
-
-
-def test_what_a_block_of_three_sides_says() -> None:
-    order = (CANDIDATE, REFERENCE, CANDIDATE, CANDIDATE, REFERENCE, CONTROL, REFERENCE, CANDIDATE, CONTROL, CONTROL)
-    times = {REFERENCE: (110.0, 121.0, 100.0), CANDIDATE: (50.0, 60.0, 48.0), CONTROL: (1.0, 2.0, 3.0)}
-    block = SampleBlock(3, times, clock_mhz={REFERENCE: 1000.0, CANDIDATE: 2000.0}, order=order)
-    assert [block.median_us(side) for side in times] == [110.0, 50.0, 2.0]
-    assert block.log_ratio(CANDIDATE, REFERENCE) == pytest.approx(math.log(50 / 110))
-    assert block.log_cycles_ratio(CANDIDATE, REFERENCE) == pytest.approx(math.log(100 / 110))
-    assert block.log_cycles_ratio(CANDIDATE, CONTROL) is block.log_cycles_ratio(CONTROL, CANDIDATE) is None
-    assert block.log_carry_over(CANDIDATE, REFERENCE) is None, "the reference never followed itself"
-    order = (CONTROL, REFERENCE, REFERENCE, CANDIDATE, CANDIDATE, REFERENCE, CONTROL, CONTROL, CANDIDATE, CONTROL)
-    block = SampleBlock(3, times, order=order)  # the reference: 121 after itself, 100 after the candidate; 60 and 50
-    assert block.log_carry_over(CANDIDATE, REFERENCE) == pytest.approx(math.log(100 / 121 * 60 / 50) / 2)
-    assert block.log_carry_over(REFERENCE, CANDIDATE) == pytest.approx(-math.log(100 / 121 * 60 / 50) / 2)
-
-
-def steady(
-    us: float, control: float = 100.0, mhz: float = 2000.0, after: float = 0.0, processes: int = 5
-) -> Comparison:
-    """Ten or more blocks without noise; samples after the candidate take `after` more."""
-    order = (REFERENCE, REFERENCE, CANDIDATE, CANDIDATE, REFERENCE, CONTROL, CONTROL)
-    times = {REFERENCE: (100.0, 100.0 + after), CANDIDATE: (us, us + us * after / 100), CONTROL: (control,) * 2}
-    clocks = {REFERENCE: 2000.0, CANDIDATE: mhz, CONTROL: 2000.0}
-    return Comparison(tuple(SampleBlock(n % processes, times, clock_mhz=clocks, order=order) for n in range(10)))
-
-
-@pytest.mark.parametrize(
-    ("comparison", "verdict", "reason"),
-    [
-        (Comparison(steady(90.0).blocks[:9]), TimingVerdict.INCONCLUSIVE, ("9 blocks", "10 needed")),
-        (steady(90.0, 102.0), TimingVerdict.INCONCLUSIVE, ("control", "+2.00% to +2.00%")),
-        (steady(90.0, mhz=2400.0), TimingVerdict.INCONCLUSIVE, ("-10.00% to -10.00%", "+8.00% to +8.00%", "clock")),
-        (steady(100.0, after=4.0, control=102.0), TimingVerdict.INCONCLUSIVE, ("after the candidate", "+4.00%")),
-        (steady(90.0), TimingVerdict.FASTER, ("-10.00% to -10.00%",)),
-        (steady(110.0, processes=4), TimingVerdict.SLOWER, ("+10.00% to +10.00%", "4 process(es) only")),
-        (steady(100.0, processes=1), TimingVerdict.SAME, ("+0.00% to +0.00%", "1 process(es) only")),
-    ],
-)
-def test_the_reason_of_each_verdict_has_its_figures(
-    comparison: Comparison, verdict: TimingVerdict, reason: tuple[str, ...]
-) -> None:
-    assert comparison.verdict is verdict and all(text in comparison.reason for text in reason), comparison.reason

@@ -14,7 +14,7 @@ from tritonhook.device.sm_clock import Conditions
 from tritonhook.errors import DeviceError
 from tritonhook.timing import timer as module
 from tritonhook.timing.statistics import SampleBlock
-from tritonhook.timing.timer import SAMPLE_US, TimedSide, Timer
+from tritonhook.timing.timer import TimedSide, Timer
 
 
 class FakeGpu:
@@ -116,16 +116,6 @@ def test_a_time_is_that_of_one_launch_however_many_make_a_sample(gpu: FakeGpu, c
     assert gpu.launched[-1] == "wait"
 
 
-def test_short_launches_are_sampled_together(gpu: FakeGpu) -> None:
-    timer = Timer([], cold=False)
-    assert [timer._copies(side(gpu, "at the limit", us)) for us in (19.99, 20.0)] == [20, 1]
-    assert timer._copies(side(gpu, "long", 25.0)) == 1
-    assert timer._copies(side(gpu, "short", 4.0)) == SAMPLE_US / 4
-    assert timer._copies(side(gpu, "short, captured together", 4.0, copies=10)) == SAMPLE_US / 4
-    assert timer._copies(side(gpu, "below all", 0.25)) == SAMPLE_US
-    assert timer._copies(side(gpu, "just short", 19.9)) == 20
-
-
 def test_each_block_takes_a_drawn_place_of_each_side(gpu: FakeGpu) -> None:
     """Given a code at four places of which one is slow; then blocks of one process differ, and a block is of one."""
     places = [TimedSide("a", lambda us=us: gpu.launch("a", us)) for us in (3.0, 3.0, 3.0, 9.0)]
@@ -170,24 +160,6 @@ def test_a_block_is_of_cold_launches_replayed_from_graphs(gpu: FakeGpu, with_clo
     assert again.take_block(7).order == block.order, "a seed draws one order"
 
 
-@pytest.mark.parametrize(
-    ("racing", "copies"), [(False, 100), (True, 40)], ids=["compared", "a race, by its first side"]
-)
-def test_as_many_launches_of_each_side_make_a_sample_as_the_shortest_needs(
-    racing: bool, copies: int, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, with_clock: None
-) -> None:
-    gpu.l2 = 1000
-    warmed: list[int] = []
-    monkeypatch.setattr(Timer, "_warm", lambda timer: warmed.append(timer.rounds))
-    sides = [side(gpu, "a", 10.0), side(gpu, "a", 3.0), side(gpu, "b", 4.0)]
-    timer = Timer(sides, racing=racing)
-    timer.prepare()
-    assert gpu.allocated == [(1 << 20, "int8", "cuda")] and not timer.flushes
-    assert [one.copies for one in sides] == [copies] * 3
-    assert gpu.captures == [["a"], ["a"], ["b"], ["a"] * copies, ["a"] * copies, ["b"] * copies]
-    assert warmed == ([] if racing else [timer.rounds])
-
-
 def test_without_a_clock_cycles_are_not_known_and_hot_launches_need_no_memory(
     gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, with_clock: None
 ) -> None:
@@ -220,25 +192,3 @@ def test_a_gpu_that_is_still_getting_faster_is_not_timed(gpu: FakeGpu, with_cloc
     timer = Timer([side(gpu, "a", 3000.0)], cold=False)
     timer.prepare()
     assert timer.take_block(0).times_us["a"] == pytest.approx([3000.0] * timer.rounds, rel=0.03)
-
-
-@pytest.mark.parametrize(
-    ("sides", "racing", "us", "rounds"),
-    [
-        (1, False, 900.0, 14),  # four launches a round: each sample follows a run, and the first one a predecessor
-        (2, False, 1000.0, 10),
-        (2, True, 1000.0, 8),
-        (3, False, 1.0, 60),
-        (7, False, 1.0, 63),
-        (1, False, 100_000.0, 5),
-        (2, False, 100_000.0, 4),
-        (3, False, 100_000.0, 6),
-        (20, False, 100_000.0, 20),
-        (20, True, 100_000.0, 5),
-    ],
-)
-def test_a_block_has_the_rounds_that_fit_its_time(
-    sides: int, racing: bool, us: float, rounds: int, gpu: FakeGpu
-) -> None:
-    timer = Timer([side(gpu, str(number), us) for number in range(sides)], cold=False, racing=racing)
-    assert timer._count_rounds() == rounds

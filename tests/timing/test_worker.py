@@ -7,7 +7,6 @@ import pytest
 from triton_kernels import add_kernel, compile_kernel, fresh
 
 from tritonhook.capture.model import Stage
-from tritonhook.capture.triton.autotuner import choices_of
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.ptxas.tool import available_ptxas
 from tritonhook.ptxas.toolchain import assemble
@@ -126,36 +125,6 @@ def test_the_candidates_ptxas_gets_further_options(triton_cache, tmp_path: Path)
     plain = assemble(tool, candidate.ptx, reference.assembler.arguments).cubin.data
     assert plain == reference.cubin != candidate.cubin
     assert assemble(tool, candidate.ptx, (*reference.assembler.arguments, "-O0")).cubin.data == candidate.cubin
-
-
-def test_a_tuner_keeps_its_choice_or_chooses_for_each_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("triton")
-    from triton.runtime.autotuner import Autotuner
-
-    class Tuner:
-        base_fn, cache_results = add_kernel.fn, True
-        best_config = None
-
-        def __init__(self) -> None:
-            self.cache: dict[str, str] = {}
-
-    def run(tuner, choice):
-        tuner.best_config = tuner.cache.setdefault("key", choice)
-        return tuner.best_config
-
-    monkeypatch.setattr(Autotuner, "run", run)
-    tuner, noted, own = Tuner(), {}, {}
-    with choices_of(noted):
-        assert Autotuner.run(tuner, "first") == "first"
-        assert Autotuner.run(tuner, "second") == "first", "fixed: the reference's choice stays"
-    with choices_of(noted, own):
-        assert Autotuner.run(tuner, "mine") == "mine"
-        assert Autotuner.run(tuner, "later") == "mine"
-    assert (tuner.cache, tuner.cache_results) == ({"key": "first"}, True)
-    assert noted == {"add_kernel": "mine"}
-    assert Autotuner.run is run
-    with choices_of(noted, {}):
-        assert Autotuner.run(tuner, "other side") == "other side"
 
 
 def test_the_control_gets_a_name_as_long_as_the_candidates(triton_cache, tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from repository import SUPPORT
 
 from tritonhook.capture.launches.contents import NORMAL
 from tritonhook.capture.launches.record import Buffer, Descriptor, Launch, Packed, Pointer, Scalar, Scratch, Tiling
-from tritonhook.capture.launches.tensor_map import encoded
 from tritonhook.errors import UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import Tool, find_ptxas
@@ -135,14 +134,6 @@ def test_without_a_driver_it_says_what_it_needs(with_ptxas: bool, tmp_path: Path
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [(), ("one",), ("no-such-file", "no-such-file")])
-def test_wrong_words_are_told(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    write_reproducer(tmp_path, FOUND)
-    done = start(tmp_path, None, *arguments)
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert ("no-such-file" in done.stderr) if len(arguments) == 2 else ("FIRST SECOND" in done.stdout)
-
-
 def test_a_ptxas_that_refuses_is_told(libcuda: Path, tmp_path: Path) -> None:
     write_reproducer(tmp_path, replace(FOUND, trial=replace(FOUND.trial, ptx=TEXT.replace("st.global", "st.nowhere"))))
     ptxas = find_ptxas().path
@@ -184,11 +175,6 @@ def test_the_program_has_the_whole_case() -> None:
     assert sizes.items() <= case.items()
 
 
-def test_contents_that_do_not_fit_the_buffers_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"^k: 2 buffers, with contents of 1$"):
-        program(replace(FOUND, trial=replace(FOUND.trial, contents=CONTENTS[:1])))
-
-
 def recipe(version: str, *options: str, others: tuple[Recipe, ...] = ()) -> Recipe:
     return Recipe(Tool(Path(version), version, "fake"), options, others=others)
 
@@ -224,21 +210,6 @@ def test_the_sides_are_the_reference_and_the_build_that_differs_most() -> None:
 def test_what_cannot_be_minimised(result: Verified) -> None:
     with pytest.raises(UsageError, match="^k: "):
         _sides(result, [recipe("1.1"), recipe("2.2")])
-
-
-def test_without_a_launch_there_is_no_reproducer(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--args"):
-        write_reproducer(tmp_path, replace(FOUND, trial=Trial(TEXT, "k")))
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_descriptor_of_host_code_goes_into_the_program_as_its_bytes() -> None:
-    tiling = Tiling(9, (64, 8), (128,), (64, 8), (1, 1), by_host=True)
-    launch = replace(LAUNCH, parameters=(Descriptor("x", 1, 16, tiling),))
-    text = program(replace(FOUND, trial=replace(FOUND.trial, launch=launch)))
-    case = json.loads(text.partition('json.loads(r"""')[2].partition('"""')[0])
-    data = encoded(tiling, 0).ljust(128, bytes(1)).hex()
-    assert case["arguments"] == [{"bytes": data, "pointers": [[0, 1, 16]]}], "the program puts the address in"
 
 
 def test_the_kernel_starts_as_both_sides_read_it() -> None:

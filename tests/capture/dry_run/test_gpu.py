@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
-from tritonhook._util.variables import EMULATE
-from tritonhook.capture.dry_run.gpu import ALL, FIRST, GPUS, NONE, REAL, DryRun, Gpu, Notes
+from tritonhook.capture.dry_run.gpu import ALL, FIRST, GPUS, NONE, REAL, DryRun, Gpu
 from tritonhook.errors import UsageError
 from tritonhook.memory.prediction import GPUS as SPECS
 
@@ -56,21 +53,3 @@ def test_other_processes_read_the_same(monkeypatch) -> None:
     assert DryRun.from_environment(DryRun(80).to_environment()) == DryRun(80)
     assert (environment["CUDA_VISIBLE_DEVICES"], environment["CUTE_DSL_ARCH"]) == ("", "sm_89")
     assert DryRun.from_environment({}) is None
-
-
-def test_notes_are_kept_once_and_readings_of_values_counted(monkeypatch) -> None:
-    notes = Notes()
-    for text in ("b", "a", "b"):
-        notes.add(text)
-    assert list(notes) == ["b", "a"]
-    notes.count("item")
-    assert "read values of tensors once (item 1)" in list(notes)[2]
-    for _ in range(1200):
-        notes.count("tolist")
-    *texts, reads = notes
-    assert texts == ["b", "a"] and "1,201 times (tolist 1,200, item 1)" in reads and "assertion" not in reads
-    for error, judged in ((ValueError(), False), (AssertionError(), True)):
-        monkeypatch.setattr(sys, "last_value", error, raising=False)
-        assert ("failed assertion" in list(notes)[-1]) is judged
-    monkeypatch.setenv(EMULATE, "")  # the values are those that the kernels stored
-    assert list(notes) == texts

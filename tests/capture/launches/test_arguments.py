@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import sys
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -141,20 +140,6 @@ def test_a_descriptor_in_bytes_is_recorded_by_what_it_says_or_byte_by_byte(monke
     for wrong, why in ((Encoded(0), "memory that no tensor has"), (3, "a int, not a TMA descriptor")):
         with pytest.raises(Unrecordable, match=f"k: argument z is .*{why}"):
             given.add("z", "nvTmaDesc", wrong)
-
-
-def test_im2col_is_recorded_byte_by_byte(monkeypatch) -> None:
-    """As Triton's launcher lets the driver encode it; here a stand-in does."""
-    base = Tensor(Storage(1 << 20, 4096), "bfloat16", offset=64)
-    encoded = Encoded(base.data_ptr())
-    driver = SimpleNamespace(make_tensordesc_arg=lambda arg, about, kernel: [encoded, *arg.shape])
-    monkeypatch.setitem(sys.modules, "triton.backends.nvidia.driver", driver)
-    about = ABOUT | {"is_im2col": True}
-    first, *rest = described(HostDescriptor(base), about).parameters
-    assert first == Packed("x", (bytes(8) + encoded.data[8:]).hex(), ((0, 0, 64),)) and len(rest) == 4
-    driver.make_tensordesc_arg = lambda arg, about: [Encoded(4096)]
-    with pytest.raises(Unrecordable, match="im2col"):
-        described(HostDescriptor(base), about)
 
 
 def test_the_static_launcher_takes_descriptors_and_scratch(monkeypatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import struct
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +27,6 @@ from tritonhook.capture.launches.record import (
     to_document,
     with_buffers,
 )
-from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.launches.schema import LaunchFields, from_json
 from tritonhook.capture.store import CaptureFolder, read_launch
 from tritonhook.cli import main
@@ -178,50 +176,6 @@ def test_a_launch_of_triton_is_described_with_clusters_and_scratch() -> None:
 
 
 # --- what a session gets -------------------------------------------------------------------------
-
-
-class Noting:
-    """As a session: what it was told."""
-
-    def __init__(self, launches: str) -> None:
-        self.settings = SimpleNamespace(launches=launches)
-        self.told: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.told.append(text)
-
-
-KINDS = ("int32", 400), ("float32", 800), ("uint8", (64 << 20) + 1), ("bool", 64 << 20), ("int8", 100)
-
-
-@pytest.mark.parametrize(
-    ("launches", "most", "capturing", "kept", "note"),
-    [
-        ("shapes", 4 << 30, False, (0, 3), None),
-        ("values", 4 << 30, False, (0, 1, 2, 3), None),
-        ("values", 400 + 800 + (128 << 20) + 1, False, (0, 1, 2, 3), None),
-        ("values", 400 + 800 + (128 << 20), False, (0, 3), "only integers"),
-        ("shapes", 4 << 30, True, (), "CUDA graph"),
-        ("values", 0, True, (), "CUDA graph"),
-    ],
-)
-def test_which_contents_are_kept(monkeypatch, launches, most, capturing, kept, note) -> None:
-    """Those of integers, but not of large buffers, and with "values" all, if they are not too many. The last tensor has
-    no memory."""
-    monkeypatch.setattr(launch_recorder, "MOST_VALUES", most)
-    monkeypatch.setattr(launch_recorder, "_is_capturing", lambda: capturing)
-    monkeypatch.setattr(launch_recorder, "_contents", lambda tensor, start, size: f"{start}:{size}".encode())
-    session = Noting(launches)
-    buffers = tuple(Buffer(size, dtype) for dtype, size in KINDS)
-    storages = [(Tensor(Storage((n < 4) << 20, size)), n, size) for n, (_, size) in enumerate(KINDS)]
-    launch = Launch("k", (1, 1, 1), (32, 1, 1), (), buffers)
-    named, read = recorder._with_contents(session, launch, "key", storages)  # type: ignore[arg-type]
-    values = [f"key-{number}.bin" if number in kept else None for number in range(5)]
-    with_names = [replace(buffer, values=name) for buffer, name in zip(buffers, values, strict=True)]
-    assert named == replace(launch, buffers=tuple(with_names))
-    assert read() == {f"key-{n}.bin": f"{n}:{KINDS[n][1]}".encode() for n in kept}
-    assert [told.partition(":")[0] for told in session.told] == ["k"] * len(session.told)
-    assert bool(session.told) is (note is not None) and (note or "") in "".join(session.told)
 
 
 # --- the value -----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ended import ended
 from fake_ptxas import make_ptx
 from hangs import HANG_S
 from wrapped_ptxas import WrappedPtxas
@@ -230,19 +231,16 @@ def test_a_full_disk_costs_the_capture_only(world: WrappedPtxas) -> None:
         subprocess.run(["umount", str(world.out)], check=True)
 
 
-def test_a_compiler_called_by_its_full_path_is_told_of(world: WrappedPtxas) -> None:
+def test_a_compiler_called_by_its_full_path_is_told_of(world: WrappedPtxas, warm_start: None) -> None:
     make_ptx(world.folder / "a.ptx")
     line = [sys.executable, "-m", "tritonhook", "run", "--out", str(world.out), "--"]
     environment = os.environ | {"PATH": f"{world.real.parent}:{os.environ['PATH']}"}
     for program, is_told in ((str(world.real.parent / "ptxas"), True), ("ptxas", False)):
-        done = subprocess.run(
-            [*line, program, "a.ptx", "-o", "x"], cwd=world.folder, env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0
+        done = ended([*line, program, "a.ptx", "-o", "x"], world.folder, environment)
         assert ("bypasses the wrapper" in done.stderr) is is_told, done.stderr
 
 
-def test_a_run_says_what_was_lost_and_ends_as_its_program(world: WrappedPtxas) -> None:
+def test_a_run_says_what_was_lost_and_ends_as_its_program(world: WrappedPtxas, warm_start: None) -> None:
     # given a build with one module that is larger than a file may be, and one that is not
     large = make_ptx(world.folder / "large.ptx", "large")
     large.write_text(large.read_text() + "// " + "x" * 200_000)
@@ -251,9 +249,8 @@ def test_a_run_says_what_was_lost_and_ends_as_its_program(world: WrappedPtxas) -
     line = [sys.executable, "-m", "tritonhook", "run", "--out", str(world.out), "--", "sh", "-c", build]
     environment = os.environ | {"PATH": f"{world.real.parent}:{os.environ['PATH']}"}
     # when it runs
-    done = subprocess.run(line, cwd=world.folder, env=environment, capture_output=True, text=True, check=False)
+    done = ended(line, world.folder, environment, status=3)
     # then the other kernel is captured, and the loss is reported once
-    assert done.returncode == 3
     assert set(world.captures) == {"small"}
     assert "1 kernel seen" in done.stderr
     assert done.stderr.count("1 call of ptxas not kept: OSError: [Errno 27] File too large") == 1

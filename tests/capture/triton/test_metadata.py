@@ -162,41 +162,6 @@ def test_an_object_without_a_text_of_its_own_is_kept_without_its_address(out) ->
 
 # --- without a compile ---------------------------------------------------------------------------
 
-FMAD, V = "--fmad=false", "-v"
-
-
-@pytest.mark.parametrize(
-    ("release", "knobs", "options", "arguments"),
-    [
-        ((3, 6), "", {"enable_fp_fusion": True}, ["-lineinfo", V]),
-        ((3, 7), "", {}, ["-lineinfo", FMAD, V, "--regAllocOptLevel=2"]),
-        ((3, 6), "lines", {}, ["-lineinfo", "-suppress-debug-info", FMAD, V]),
-        ((3, 6), "ptxas", {}, ["-g", FMAD, V, "--opt-level", "0"]),
-        ((3, 6), "lines ptxas", {}, ["-lineinfo", "-suppress-debug-info", FMAD, V, "--opt-level", "0"]),
-        (
-            (3, 6),
-            "",
-            {"ptx_options": "-a  -b", "instrumentation_mode": "consan"},
-            ["-lineinfo", FMAD, V, "-a", "", "-b"],
-        ),
-        *(
-            ((3, 8), "", {"instrumentation_mode": [mode]}, ["-lineinfo", FMAD, V, "--regAllocOptLevel=2", *more])
-            for mode, more in (("consan", ["--opt-level", "1"]), ("fpsan", ["--opt-level", "1"]), ("other", []))
-        ),
-        (
-            *((3, 8), "ptxas", {"instrumentation_mode": "consan"}),
-            ["-g", FMAD, V, "--opt-level", "0", "--regAllocOptLevel=2"],
-        ),
-    ],
-)
-def test_the_arguments_are_those_of_tritons_release_knobs_and_options(
-    monkeypatch, release, knobs, options, arguments
-) -> None:
-    monkeypatch.setattr(metadata, "release", lambda: release)
-    monkeypatch.setattr(triton.knobs.compilation, "disable_line_info", "lines" in knobs)
-    monkeypatch.setattr(triton.knobs.nvidia, "disable_ptxas_opt", "ptxas" in knobs)
-    assert metadata.assembler_of(90, options).arguments == (*arguments, "--gpu-name=sm_90a")
-
 
 @pytest.mark.parametrize(("version", "good"), [("3.6.0", True), ("3.5.9", False), ("4.0", True), ("3.10.1+git", True)])
 def test_a_triton_that_is_too_old_is_named(monkeypatch, version: str, good: bool) -> None:

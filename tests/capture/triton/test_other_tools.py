@@ -16,11 +16,9 @@ from triton_kernels import add_kernel, compile_kernel, fresh, launch
 from triton_sessions import RELEASE, entries
 
 import tritonhook
-from tritonhook.capture import front_ends
 from tritonhook.capture.session import Session
 from tritonhook.capture.settings import make_settings
 from tritonhook.capture.triton import rewriting
-from tritonhook.errors import CaptureError
 
 pytestmark = pytest.mark.usefixtures("triton_cache", "slots_are_given_back")
 
@@ -312,16 +310,3 @@ def test_status_says_who_holds_what(out, listener_slot):
     assert held["runtime.add_stages_inspection_hook"] == held["runtime.launch_enter_hook"] == "free"
     assert held["cache keys"] == "tritonhook"
     assert tritonhook.status()["compilation.listener"] == f"{__name__}.Listener"
-
-
-def test_status_without_triton_is_that_of_the_cute_dsl(monkeypatch):
-    monkeypatch.setattr(front_ends, "check_triton", _no_triton)
-    monkeypatch.setattr(front_ends.cute, "is_installed", lambda: True)
-    assert tritonhook.status() == {}
-    monkeypatch.setattr(front_ends.cute, "is_installed", lambda: False)
-    with pytest.raises(CaptureError, match="too old"):
-        tritonhook.status()
-
-
-def _no_triton():
-    raise CaptureError("triton 3.5.0 is too old")

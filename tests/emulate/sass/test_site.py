@@ -12,7 +12,6 @@ from tritonhook.emulate.memory import Memory  # noqa: E402
 from tritonhook.emulate.sass import site as sites  # noqa: E402
 from tritonhook.emulate.sass.decode import Decoder  # noqa: E402
 from tritonhook.emulate.sass.kernel import SassKernel  # noqa: E402
-from tritonhook.errors import NotUnderstood  # noqa: E402
 
 THREADS = 96
 BANK = bytes(range(256)) * 3
@@ -197,45 +196,6 @@ def test_an_address_that_is_a_number(at):
     assert read(at, "address", "[URZ]").tolist() == [0] * 64
 
 
-@pytest.mark.parametrize(
-    ("method", "text"),
-    [
-        ("integer", "-|R4|"), ("integer", "P3"), ("integer", "c[0x0][R4+0x10]"), ("integer", "c[0x5][0x0]"),
-        ("integer", "c[0x3][0x6]"), ("integer", "c[0x0][0x40]"), ("counting", "|R4|"), ("wide", "|R4|"),
-        ("address", "[R4].FOO"), ("address", "R4"), ("address", "[R4.X4]"), ("number", "R4"), ("number", "1.5"),
-        ("predicate", "R4"), ("predicate", "PX"), ("target", "c[0x0][0x214]"), ("target", "-R4"),
-        ("target_flag", "!P1"), ("target_flag", "R4"), ("target_flag", "!PT"), ("integer", ""), ("integer", "foo"),
-    ],
-)  # fmt: skip
-def test_other_operands_are_refused_with_their_place(at, method, text):
-    with pytest.raises(NotUnderstood) as caught:
-        getattr(at.site(text), method)()
-    assert caught.value.opcode == "OP.A.B" and caught.value.line == 0x70
-
-
-def test_operands_are_taken_by_letters(at):
-    site = at.site("R6,R8,P1,R4,R4,R4,R4,!P2")
-    put, put_pair, put_flag, *sources = site.take("RWPisdwp.")
-    assert [one(at.group).tolist() for one in sources[:2]] == [at.r(4)] * 2
-    assert [one(at.group).tolist() for one in sources[2:4]] == [at.pair(4)] * 2
-    assert sources[4](at.group).tolist() == (~at.decoder.flag(False, 2))[32:96].tolist()
-    put(at.group, np.arange(64, dtype=np.uint32))
-    assert at.r(6)[1::3] == list(range(1, 64, 3))
-    put_pair(at.group, np.full(64, 5 << 32 | 9, np.uint64))
-    assert at.pair(8)[1::3] == [5 << 32 | 9] * 21
-    put_flag(at.group, np.arange(64) % 2 == 1)
-    assert at.decoder.flag(False, 1)[32:96][1::3].tolist() == [n % 2 == 1 for n in range(1, 64, 3)]
-    rest = at.site("R1,R2")
-    rest.take("i")
-    assert rest.given == ["R2"]
-    with pytest.raises(NotUnderstood):
-        at.site("R1,R2").take("i.")
-    step = at.site("R6,R4,R5").compute(np.subtract, "Rii")
-    wanted = [x - y & WORD for x, y in zip(at.r(4), at.r(5), strict=True)]
-    step(at.group)
-    assert at.r(6)[1::3] == wanted[1::3]
-
-
 @pytest.mark.parametrize("register", ["R6", "UR6"])
 def test_a_register_is_written_where_lanes_are_active_a_uniform_one_for_the_whole_warp(at, register):
     uniform = register.startswith("U")
@@ -251,56 +211,3 @@ def test_a_register_is_written_where_lanes_are_active_a_uniform_one_for_the_whol
     flag[:] = False
     at.site(register.replace("R", "P")).target_flag()(group, np.ones(64, bool))
     assert (flag == mine).all()
-
-
-def test_what_is_written_to_nowhere_is_lost(at):
-    for method, text in (
-        ("target", "RZ"),
-        ("target", "URZ"),
-        ("target_pair", "RZ"),
-        ("target_flag", "PT"),
-        ("target_flag", "UPT"),
-    ):
-        getattr(at.site(text), method)()(at.group, np.ones(64, np.uint64))
-    at.site("RZ").target_flag()(at.group, np.ones(64, bool))
-    assert not at.decoder.zeros.any() and at.decoder.true.all() and not at.decoder.false.any()
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("R4", ("", False, "R4")), ("-R4", ("-", False, "R4")), ("~UR4", ("~", False, "UR4")),
-        ("|R4|", ("", True, "R4")), ("-|c[0x0][0x4]|", ("-", True, "c[0x0][0x4]")), ("-0x4", ("", False, "-0x4")),
-        ("-1.5", ("", False, "-1.5")),
-        ("|R4|.H0_H0", ("", True, "R4.H0_H0")), ("-INF", ("", False, "-INF")),
-    ],
-)  # fmt: skip
-def test_signs_stand_before_registers_and_constants_alone(text, found):
-    assert sites.modified(text) == found
-
-
-def test_places_that_are_jumped_to(at):
-    site = at.site("")
-    assert [at.decoder.index(site, text) for text in ("0x20", "`($helper)", "`(0x30)")] == [2, 4, 3]
-    assert at.decoder.targets == {2, 3, 4} and at.decoder.index(site, "0x70") == 7
-    for text in ("0x80", "0x28", "-0x10", "$other", "R4"):
-        with pytest.raises(NotUnderstood, match="target"):
-            at.decoder.index(site, text)
-
-
-def test_bytes_of_a_bank(at):
-    site = at.site("")
-    assert at.decoder.bank(site, 0, 0x214, 2) == 0x1514 and at.decoder.bank(site, 3, 4) == 0x88070605
-    assert at.decoder.bank(site, 3, 0, 8) == 0x8807060504030201 and at.decoder.bank(site, 0, 0x2FC) == 0xFFFEFDFC
-    for number, place, size in (
-        (0, 0x40, 4),
-        (0, 0x14, 8),
-        (0, 0x204, 8),
-        (0, 0x2FD, 4),
-        (3, 5, 4),
-        (3, -4, 4),
-        (5, 0, 4),
-    ):
-        with pytest.raises(NotUnderstood) as caught:
-            at.decoder.bank(site, number, place, size)
-        assert (f"{number:#x}" if number != 5 else "5") in str(caught.value)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gluon_kernels.blackwell import config as blackwell
-from gluon_kernels.blackwell.config import ROLE_REGS, AttentionConfig, candidates, default_config
+from gluon_kernels.blackwell.config import ROLE_REGS, AttentionConfig
 from gluon_kernels.config import SHARED_BYTES
 from tests.gluon_kernels.support.blackwell_configs import CONFIGS, describe
 
@@ -79,23 +79,6 @@ def test_only_a_ragged_kernel_takes_any_length():
     with pytest.raises(ValueError, match="seqlen_k 1: not a multiple of 128"):
         config.require(100, 512, 1)
     assert replace(config, ragged=True).why_not(100, 500, 1) is None
-
-
-@pytest.mark.parametrize("dtype", ["fp8e5", "fp8e4nv", "fp16", "bf16"])
-@pytest.mark.parametrize("head_dim", [64, 128])
-@pytest.mark.parametrize("causal", [False, True])
-def test_the_default_config_fits_its_problem(dtype, head_dim, causal):
-    for seqlen_q, seqlen_k in ((1, 1), (256, 128), (256, 129), (4096, 4096)):
-        config = default_config(100, dtype, head_dim, causal=causal, seqlen_q=seqlen_q, seqlen_k=seqlen_k)
-        assert config.why_not(100, seqlen_q, seqlen_k) is None
-        assert config.ragged == (seqlen_k % 128 != 0 or seqlen_q == 1)
-    others = list(candidates(config))
-    assert others[0] == config and len(set(others)) == len(others) == 1 + 2 * 2 * 3 * 2 * 3
-    tried = {name: {getattr(other, name) for other in others} for name in ("block_n", "fma_parts", "softmax_regs")}
-    assert tried == {"block_n": {64, 128}, "fma_parts": {0, 1, 2}, "softmax_regs": {192, 200, 216}}
-    for other in others:
-        assert other.why_not(103, 4096, 4096) is None
-        assert (other.dtype, other.head_dim, other.causal, other.out) == (dtype, head_dim, causal, config.out)
 
 
 def test_registers_of_all_partitions_fit_an_sm():

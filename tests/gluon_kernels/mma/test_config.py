@@ -19,24 +19,6 @@ def test_default_configs_fit_the_gpu(arch):
 
 
 @pytest.mark.parametrize(
-    ("problem", "tile", "sum_by_mma", "trigger"),
-    [
-        ((90, "bf16", 64, "top-left", 2048), (128, 64, 4, 1, 4, False), True, "name"),
-        ((90, "fp16", 64, "bottom-right", 2049), (128, 64, 4, 1, 4, True), False, None),
-        ((120, "bf16", 64, "top-left", 2048), (128, 64, 4, 1, 4, False), True, None),  # nothing was measured there
-        ((90, "bf16", 256, None), (128, 64, 8, 1, 4, False), False, None),
-        ((120, "bf16", 256, None), (64, 64, 4, 1, 4, True), False, None),  # has no room for the one above
-        ((80, "bf16", 256, "top-left", 1), (64, 64, 4, 1, 4, True), True, None),
-        ((90, "fp8e4nv", 256, None), (64, 32, 4, 1, 1, False), False, "name"),
-    ],
-)
-def test_a_problem_gets_the_tile_and_scheduler_that_were_fastest(problem, tile, sum_by_mma, trigger):
-    _, dtype, head_dim, causal, *_ = problem
-    given = (dtype, head_dim, causal, "attention_mma", *tile)
-    assert default_config(*problem) == MmaConfig(*given, sum_by_mma=sum_by_mma, trigger=trigger)
-
-
-@pytest.mark.parametrize(
     ("dtype", "head_dim", "reason"), [("fp32", 64, "dtype 'fp32'"), ("bf16", 96, "head_dim 96"), ("fp8e5", 64, "fp8e5")]
 )
 def test_what_no_kernel_has_gets_a_configuration_that_says_so(dtype, head_dim, reason):
@@ -117,11 +99,3 @@ def test_every_candidate_comes_with_both_schedulers_and_can_run(trigger):
     for one in found:
         assert {replace(one, trigger=of) for of in (None, trigger)} <= set(found)
         assert (one.dtype, one.head_dim, one.causal) == (config.dtype, config.head_dim, config.causal)
-
-
-@pytest.mark.parametrize(("dtype", "head_dim", "many"), [("bf16", 64, 44), ("bf16", 256, 16), ("fp8e4nv", 128, 6)])
-def test_candidates_are_all_tiles_with_a_thread_for_no_more_accumulators_than_it_has_registers(dtype, head_dim, many):
-    """16 bits: 11 tiles and 4 ways each, all of them or those with enough warps. fp8: 3 tiles, no sums by mma.sync."""
-    found = list(candidates(default_config(90, dtype, head_dim, None), 90))
-    assert len(found) == many and {one.trigger for one in found} == {None, "name"}
-    assert all(one.block_m // (one.warps * 16) * head_dim <= 256 for one in found)

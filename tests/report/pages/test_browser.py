@@ -11,7 +11,6 @@ import pytest
 from browser import Browser, chromium, why_none
 from documents import (
     HOSTILE,
-    KINDS,
     diff_with_code,
     golden,
     large_captures,
@@ -201,38 +200,6 @@ def test_captures_filter_and_sort(show: Callable[..., Browser]) -> None:
 
 # --- a telephone ---------------------------------------------------------------------------------
 
-WIDER = """
-return [...document.querySelectorAll('main *, header *')].filter((each) => {
-  const box = each.getBoundingClientRect();
-  const hidden = each.closest('.listings, dialog, .sr, thead');
-  return !hidden && box.width > 1 && (box.right > innerWidth + 1 || box.left < -1);
-}).map((each) => each.outerHTML.slice(0, 80))"""
-SMALL = """
-const shown = [...document.querySelectorAll('.plot text')].filter((text) => text.getBoundingClientRect().width > 0);
-const sizes = shown.map((text) => parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a);
-return sizes.filter((size) => size < 9)"""
-
-
-def on_telephone(window: Browser, document: dict, folder: Path) -> Browser:
-    path = folder / "page.html"
-    path.write_text(render_html(page_of(document), "saved.json"))
-    window.open(path, width=420, height=844)
-    return window
-
-
-@pytest.mark.parametrize("kind", [*KINDS, "diff with code", "many captures"])
-def test_nothing_is_wider_than_a_telephone(kind: str, window: Browser, tmp_path: Path) -> None:
-    made = {"diff with code": diff_with_code, "many captures": lambda: large_captures(20)}
-    browser = on_telephone(window, made[kind]() if kind in made else golden(kind), tmp_path)
-    assert browser.js("return document.documentElement.scrollWidth") <= 420
-    scrolling = "return [...document.querySelectorAll('.scroll, .panel')]"
-    assert (
-        browser.js(f"{scrolling}.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.outerHTML.slice(0, 90))")
-        == []
-    )
-    assert browser.js(WIDER) == []
-    assert browser.js(SMALL) == []
-
 
 # --- large and hostile ---------------------------------------------------------------------------
 
@@ -271,24 +238,6 @@ def test_hostile_names_stay_text_in_the_browser(show: Callable[..., Browser]) ->
     assert browser.all("img") == []
     assert browser.js("return document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
     assert "<script>" in browser.text("#listings .window")
-
-
-def test_it_prints_its_code_in_light_colours_without_controls(show: Callable[..., Browser]) -> None:
-    browser = show(diff_with_code(), "dark")
-    colour = "return getComputedStyle(document.body).backgroundColor"
-    dark = browser.js(colour)
-    browser.media("print")
-    assert browser.js(colour) == "rgb(255, 255, 255)" != dark
-    assert browser.js("return getComputedStyle(document.body).color") == "rgb(22, 25, 29)"
-    assert not any(each.is_displayed() for each in browser.all("button, input, .view"))
-    browser.media("")
-    browser.js("dispatchEvent(new Event('beforeprint'))")
-    printed = browser.js("return document.querySelectorAll('.printed .lrow').length")
-    assert printed > shown(browser)[0] + len(browser.all(".view .fold"))  # and the PTX
-    browser.js("dispatchEvent(new Event('afterprint'))")
-    assert browser.all(".printed") == []
-    pdf = browser.pdf()
-    assert pdf.startswith(b"%PDF") and 2 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 40
 
 
 def test_an_error_on_the_console_would_be_seen(window: Browser, tmp_path: Path) -> None:

@@ -66,19 +66,3 @@ def test_positions_are_no_difference_of_a_text_and_are_shown_beside_it() -> None
 def test_lines_of_a_stage_have_their_source_with_its_text(a: str, b: tuple[str, str], said: list[str]) -> None:
     sources = {"/src/k.py": "def f(x):\n    y = exp(x)\n"}
     assert lines(render_text_diff(a, a.replace(*b).replace("2 44", "2 45"), io.StringIO(), (sources, sources))) == said
-
-
-def test_equal_lines_far_from_a_change_are_counted() -> None:
-    same = [row(f"OP{n}", line=n) for n in range(20)]
-    a, b = code(*same[:9], row("OLD", line=9), *same[9:]), code(*same[:9], row("NEW", line=9), *same[9:])
-    said = lines(render_code_diff(a, b, io.StringIO()))
-    around = [part for n in (6, 7, 8) for part in (f"@ k.py:{n}", f"  {16 * n:04x}  OP{n} R1, R2")]
-    assert said[:7] == ["@ 6 equal lines", *around]
-    assert said[7:12] == ["@ k.py:9", "- 0090  OLD R1, R2", "+ 0090  NEW R1, R2", "  00a0  OP9 R1, R2", "@ k.py:10"]
-    assert said[12:] == ["  00b0  OP10 R1, R2", "@ k.py:11", "  00c0  OP11 R1, R2", "@ 8 equal lines"]
-    text = "\n".join(f"line {n}" for n in range(12))
-    said = lines(render_text_diff(f"first\n{text}\n\0", f"other\tone\n{text}\nlast", io.StringIO()))
-    assert said == [
-        *("- first", "+ other   one", "  line 0", "  line 1", "  line 2", "@ 6 equal lines"),
-        *("  line 9", "  line 10", "  line 11", "+ last"),
-    ]

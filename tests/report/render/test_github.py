@@ -55,12 +55,6 @@ def test_a_row_says_what_changed_and_who_did_it() -> None:
     assert "fails: spills: 1 kernel\n" in comment
 
 
-def test_new_and_gone_kernels_have_their_own_figures() -> None:
-    found = {row[0]: row for row in rows(joined("", compared([spilling("old", 8)], [spilling("new", 4)]), COMMIT, ""))}
-    assert found["old"][3] == "8/8" and found["old"][5] == "gone"
-    assert found["new"][3] == "4/4" and found["new"][5] == "new"
-
-
 @pytest.mark.parametrize(
     "name", ["kernel_" * 60, *(pytest.param(n, marks=pytest.mark.nightly) for n in ("k", "\U0001f600" * 90, "|`<!--"))]
 )
@@ -134,7 +128,3 @@ def test_kernels_of_one_line_share_an_annotation_and_a_level_has_ten() -> None:
     assert "line=1," in found[0]  # the worst
     (one,) = annotation_commands(many(1), [SourceLine("a\nb.py", 1)])
     assert "\n" not in one
-
-
-def test_a_kernel_without_a_line_has_no_annotation() -> None:
-    assert not list(annotation_commands(many(3), [None] * 3)) and not list(annotation_commands(many(3), ()))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import pytest
-from documents import HOSTILE, KINDS, diff_with_code, golden, in_terminal, large_captures, page_of, replaced, summary_of
+from documents import HOSTILE, KINDS, diff_with_code, golden, large_captures, page_of, replaced
 from html_tree import Element, parse
 
 from tests.compare.test_diff import compare
 from tritonhook.report.render.html import render_html
-from tritonhook.report.render.notebook import render_fragment
 from tritonhook.snapshot.changes import ChangeStatus
 from tritonhook.tuning.policy_check import State
 
@@ -146,24 +144,6 @@ def test_a_document_without_code_says_how_to_keep_it() -> None:
 # --- the other pages -----------------------------------------------------------------------------
 
 
-def test_the_ab_page_draws_each_effect_with_its_interval() -> None:
-    tree = page(golden("ab"))
-    assert tree.one("h1").text.startswith("Slower by 5.2")
-    lanes = list(tree.one("section", id="effect").all("g", "lane"))
-    assert [next(lane.all("text", "strongtext")).text for lane in lanes] == ["candidate", "control / reference"]
-    for lane in lanes:
-        low, high = (float(next(lane.all("line", "interval")).attributes[end]) for end in ("x1", "x2"))
-        assert low < float(lane.one("circle").attributes["cx"]) < high
-    zero = float(tree.one("section", id="effect").one("line", "zero").attributes["x1"])
-    assert zero < float(lanes[0].one("circle").attributes["cx"]), "a slower candidate is to the right"
-
-
-def test_the_memory_page_marks_each_event() -> None:
-    document = golden("memory")
-    kinds = ["load" if "load" in e.classes else "launch" for e in page(document).all("line", "mark")]
-    assert sorted(kinds) == sorted(m["kind"] for m in document["timelines"][0]["marks"])
-
-
 def test_a_captures_page_lists_every_kernel_and_draws_the_largest() -> None:
     tree = page(large_captures(200))
     rows = tree.one("div", id="table-1").one("table", "sortable").rows()
@@ -179,37 +159,3 @@ def test_a_name_under_which_ptxas_crashes_has_a_page_without_a_diff() -> None:
     tree = page(document)
     assert tree.one("h1").text == "ptxas crashes under the renamed name"
     assert "SIGSEGV" in tree.one("section", "hero").text and not list(tree.all("script", id="data"))
-
-
-def test_a_timeline_is_drawn_from_one_source() -> None:
-    # Given samples of another source between NVML's, which count another way
-    document = golden("memory")
-    timeline = document["timelines"][0]
-    alien = timeline["samples"][0] | {"source": "cuMemGetInfo", "used_bytes": 9 << 30, "t_ns": 450_000_000}
-    timeline["samples"] = sorted([*timeline["samples"], alien], key=lambda s: s["t_ns"])
-    (drawn,) = data_of(page(document))["timelines"]
-    assert max(value for _, value in drawn["series"][0][1]) < 5  # GiB
-    assert "used (NVML)" in page(document).one("div", "timeline").text
-
-
-def users_names(document: Any) -> set[str]:
-    """The names in a document that a user chose: of kernels and variants."""
-    found: set[str] = set()
-    if isinstance(document, dict):
-        found |= {str(document[key]) for key in ("kernel", "function") if isinstance(document.get(key), str)}
-        found |= set(document.get("variants") or ()) | set(document.get("names") or ())
-        for value in document.values():
-            found |= users_names(value)
-    elif isinstance(document, list):
-        found = set().union(*map(users_names, document))
-    return {name for name in found if name.isidentifier()}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_name_of_a_user_gets_a_capital(kind: str) -> None:
-    document = golden(kind)
-    for number, name in enumerate(sorted(users_names(document), key=len, reverse=True)):
-        document = replaced(document, name, f"qname{chr(97 + number % 26)}")
-    shown = page(document).text + in_terminal(summary_of(document)) + render_fragment(summary_of(document))
-    assert "Qname" not in shown
-    assert "qname" in shown or kind not in ("capture", "captures", "diff", "file", "memory_variants", "names")

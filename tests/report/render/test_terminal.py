@@ -6,7 +6,7 @@ import io
 from dataclasses import replace
 
 import pytest
-from documents import HOSTILE, KINDS, PlainScreen, golden, in_terminal, summary_of
+from documents import KINDS, PlainScreen, golden, in_terminal, summary_of
 from screens import Screens
 
 from tritonhook.report.render.terminal import render_terminal
@@ -76,11 +76,6 @@ def test_a_table_that_does_not_fit_becomes_lists(narrow: PlainScreen) -> None:
     assert [line.split() for line in lines[2:]] == [["column", str(i + 1), figure] for i, figure in enumerate(figures)]
 
 
-def test_texts_are_folded_before_figures_are(narrow: PlainScreen) -> None:
-    lines = lines_of(table_of(["k" * 100, "1,234,567"], 2), narrow)
-    assert lines[2].split()[1] == "1,234,567" and "".join("".join(lines[2:]).split()).count("k") == 100
-
-
 NAMES = ("void_kernel_of_a_long_name_1", "void_kernel_of_a_long_name_2")
 
 
@@ -101,52 +96,12 @@ def test_a_table_of_one_line_a_row_shortens_texts_and_then_leaves_columns_out(na
         assert rows[0][1][-1] == "1" and rows[1][1][-1] == "2"  # the ends, in which the names differ
 
 
-def test_the_column_of_the_order_is_not_left_out(narrow: PlainScreen) -> None:
-    def headings(table: Table) -> list[str]:
-        lines = render_terminal(Summary("K", "s", "v", Tone.NEUTRAL, (), (table,)), narrow).splitlines()
-        assert max(map(len, lines)) <= 80
-        return lines[lines.index("Kernels") + 1].split()
-
-    usual = headings(one_line(40))
-    assert headings(replace(one_line(40), kept=(41,))) == [*usual[:-1], "n39"]
-    assert headings(replace(one_line(40, extra=(3,)), kept=(41,)))[-1] == "n39", "columns before it are hidden"
-
-
 def test_wide_shows_all_columns_whole(narrow: PlainScreen) -> None:
     summary = Summary("K", "s", "v", Tone.NEUTRAL, (), (one_line(40, extra=(5,)),))
     lines = render_terminal(summary, narrow, wide=True).splitlines()
     assert lines[4].split() == ["id", "kernel", *(f"n{n}" for n in range(40))]
     assert lines[5].split()[1] == NAMES[0]
     assert "n3" not in render_terminal(summary, narrow).split()
-
-
-def test_no_word_that_fits_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["alpha", "beta_gamma_delta", "x" * 31, "/a/path/with/many/parts/that/is/longer/than/a/line/of/forty"]
-    text = " ".join(words)
-    summary = Summary("Kind", "s", text, Tone.NEUTRAL, (text,), (Table("t", ("", "c"), (("n", text),), 2),), (text,))
-    for columns in (40, 60):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        monkeypatch.setenv("TERM", "dumb")
-        shown = in_terminal(summary)
-        assert max(map(len, shown.splitlines())) <= columns
-        for word in words[1:3]:
-            assert shown.count(word) == 4  # verdict, fact, cell, note
-        assert all(line.endswith(("/", "y")) for line in shown.splitlines() if "/" in line)
-
-
-def test_a_column_without_text_is_left_out() -> None:
-    table = Table("t", ("name", "empty", "n"), (("a", "", "1"), ("b", "", "2")), words=(1,))
-    assert "empty" not in in_terminal(Summary("Kind", "subject", "verdict", Tone.GOOD, (), (table,)))
-
-
-def test_names_are_shown_as_they_are() -> None:
-    for name in ("[bold]k[/bold]", ":smile:", HOSTILE):
-        summary = Summary(
-            "Kind", name, name, Tone.BAD, (name,), (Table(name, ("", name), ((name, name),), 2),), (name,)
-        )
-        text = in_terminal(summary)
-        assert "[bold]" in text or ":smile:" in text or r"&\n\u2028\u202e" in "".join(text.split())
-        assert "\u202e" not in text
 
 
 def test_a_tone_has_a_colour_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from documents import diff_with_code, golden, summary_of
+from documents import diff_with_code
 
 from tests.compare.test_diff import compare
 from tritonhook.errors import UsageError
@@ -20,28 +20,6 @@ def table(summary: Summary, title: str) -> Table:
 
 def rows(summary: Summary, title: str) -> dict[str, tuple[str, ...]]:
     return {row[0]: row[1:] for row in table(summary, title).rows}
-
-
-def test_a_diff_has_every_figure_of_the_comparison() -> None:
-    found = compare("sm_100a.tcgen05.plain", "sm_100a.tcgen05.cutlass")
-    summary = Diff.of(found).summary()
-    code, s = rows(summary, "Code"), found.sass
-    assert code["instructions"] == (str(s.a_instructions), str(s.b_instructions))
-    assert code["in the same order"] == (str(s.in_place),) * 2
-    assert code["of these, also with equal registers"] == (str(s.identical),) * 2
-    assert code["moved"] == (str(s.moved),) * 2
-    assert code["only on this side"] == (str(s.removed), str(s.added))
-    assert code["yield bits"] == (str(s.a_yield_bits), str(s.b_yield_bits))
-    assert code["stall cycles, static"] == (str(s.a_stall_cycles), str(s.b_stall_cycles))
-    assert code["its records in .nv.capmerc"] == ("0", "78")
-    assert code["ptxas's other scheduler"] == ("not taken", "taken")
-    sections = rows(summary, "Sections")
-    assert set(sections) == {d.role for d in found.sections if d.changed} | {"the whole file"}
-    assert sections[".nv.capmerc.text.{kernel}"] == ("246", "1,510", "6.138x")
-    assert sections["the whole file"][:2] == (f"{len(found.a.data):,}", f"{len(found.b.data):,}")
-    opcodes = {name: (str(a), str(b), f"{b - a:+}") for name, (a, b) in s.opcodes.items() if a != b}
-    assert rows(summary, "Opcodes") == opcodes
-    assert table(summary, "Innermost loops").rows == (("0xd0", "14 → 15", "9 → 15", "64 → 67"),)
 
 
 def test_marks_of_loops_stand_only_where_they_tell_the_scheduler() -> None:
@@ -61,16 +39,6 @@ def test_equal_code_has_no_tables_of_differences() -> None:
     summary = Diff.of(compare("sm_90a.exp.plain", "sm_90a.exp.plain")).summary()
     assert (summary.verdict, summary.tone) == ("same code", Tone.GOOD)
     assert [t.title for t in summary.tables] == ["Sides", "Resources"]
-
-
-def test_of_many_loops_the_largest_that_differ_are_shown() -> None:
-    document = golden("diff")
-    (pair,) = document["sass"]["loops"]
-    changed = [{"a": pair["a"] | {"instructions": 10 + n}, "b": None} for n in range(20)]
-    document["sass"]["loops"] = [*changed, {"a": pair["a"], "b": pair["a"]}]
-    found = table(summary_of(document), "Innermost loops")
-    assert found.title.endswith("(20 of 21), the 12 largest")
-    assert [row[1] for row in found.rows] == [f"{29 - n} → absent" for n in range(12)]
 
 
 def test_code_survives_saving() -> None:

@@ -92,17 +92,3 @@ def test_few_rows_over_nvfp4_are_columns_of_an_mma(head_dim: int, heads: int, qu
     config = plan_cache(replace(BASE, head_dim=head_dim, heads=heads, seqlen_q=queries, kv_dtype="nvfp4")).config
     assert isinstance(config, DecodeConfig) and (config.rows_per_warp == 8) == (rows <= 8)
     assert why_not(config) is None and (rows > 8 or config.stages <= 2)
-
-
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"paged": True}, "paged without cache_rows"),
-        ({"cache_rows": 64, "kernel": "cp_async", "warps": 4, "stages_k": 1, "stages_v": 1}, "only the tma kernel"),
-        ({"cache_rows": 64, "causal": True}, "bottom-right"),
-        ({"cache_rows": 8}, "cache_rows 8: 16 to tile_n 64"),
-        ({"cache_rows": 128}, "cache_rows 128"),
-    ],
-)
-def test_a_prefill_kernel_that_cannot_be_is_explained(fields: dict, said: str) -> None:
-    assert said in (why_no_prefill(replace(Config(), **fields)) or "")

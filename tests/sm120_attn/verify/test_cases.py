@@ -1,7 +1,5 @@
 """The matrix of `check`: what it promises to hold, it holds."""
 
-from collections import Counter
-
 import pytest
 
 from sm120_attn.config import FP8, Config, why_not
@@ -9,10 +7,6 @@ from sm120_attn.planner import CHOICES, Shape, plan
 from sm120_attn.verify import cases
 
 ALL = list(cases.matrix())
-
-
-def test_names_are_unique() -> None:
-    assert [name for name, count in Counter(case.name for case in ALL).items() if count > 1] == []
 
 
 @pytest.mark.parametrize("kernel", [None, "tma", "cp_async", *cases.TILES])
