@@ -2,8 +2,9 @@
 
     python -m benchmarks sanitizer_cost [--runs 3] [--out FILE]
 
-Seconds and peak memory are those above the dry run, the least of the runs. Needs torch and triton, no GPU, and a
-machine that does nothing else. factor: of the seconds. bytes_per_byte: of a program's tensors, what --sanitize adds.
+CPU seconds and peak memory are those above the dry run, the least of the runs. Needs torch and triton, no GPU. factor:
+of the seconds. bytes_per_byte: of a program's tensors, what --sanitize adds. Samples: CPU seconds and peak bytes of each
+run, in turns of dry, emulated, sanitized.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +88,10 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         (Path(folder) / "program.py").write_text(SCRIPT)
         for program in arguments.only:
             _ran(Path(folder), program, ())  # compiles it
-            found = {
-                name: [_ran(Path(folder), program, how) for _ in range(arguments.runs)] for name, how in MODES.items()
-            }
+            turns = [
+                {name: _ran(Path(folder), program, how) for name, how in MODES.items()} for _ in range(arguments.runs)
+            ]
+            found = {name: [turn[name] for turn in turns] for name in MODES}
             seconds = {name: min(one[0] for one in runs) for name, runs in found.items()}
             peaks = {name: min(one[1] for one in runs) for name, runs in found.items()}
             plain, watched = seconds["emulated"] - seconds["dry"], seconds["sanitized"] - seconds["dry"]
@@ -101,6 +102,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
                     "sanitized_s": round(watched, 2),
                     "factor": round(watched / plain, 2),
                     "bytes_per_byte": round((peaks["sanitized"] - peaks["emulated"]) / PROGRAMS[program], 2),
+                    "seconds": {name: [round(one[0], 3) for one in runs] for name, runs in found.items()},
+                    "peaks": {name: [one[1] for one in runs] for name, runs in found.items()},
                 }
             )
             print(*rows[-1].values(), flush=True)
@@ -112,9 +115,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _ran(folder: Path, program: str, how: tuple[str, ...]) -> tuple[float, int]:
-    """Run a program; its seconds, and its peak memory in bytes."""
+    """Run a program; its CPU seconds, and its peak memory in bytes."""
     command = [sys.executable, "-m", "tritonhook", "run", "--arch", ARCH, *how, "--out", str(folder / "captures")]
-    began = time.monotonic()
     child = subprocess.Popen(
         [*command, "--force", "program.py", program], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -122,4 +124,4 @@ def _ran(folder: Path, program: str, how: tuple[str, ...]) -> tuple[float, int]:
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
         raise RuntimeError(f"{program} {' '.join(how)}: status {child.returncode}")
-    return time.monotonic() - began, used.ru_maxrss << 10
+    return used.ru_utime + used.ru_stime, used.ru_maxrss << 10

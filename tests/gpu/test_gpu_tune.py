@@ -67,7 +67,8 @@ def test_a_faster_code_wins_and_bad_ones_are_dropped(launched: Launched) -> None
     )
     copies = tuple(made(f"maxnreg={n}") for n in (64, 96, 128))
     wanted = [kernel_with(*faster, plain=made(None)), kernel_with(*copies, plain=made(None))]
-    run = tune([(replace(kernel, launches=(launched,)), choice) for kernel, choice in wanted], TuneSettings(band=BAND, limit_s=3))
+    kernels = [(replace(kernel, launches=(launched,)), choice) for kernel, choice in wanted]
+    run = tune(kernels, TuneSettings(band=BAND, limit_s=3))
     win, none = run.rows
     print(f"start {run.start_s:.1f} s, kernels {win.tried.seconds:.1f} s and {none.tried.seconds:.1f} s")
     reasons = {one.lever.text: one.reason for one in win.tried.failed}

@@ -68,15 +68,15 @@ def _of_interface(interface: Any) -> list[_Change]:
     """Replace the functions of torch.cuda that Dynamo's interface copied, if it was loaded before the dry run began."""
     import torch
 
-    def forwarded(name: str) -> Callable[..., Any]:
-        return lambda *given, **named: getattr(torch.cuda, name)(*given, **named)
+    def forwarded(module: Any, name: str) -> Callable[..., Any]:
+        return lambda *given, **named: getattr(module, name)(*given, **named)
 
-    cuda = interface.CudaInterface
+    cuda, modules = interface.CudaInterface, {"torch.cuda": torch.cuda, "torch._C": torch._C}
     copied = {name: own.__func__ for name, own in vars(cuda).items() if isinstance(own, staticmethod)}
     return [
-        (cuda, name, _instead(forwarded(own.__name__)))
+        (cuda, name, _instead(forwarded(modules[own.__module__], own.__name__)))
         for name, own in copied.items()
-        if getattr(own, "__module__", "").startswith("torch.cuda")
+        if getattr(own, "__module__", None) in modules
     ]
 
 
