@@ -3,8 +3,8 @@
     python -m benchmarks sanitizer_cost [--runs 3] [--out FILE]
 
 CPU seconds and peak memory are those above the dry run, the least of the runs. Needs torch and triton, no GPU. factor:
-of the seconds. bytes_per_byte: of a program's tensors, what --sanitize adds. Samples: CPU seconds and peak bytes of each
-run, in turns of dry, emulated, sanitized.
+of the seconds. bytes_per_byte: of a program's tensors, what --sanitize adds. Samples: CPU seconds and peak bytes of
+each run, in turns of dry, emulated, sanitized.
 """
 
 from __future__ import annotations
