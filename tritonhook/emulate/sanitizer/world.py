@@ -381,4 +381,4 @@ class World:
     def where(self, index: int) -> str:
         """Where a byte of global memory lies, as people read it."""
         one = self.memory.allocations[bisect_right([a.begin for a in self.memory.allocations], index) - 1]
-        return f"byte {index - one.begin:,} of {one.name}"
+        return f"byte {index - one.begin:,} of {one.name}{self.memory.element(one, index)}"
