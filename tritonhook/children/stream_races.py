@@ -8,7 +8,7 @@ programmatic dependent launch, what it accesses before its wait races with the l
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -93,11 +93,11 @@ class StreamRaces:
             new.append((storage.cdata, made, name))
         number = order.launched()
         for key, made, _ in new:
-            one = _Access(number, *(getattr(made, name) for name in made.__slots__[1:]))
+            made = replace(made, launch=number)
             storage, earlier = self._of[key]
-            kept = [other for other in earlier if other.stream != one.stream or not one.covers(other)]
+            kept = [other for other in earlier if other.stream != made.stream or not made.covers(other)]
             kept = [other for other in kept if order.host.get(other.stream, 0) < other.launch]
-            self._of[key] = storage, [*kept[-_MOST:], one]
+            self._of[key] = storage, [*kept[-_MOST:], made]
 
 
 def _note(first: _Access, second: _Access, name: str, start: int) -> None:
