@@ -1,13 +1,14 @@
 """Races between launches of two streams, in a dry run that executes them one after the other.
 
 Of each storage the latest launches are kept that accessed it, with the bytes that they wrote and read. A new launch
-races with one of another stream that it is not ordered behind, if they access one byte and one of them writes.
+races with one of another stream that it is not ordered behind, if they access one byte and one of them writes. With
+programmatic dependent launch, what it accesses before its wait races with the launch before, in the same stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from tritonhook.capture.dry_run.streams import order
 from tritonhook.capture.dry_run.suppressions import found
 from tritonhook.capture.dry_run.torch_tensors import line_of_program
+from tritonhook.emulate.sanitizer.world import Accessed
 from tritonhook.emulate.words import Array
 
 _MOST = 256  # launches of a storage that are kept
@@ -65,10 +67,9 @@ class StreamRaces:
 
     def __init__(self) -> None:
         self._of: dict[int, tuple[Any, list[_Access]]] = {}
+        self._operations = 0
 
-    def launched(
-        self, kernel: str, places: Iterable[tuple[Any, int, str]], accesses: Sequence[tuple[Array, Array]]
-    ) -> None:
+    def launched(self, kernel: str, places: Iterable[tuple[Any, int, str]], accesses: Sequence[Accessed]) -> None:
         """Note a launch into the current stream, and its races. places: of each buffer a tensor in its storage, where
         it begins there, and its name."""
         from torch.multiprocessing.reductions import StorageWeakRef
@@ -77,21 +78,26 @@ class StreamRaces:
             del self._of[key]
         where, stream = line_of_program(), order.stream
         new = list[tuple[int, _Access, str]]()
-        for (tensor, start, name), (written, read) in zip(places, accesses, strict=True):
+        before = stream.clock.get(stream.number, 0) if order.operations == self._operations else 0
+        self._operations = order.operations
+        for (tensor, start, name), one in zip(places, accesses, strict=True):
             storage = StorageWeakRef(tensor.untyped_storage())
-            made = _Access(0, stream.number, kernel, where, written + start, read + start)
+            made = _Access(0, stream.number, kernel, where, one.written + start, one.read + start)
+            early = _Access(0, stream.number, kernel, where, one.early_written + start, one.early_read + start)
             _, earlier = self._of.setdefault(storage.cdata, (storage, []))
-            for one in earlier:
-                if one.stream != stream.number and not one.is_ordered:
-                    _note(one, made, name, start)
+            for other in earlier:
+                if other.stream != stream.number and not other.is_ordered:
+                    _note(other, made, name, start)
+                elif other.launch == before > order.host.get(stream.number, 0):
+                    _note(other, early, name, start)
             new.append((storage.cdata, made, name))
         number = order.launched()
         for key, made, _ in new:
-            one = _Access(number, *(getattr(made, name) for name in made.__slots__[1:]))
+            made = replace(made, launch=number)
             storage, earlier = self._of[key]
-            kept = [other for other in earlier if other.stream != one.stream or not one.covers(other)]
+            kept = [other for other in earlier if other.stream != made.stream or not made.covers(other)]
             kept = [other for other in kept if order.host.get(other.stream, 0) < other.launch]
-            self._of[key] = storage, [*kept[-_MOST:], one]
+            self._of[key] = storage, [*kept[-_MOST:], made]
 
 
 def _note(first: _Access, second: _Access, name: str, start: int) -> None:
@@ -100,10 +106,11 @@ def _note(first: _Access, second: _Access, name: str, start: int) -> None:
     if at is None:
         return
     streams = [f"stream {one.stream}" if one.stream else "the default stream" for one in (second, first)]
-    text = (
-        f"{second.kernel}: race: nothing orders its launch in {streams[0]} ({second.where}) behind that of "
-        f"{first.kernel} in {streams[1]} ({first.where}): both access byte {at - start:,} of {name}, and one writes"
-    )
+    both = f"both access byte {at - start:,} of {name}, and one writes"
+    behind = f"launch in {streams[0]} ({second.where}) behind that of {first.kernel} in {streams[1]} ({first.where})"
+    text = f"{second.kernel}: race: nothing orders its {behind}: {both}"
+    if first.stream == second.stream:
+        text = f"{second.kernel}: race: its {behind} begins before that has ended, and does not wait: {both}"
     found.add(second.kernel, "race", [second.where, first.where], text)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tritonhook.emulate.memory import UNSIGNED
+from tritonhook.emulate.memory import CLUSTER, UNSIGNED
 from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
@@ -50,6 +50,17 @@ def copy(
     target[:] = made
     if barrier is not None:
         barriers.complete(gate, size)
+
+
+def store_elsewhere(g: Group, address: Array, gate: Array, unit: int, values: Sequence[Array]) -> None:
+    """Store to another CTA of the cluster what its mbarrier waits for. address, gate: shared, of the cluster."""
+    memory, size = g.machine.memory, unit * len(values)
+    store, index = memory.locate(g, CLUSTER, address, size, "c")
+    active, gates = g.active, g.machine.shared_barriers.places(g, CLUSTER, gate)
+    if memory.watch is not None:
+        for lane in np.flatnonzero(active):
+            memory.watch.bulk_write(g.s.start + int(lane), index[lane : lane + 1], size, int(gates[lane]))
+    store.write(index[active], unit, np.stack([one[active] for one in values]))
 
 
 def alone(g: Group, lane: int) -> Group:

@@ -5,8 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from tritonhook.capture.launches.record import Descriptor, Launch, Packed, Pointer, Scalar, Scratch, buffers_of
+from tritonhook.capture.launches.record import (
+    DTYPE_BYTES,
+    Descriptor,
+    Launch,
+    Packed,
+    Pointer,
+    Scalar,
+    Scratch,
+    buffers_of,
+)
 from tritonhook.capture.launches.tensor_map import encoded
 from tritonhook.emulate.memory import Allocation, Memory
 from tritonhook.emulate.tma import TensorMap, register
@@ -30,6 +40,9 @@ def place(launch: Launch, contents: Sequence[bytes], memory: Memory) -> Placed:
         if len(data) != buffer.size:
             raise UsageError(f"buffer {number}: {len(data)} bytes, but the launch says {buffer.size}")
         buffers.append(memory.allocate(data, names[number]))
+        pointers = (one for one in launch.parameters if isinstance(one, Pointer) and one.buffer == number)
+        if (first := next(pointers, None)) is not None:
+            memory.elements[buffers[-1].begin] = partial(element_of, first)
     arguments = []
     for one in launch.parameters:
         if isinstance(one, Scalar):
@@ -56,6 +69,19 @@ def names_of(launch: Launch) -> list[str]:
             for number in buffers_of(one):
                 names[number] = f"argument {one.name}"
     return names
+
+
+def element_of(one: Pointer, byte: int) -> str:
+    """Name the element of a tensor that lies at a byte of its buffer, such as "x[3, 6] of (4, 64)", or where it would
+    lie behind the end. "" where that is not known, or where no element lies."""
+    size, at = DTYPE_BYTES.get(one.dtype or "", 0), dict[int, int]()
+    if not size or not one.shape or byte < one.offset:
+        return ""
+    left = (byte - one.offset) // size
+    strides = one.stride or tuple(math.prod(one.shape[n + 1 :]) for n in range(len(one.shape)))
+    for axis in sorted(range(len(strides)), key=lambda axis: -strides[axis]):
+        at[axis], left = divmod(left, strides[axis]) if strides[axis] > 0 else (0, left)
+    return "" if left else f"{one.name}[{', '.join(str(at[n]) for n in range(len(at)))}] of {one.shape}"
 
 
 def clusters(launch: Launch, ctas: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -113,6 +113,7 @@ class Memory:
         self.constant = Store.of_size(len(constant))
         self.constant.data[: len(constant)] = np.frombuffer(constant, np.uint8)
         self.allocations: list[Allocation] = []
+        self.elements: dict[int, Callable[[int], str]] = {}  # by begin of a buffer: names the element at a byte of it
         self._contents: list[bytes] = []
         self._begins: list[int] = []
         self._end = GUARD_BYTES
@@ -337,6 +338,11 @@ class Memory:
         """Return the address of an index of global memory."""
         return (GLOBAL_BASE + index) % (1 << 64)
 
+    def element(self, one: Allocation, index: int) -> str:
+        """Name the element of a buffer at an index, as an addition to a sentence; "" if it is not known."""
+        name = self.elements[one.begin](index - one.begin) if one.begin in self.elements else ""
+        return f", at {name}" if name else ""
+
     def outside(self, access: str, index: int, pointers: Sequence[int] = ()) -> str:
         """Describe an access outside of all buffers. pointers: what its address was computed from; where they name no
         buffer, the nearest one is named."""
@@ -351,7 +357,8 @@ class Memory:
         else:
             where, edge = f"{beyond:,} bytes beyond" if beyond >= 0 else f"from {-beyond:,} bytes before", "end"
         if named:
-            return f"{access} outside of {one.name} ({one.size:,} bytes), {where} its {edge}"
+            element = self.element(one, index) if beyond < one.size else ""
+            return f"{access} outside of {one.name} ({one.size:,} bytes), {where} its {edge}{element}"
         return f"{access} outside of all buffers, {where} the {edge} of {one.name} ({one.size:,} bytes)"
 
 

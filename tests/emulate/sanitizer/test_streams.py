@@ -17,11 +17,22 @@ def double(x, y, N: tl.constexpr):
     at = tl.program_id(0) * N + tl.arange(0, N)
     tl.store(y + at, 2 * tl.load(x + at))
 
+@triton.jit
+def dependent(x, y, N: tl.constexpr, WAITS: tl.constexpr):
+    if WAITS:
+        tl.extra.cuda.gdc_wait()
+    at = tl.program_id(0) * N + tl.arange(0, N)
+    v = tl.load(x + at)
+    if not WAITS:
+        tl.extra.cuda.gdc_wait()
+    tl.store(y + at, v)
+
 def new():
     return (torch.zeros(1024, device="cuda") for _ in "xyz")
 
 s, main = torch.cuda.Stream(), torch.cuda.current_stream()
 """
+FAULT = r"FAULT \w+: race: .*? \(script.py:(\d+)\) behind"
 CASE = "x, y, z = new(); fill[(2,)](x, 1.0, 256); {between}; double[(2,)]({arguments}, 256); {after}  # {name}\n"
 OTHER = "torch.cuda.set_stream(s)"
 CASES = {  # between two launches, the arguments of the second one, whether they race
@@ -46,6 +57,25 @@ def test_launches_of_two_streams_race_unless_something_orders_them(tmp_path, tri
     for name, (between, arguments, _) in CASES.items():
         script += CASE.format(name=name, between=between or "pass", arguments=arguments, after=after)
     done = run_dry(tmp_path, script, "--emulate", "--sanitize", status=1)
-    lines = re.findall(r"FAULT double: race: .* in stream 1 \(script.py:(\d+)\)", done.stderr)
-    found = {script.splitlines()[int(line) - 1].partition("# ")[2] for line in lines}
+    found = {script.splitlines()[int(line) - 1].partition("# ")[2] for line in re.findall(FAULT, done.stderr)}
     assert found == {name for name, (_, _, is_race) in CASES.items() if is_race}, done.stderr
+
+
+EARLY = "dependent[(2,)]({arguments}, 256, {waits}, launch_pdl={pdl})"
+DEPENDENT = {  # what is launched behind `fill`, whether it races
+    "reads before its wait": (EARLY.format(arguments="x, y", waits=False, pdl=True), True),
+    "reads behind its wait": (EARLY.format(arguments="x, y", waits=True, pdl=True), False),
+    "reads something else": (EARLY.format(arguments="z, y", waits=False, pdl=True), False),
+    "begins when the other one has ended": (EARLY.format(arguments="x, y", waits=False, pdl=False), False),
+    "torch lies between": ("w = x + 1; " + EARLY.format(arguments="x, y", waits=False, pdl=True), False),
+}
+
+
+def test_a_dependent_launch_reads_behind_its_wait(tmp_path, triton_cache):
+    pytest.importorskip("torch")
+    pytest.importorskip("triton", minversion="3.6")
+    lines = [f"x, y, z = new(); fill[(2,)](x, 1.0, 256); {what}  # {name}" for name, (what, _) in DEPENDENT.items()]
+    script = "\n".join([SCRIPT, *lines])
+    done = run_dry(tmp_path, script, "--emulate", "--sanitize", status=1)
+    found = {script.splitlines()[int(line) - 1].partition("# ")[2] for line in re.findall(FAULT, done.stderr)}
+    assert found == {name for name, (_, is_race) in DEPENDENT.items() if is_race}, done.stderr

@@ -111,7 +111,8 @@ class StreamContext(DryContext):
 
 
 class Order(SimpleNamespace):
-    """host: its clock. default: the default stream. stack: the streams of `with` blocks, the current one is last."""
+    """host: its clock. default: the default stream. stack: the streams of `with` blocks, the current one is last.
+    operations: of torch, which may lie between two launches."""
 
     @property
     def stream(self) -> DryStream:
@@ -139,4 +140,4 @@ class Order(SimpleNamespace):
 
 
 _default = DryStream()
-order = Order(host={}, latest={}, default=_default, stack=[_default])
+order = Order(host={}, latest={}, default=_default, stack=[_default], operations=0)

@@ -226,6 +226,7 @@ def _mode(place: Any) -> Any:
             result = _without_memory(func, given, named) if without_memory else func(*given, **named)
             if poison and func is tensor.resize_ and result.device.type == place.type:
                 _set_unset(result, poison, had[1] - had[0] if had else 0)
+            order.operations += func not in unset and isinstance(result, torch.Tensor)
             if func in unset and not torch.compiler.is_compiling():
                 _set_unset(result, poison)
             if pinned:

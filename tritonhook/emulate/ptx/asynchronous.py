@@ -232,13 +232,7 @@ def store_elsewhere(site: Site) -> Step:
         if combine:
             memory.atomic(g, space, address(g), unit, combine[0], *values)
         else:
-            store, index = memory.locate(g, space, address(g), unit * len(rows), "c")
-            active, gates = g.active, barriers.places(g, space, barrier(g))
-            if memory.watch is not None:
-                for lane in np.flatnonzero(active):
-                    thread = g.s.start + int(lane)
-                    memory.watch.bulk_write(thread, index[lane : lane + 1], unit * len(rows), int(gates[lane]))
-            store.write(index[active], unit, np.stack([one[active] for one in values]))
+            bulk.store_elsewhere(g, address(g), barrier(g), unit, values)
         barriers.completed(g, space, barrier(g), np.full(g.size, unit * len(rows)))
 
     return step

@@ -80,6 +80,9 @@ def nothing(site: Site) -> Step:
     if name in ("membar", "fence") and "proxy" not in how:
         memory = site.machine.memory
         return lambda g: None if memory.watch is None else memory.watch.memory_fence(g)
+    if name == "griddepcontrol" and "wait" in how:
+        memory = site.machine.memory
+        return lambda g: None if memory.watch is None else memory.watch.depended(g)
     return (lambda g: g.give_way()) if name == "nanosleep" else (lambda g: None)
 
 

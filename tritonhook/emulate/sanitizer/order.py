@@ -84,6 +84,7 @@ class Order:
         self.strangers: set[int] = set()  # instructions that lanes execute which are no members
         self.unheeded: frozenset[int] = frozenset()  # waits whose result nothing reads
         self.gates = np.zeros(size, bool)  # what mbarriers occupy
+        self.waited = np.full(self.warps, not self.world.is_early)  # for the kernel before
         self.elsewhere = Elsewhere(self)
         self.lanes = Lanes(self, size)
         self.recent_outside = Recent(machine.threads, self.world.unit)
@@ -195,6 +196,10 @@ class Order:
         self.clocks.fence(actors)
         self.world.fence()
         self.clocks.tick(actors)
+
+    def depended(self, g: Group) -> None:
+        """griddepcontrol.wait: what the kernel before has written is there."""
+        self.waited[self.actors(g)] = True
 
     def aligned(self, g: Group) -> None:
         """Check that no lanes have ended of the warps that execute an aligned barrier."""

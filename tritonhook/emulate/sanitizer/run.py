@@ -22,7 +22,7 @@ from tritonhook.emulate.sanitizer.idle import Garbled
 from tritonhook.emulate.sanitizer.order import MOST, Order, watched_bytes
 from tritonhook.emulate.sanitizer.shadow import Shadow
 from tritonhook.emulate.sanitizer.unset import OTHERS, Unset, differ
-from tritonhook.emulate.sanitizer.world import World
+from tritonhook.emulate.sanitizer.world import Accessed, World
 from tritonhook.emulate.waves import Loaded, Watcher
 from tritonhook.emulate.words import Array
 from tritonhook.errors import listed
@@ -40,13 +40,13 @@ _ELSEWHERE = {"local", "const", "param", "param::entry"}
 @dataclass(frozen=True, slots=True)
 class Sanitized:
     """ran: None if the kernel did not come to its end; error says why. findings: at most some dozens. unwatched: what
-    was not looked for, and why; "" if all was. accesses: of each buffer, see World.accessed."""
+    was not looked for, and why; "" if all was. accesses: of each buffer."""
 
     ran: Ran | None
     findings: tuple[Finding, ...]
     error: Fault | Hang | Unfinished | None = None
     unwatched: str = ""
-    accesses: Callable[[], list[tuple[Array, Array]]] = list
+    accesses: Callable[[], list[Accessed]] = list
 
 
 def sanitize(
@@ -69,7 +69,7 @@ def sanitize(
         begins = [one.begin for one in loaded.placed.buffers]
         unset = Unset(dict(zip(begins, contents, strict=True)), loaded.memory.size)
         unset = None if unset.is_empty else unset
-    told = _Telling(ptx, kernel, World(loaded.memory, _unit(kernel, "global"), unset), is_triton)
+    told = _Telling(ptx, kernel, World(loaded.memory, _unit(kernel, "global"), unset, run.launch.pdl), is_triton)
     of_watching = watched_bytes(loaded.memory.shared_bytes, run.launch, told.unit)
     loaded = replace(loaded, cta_bytes=loaded.cta_bytes + of_watching)
     done = replace(

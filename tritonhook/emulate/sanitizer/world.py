@@ -38,6 +38,16 @@ _NONE = np.zeros((0, 1), np.int32)
 NEVER = 2**31 - 1  # when a bulk store is there for which its thread has not waited
 
 
+@dataclass(frozen=True, slots=True)
+class Accessed:
+    """Bytes of a buffer: begins and ends of pieces, (2, pieces). early_...: before the wait for the kernel before."""
+
+    written: Array
+    read: Array
+    early_written: Array
+    early_read: Array
+
+
 def _pieces(where: Array, unit: int) -> Array:
     """Return begins and ends of the pieces where units are true, in bytes."""
     return np.flatnonzero(np.diff(np.r_[False, where, False])).reshape(-1, 2).T * unit
@@ -68,9 +78,10 @@ class Wave:
 
 class World:
     """Watches the global memory of a launch. unit: bytes that are told apart. unset: what nothing has written; None if
-    all is written. published: releases of all waves."""
+    all is written. published: releases of all waves. is_early: the kernel may begin before the one before has ended."""
 
-    def __init__(self, memory: Memory, unit: int, unset: Unset | None = None) -> None:
+    def __init__(self, memory: Memory, unit: int, unset: Unset | None = None, is_early: bool = False) -> None:
+        self.is_early, self._early = is_early, np.zeros((2, 0), bool)  # units written and read before a wait for it
         self.memory, self.unit, self.unset, self.published = memory, unit, unset, Published()
         self._slots = np.zeros((0, 0), np.int32)  # the write, and two reads
         self._events = {name: np.zeros(1 << 12, np.int32) for name in _COLUMNS}
@@ -112,16 +123,17 @@ class World:
         size = len(self.memory.global_.data) // self.unit
         if not self._slots.shape[1] and size * _UNIT_BYTES <= MOST_BYTES:
             self._slots = np.zeros((3, size), np.int32)
+            self._early = np.zeros((2, size if self.is_early else 0), bool)
             self._begins = np.asarray([one.begin for one in self.memory.allocations])
             self._are_used = np.zeros((3, len(self._begins) + 1), bool)
         return bool(self._slots.shape[1])
 
-    def accessed(self, one: Allocation) -> tuple[Array, Array]:
-        """Return which bytes of a buffer the launch wrote, and which it read: begins and ends, (2, pieces)."""
-        if not self.is_watched or not one.size:
-            return _pieces(np.zeros(0, bool), 1), _pieces(np.zeros(0, bool), 1)
-        slots = self._slots[:, one.begin // self.unit : -(-(one.begin + one.size) // self.unit)]
-        return _pieces(slots[0] != 0, self.unit), _pieces((slots[1] | slots[2]) != 0, self.unit)
+    def accessed(self, one: Allocation) -> Accessed:
+        """Return which bytes of a buffer the launch accessed."""
+        units = slice(one.begin // self.unit, -(-(one.begin + one.size) // self.unit))
+        slots = self._slots[:, units] if self.is_watched and one.size else np.zeros((3, 0), np.int32)
+        each = slots[0] != 0, (slots[1] | slots[2]) != 0, *self._early[:, units]
+        return Accessed(*(_pieces(where, self.unit) for where in each))
 
     # --- accesses ----------------------------------------------------------------------------
 
@@ -133,6 +145,8 @@ class World:
         at = index[numbers - g.s.start]
         lanes = numbers // order.grain
         count = max(1, size // self.unit)
+        if self.is_early and not order.waited[lanes].all():
+            self._come_early((at[~order.waited[lanes]] // self.unit)[:, None] + np.arange(count), how)
         rows, wide = at // (self.unit * count), _SEVERAL.get(count)
         slots = self._slots.reshape(3, -1, count) if wide is None else self._slots.view(wide)
         first, last = (int(np.searchsorted(self._begins, one, "right")) for one in (at.min(), at.max()))
@@ -175,6 +189,10 @@ class World:
         if one.scope:
             order.flags.access("global", at, lanes, how, one)
 
+    def _come_early(self, units: Array, how: str) -> None:
+        for kind in {"r": (1,), "w": (0,), "a": (0, 1)}[how]:
+            self._early[kind, units] = True
+
     def _check_lanes(
         self, order: Order, threads: Array | None, rows: Array, events: Array, what: tuple[str, str]
     ) -> None:
@@ -209,6 +227,8 @@ class World:
         )
         one = Semantics(GPU, is_atomic=True) if how == "a" else Semantics()
         written, lane = self._slots[0], thread // order.grain
+        if not order.waited[lane]:
+            self._come_early(every, how)
         for rows, kinds in ((units, (0,)), (every, (1, 2) if how != "r" else ())):
             for kind in kinds:
                 events, lanes = self._slots[kind][rows][:, None], np.full(len(rows), lane)
@@ -381,4 +401,4 @@ class World:
     def where(self, index: int) -> str:
         """Where a byte of global memory lies, as people read it."""
         one = self.memory.allocations[bisect_right([a.begin for a in self.memory.allocations], index) - 1]
-        return f"byte {index - one.begin:,} of {one.name}"
+        return f"byte {index - one.begin:,} of {one.name}{self.memory.element(one, index)}"

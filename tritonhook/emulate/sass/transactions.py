@@ -178,7 +178,7 @@ def store(site: Site) -> Step:
     def step(g: Group) -> None:
         values = [row[g.s] for row in rows]
         if combine is None:
-            memory.write(g, spaces.CLUSTER, target[g.s], 4, values)
+            bulk.store_elsewhere(g, target[g.s], barrier[g.s], 4, values)
         else:
             whole = values[0] if count == 1 else joined(*values)
             memory.atomic(g, spaces.CLUSTER, target[g.s], 4 * count, combine, whole)
