@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from hangs import HANG_S
+from ended import ended
 from repository import ROOT
 
 from benchmarks.__main__ import load, main, names, why_not
 from benchmarks.common import RESULTS
 
+pytestmark = pytest.mark.usefixtures("warm_start")
 LONG = {  # more than three seconds
     *("counters_h100", "emulate", "fuzz_ptxas", "gluon_blackwell", "large_modules", "miscompiles"),
     *("overhead", "overhead_policy", "published_table", "screenshots", "seeded", "upgrades"),
@@ -44,7 +45,6 @@ def test_every_benchmark_runs_or_says_what_it_needs(name: str, tmp_path: Path, m
         return
     before = {path: path.stat().st_mtime_ns for path in RESULTS.iterdir()}
     command = [sys.executable, "-m", "benchmarks", name, "--quick"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S)
+    done = ended(command, ROOT, os.environ)
     assert {path: path.stat().st_mtime_ns for path in RESULTS.iterdir()} == before
-    assert done.returncode == 0, done.stderr
     assert done.stdout

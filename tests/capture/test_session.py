@@ -77,15 +77,6 @@ def test_artifacts_are_complete_and_equal_to_tritons(out, hit):
     assert set(times) == (set() if hit else {"ir", *(stage.value for stage in STAGES), "store"})
 
 
-def test_a_kernel_met_twice_is_kept_once(out):
-    with tritonhook.session(out) as session:
-        compile_kernel()
-        compile_kernel()
-        compile_kernel(block=256)
-    assert len(session.records) == 2
-    assert len(tritonhook.CaptureFolder.open(out).records) == 2
-
-
 def test_an_edit_of_the_capture_does_not_reach_tritons_cache(out, triton_cache):
     with tritonhook.session(out):
         compile_kernel()
@@ -297,10 +288,3 @@ def test_out_defaults_to_the_environment_variable(tmp_path, monkeypatch):
         compile_kernel()
     assert session.out == tmp_path / "there"
     assert len(session.captures) == 1
-
-
-def test_an_unwritable_folder_is_an_error_before_anything_changes(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(CaptureError, match="choose another folder"):
-        tritonhook.enable(tmp_path / "file" / "below")
-    assert tritonhook.status()["compilation.listener"] == "free"

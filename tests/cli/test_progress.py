@@ -77,5 +77,5 @@ def test_a_terminal_gets_a_bar_that_goes_away(plain: Path, slow_ptxas: str) -> N
             break
     assert done.communicate()[0].startswith(b"{") and done.returncode == 0
     text = shown.decode()
-    assert "assembling with ptxas" in text and re.search(r"\d+/\d+", text), text
+    assert re.search(r"[1-3]/3", text)
     assert "\x1b[2K" in text  # the bar's line was erased

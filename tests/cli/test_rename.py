@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import stat
@@ -41,13 +40,6 @@ def test_rename_writes_a_file_once(plain: Path, tmp_path: Path, capsys: pytest.C
     assert main(["rename", str(plain), "--prefix", "y_", "-o", str(out), "--force"]) == 0
     assert Ptx(out.read_text()).entries == ("y_work",)
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
-
-
-def test_rename_json_counts_tokens(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert main(["rename", str(plain), "--to", "work=other", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["names"] == {"work": "other"}
-    assert document["tokens"] == document["ptx"].count("other") == plain.read_text().count("work")
 
 
 def test_rename_counts_what_it_replaced(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -182,17 +174,6 @@ def test_files_that_cannot_be_read_or_written(plain: Path, tmp_path: Path, capsy
     assert "cannot write" in failing(capsys, "rename", str(plain), "--prefix", "x", "-o", str(target))
 
 
-def test_a_full_disk_leaves_nothing(plain: Path, tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture) -> None:
-    class Full(io.FileIO):
-        def write(self, data) -> int:
-            raise OSError(28, "No space left on device")
-
-    out = tmp_path / "out.ptx"
-    monkeypatch.setattr("tritonhook._util.files.open", Full, raising=False)
-    assert "No space left" in failing(capsys, "rename", str(plain), "--prefix", "x", "-o", str(out))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["plain.ptx"]
-
-
 def test_a_link_is_followed_and_stays(plain: Path, tmp_path: Path) -> None:
     target, link, dangling = tmp_path / "target.ptx", tmp_path / "link.ptx", tmp_path / "dangling.ptx"
     target.write_text("old")
@@ -216,12 +197,6 @@ def test_a_pipe_is_written_to(plain: Path, tmp_path: Path) -> None:
         assert Ptx(reader.communicate(timeout=HANG_S)[0]).entries == ("x_work",)
     finally:
         reader.kill()
-
-
-def test_a_folder_is_no_output_file(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert "a folder; name a file" in failing(
-        capsys, "rename", str(plain), "--prefix", "x", "-o", str(tmp_path), "--force"
-    )
 
 
 # Seeds of failures: lines that end with CR or CRLF, and directives that share a line with `.entry` or with a use.

@@ -20,11 +20,6 @@ def test_make_targets_exist() -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-def test_ci_runs_the_readmes_test_command() -> None:
-    assert "make test" in (ROOT / ".ci" / "run").read_text()
-    assert ".ci/run" in (ROOT / ".github" / "workflows" / "ci.yml").read_text()
-
-
 def test_what_a_compile_and_a_launch_cost_is_what_was_measured() -> None:
     told = json.loads((ROOT / "benchmarks" / "results" / "overhead.json").read_text())["summary"]
     assert f"{told['compile_miss_added_ratio']:.1%} of a compile" in TEXT

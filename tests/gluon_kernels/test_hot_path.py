@@ -135,15 +135,9 @@ def test_a_watched_launch_goes_through_triton_and_is_not_kept(world):
     assert [entry[0] for entry in world.log] == ["first", "first", "launch", "first"]
 
 
-def test_a_session_that_renames_is_seen_by_its_patch(triton_cache, tmp_path):
+@pytest.mark.parametrize("options", [{"rename": "cutlass_"}, {"launches": True}], ids=str)
+def test_a_session_that_renames_or_records_launches_is_seen(triton_cache, tmp_path, options):
     tritonhook = pytest.importorskip("tritonhook")
-    with tritonhook.session(tmp_path / "out", rename="cutlass_"):
-        assert hot_path.is_watched()
-    assert not hot_path.is_watched()
-
-
-def test_a_session_that_records_launches_is_seen(triton_cache, tmp_path):
-    tritonhook = pytest.importorskip("tritonhook")
-    with tritonhook.session(tmp_path / "out", launches=True):
+    with tritonhook.session(tmp_path / "out", **options):
         assert hot_path.is_watched()
     assert not hot_path.is_watched()

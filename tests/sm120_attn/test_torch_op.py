@@ -52,12 +52,6 @@ def test_torch_compile_takes_it_whole_and_with_dynamic_lengths(on_cpu: None, bac
         assert torch.allclose(total, wanted_lse.sum(-1).float(), rtol=1e-4)
 
 
-def test_without_lse_the_graph_has_no_use_for_it(on_cpu: None) -> None:
-    q, k, v = normal(1, 20, 2, 64)
-    o = torch.compile(lambda *t: attention(*t), fullgraph=True, backend="aot_eager")(q, k, v)
-    assert torch.equal(o, attention_reference(q, k, v)[0].bfloat16())
-
-
 def test_the_operator_keeps_torchs_rules(on_cpu: None) -> None:
     q, k, v = normal(1, 20, 2, 64)
     starts = torch.tensor([0, 7, 20], dtype=torch.int32)
@@ -86,12 +80,3 @@ def test_backward_says_that_there_is_none(on_cpu: None) -> None:
     o = attention(q, k, v)  # a forward pass does no harm
     with pytest.raises(NotImplementedError, match="forward only; call it under torch.no_grad"):
         o.float().sum().backward()
-
-
-def test_the_fake_of_fp8_has_the_outputs_dtype() -> None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode():
-        q = torch.empty(2, 30, 4, 64, dtype=torch.float8_e4m3fn)
-        o = attention(q, q, q, out_dtype=torch.float32)
-    assert o.dtype == torch.float32 and o.shape == (2, 30, 4, 64)

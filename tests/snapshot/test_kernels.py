@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -47,10 +45,6 @@ def test_rows_have_the_figures_and_the_configuration(kernels: Kernels, monkeypat
     monkeypatch.setattr("tritonhook.snapshot.kernels.find_spec", lambda name: None)
     with pytest.raises(UsageError, match="pandas or polars"):
         kernels.to_dataframe()
-    polars = SimpleNamespace(DataFrame=lambda rows: ("a table", rows))
-    monkeypatch.setitem(sys.modules, "polars", polars)
-    monkeypatch.setattr("tritonhook.snapshot.kernels.find_spec", lambda name: polars if name == "polars" else None)
-    assert kernels.to_dataframe() == ("a table", list(kernels.rows()))
     monkeypatch.undo()
     if importlib.util.find_spec("pandas"):
         assert list(kernels.to_dataframe()["title"]) == list(rows)

@@ -108,20 +108,6 @@ def test_a_session_that_begins_during_a_compile(out, monkeypatch, place):
     check_keys(out)
 
 
-@pytest.mark.parametrize("place", ALL_PLACES)
-def test_a_session_that_is_replaced_during_a_compile(out, monkeypatch, place):
-    tritonhook.enable(out, rename="a_")
-    with monkeypatch.context() as patch:
-        happened = once_before(patch, *PLACES[place], lambda: tritonhook.enable(out, rename="b_"))
-        assert entries(compile_kernel()) == ("a_add_kernel",)
-    assert happened[0].notes == [f"1 kernel not rewritten (add_kernel): {rewriting.LATE}"]
-    for prefix in ("b_", "a_", "b_"):
-        tritonhook.enable(out, rename=prefix)
-        assert entries(compile_kernel()) == (f"{prefix}add_kernel",)
-    tritonhook.disable()
-    check_keys(out)
-
-
 # --- launches ------------------------------------------------------------------------------------
 
 LAUNCH_PLACES = {"before the compile": (jit.JITFunction, "_pack_args")} | PLACES

@@ -33,11 +33,6 @@ def test_large_logits_and_a_single_key_are_judged():
     for case in (Case(40, 50, logits=1e4, causal="top-left"), Case(3, 1), Case(1, 1, dtype="fp16")):
         verdict = on_cpu(right, case)
         assert verdict.right, verdict
-    q, k, _ = Case(64, 64, logits=1e4, negative=True).inputs(0, "cpu")
-    assert (q.double() @ k.double().mT).max() < 0
-    q, k, _ = Case(64, 64, logits=1e4).inputs(0, "cpu")
-    largest = (q.double() @ k.double().mT * 64**-0.5).abs().max()
-    assert 3e3 < largest < 1e5
 
 
 def test_an_error_three_times_pytorchs_is_found_and_lse_to_a_thousandth():
@@ -115,9 +110,3 @@ def test_a_kernel_that_fails_is_wrong_and_the_others_are_still_judged():
 
     first, second = check.run(failing, iter([Case(1, 1), Case(2, 2)]), "cpu")
     assert "no kernel image" in first.reason and second.right
-
-
-def test_memory_is_poisoned_only_inside():
-    with check.poisoned_memory():
-        assert torch.empty(1000).isnan().all()
-    assert not torch.are_deterministic_algorithms_enabled()

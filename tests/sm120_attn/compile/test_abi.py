@@ -82,20 +82,9 @@ def test_every_argument_has_its_own_pointer_and_the_error_comes_last() -> None:
     assert buffer.error.value == 77
 
 
-def test_another_number_of_dimensions_is_named() -> None:
-    (slot,) = abi.slots_of(["k"], [ROWS])
-    with pytest.raises(ValueError, match="k: 3 dimensions, the kernel takes 4"):
-        abi.tensor_values(slot, 0, (1, 2, 3), (1, 2, 3))
-
-
 def test_an_argument_of_unknown_kind_is_named() -> None:
     with pytest.raises(TypeError, match="argument flag: no C form is known for bool"):
         abi.slots_of(["flag"], [True])
-
-
-def test_slots_survive_the_cache() -> None:
-    slots = abi.slots_of(["q", "rows"], [ROWS, Int32()])
-    assert abi.from_json(abi.to_json(slots)) == slots
 
 
 def test_the_dsl_writes_the_same_structs_into_its_header(tmp_path) -> None:
