@@ -56,6 +56,12 @@ def test_the_level_goes_with_its_number(level: tuple[str, ...]) -> None:
     assert low.others == (Recipe(OWN, ("-v", "-g", "--fmad=false", "-O1")),)
 
 
+def test_each_version_may_be_wanted() -> None:
+    found = recipes(OWN, ("-v",), Latitude(contraction=True), [NEW, OLD, replace(OLD, version="12.9.86")], each=True)
+    assert [one.label[:7] for one in found] == ["12.8.93", "12.8.93", "12.4.13", "12.9.86", "13.5.37", "12.8.93"]
+    assert all(not one.others for one in found[2:])
+
+
 def test_other_versions_stand_in_from_both_ends() -> None:
     """Each version once; where the oldest or the newest makes no cubin, the next one is tried."""
     tools = [Tool(Path(name), name, "fake") for name in ("12.9.86", "9.2.1", "13.5.37", "12.4.131", "12.8.93")]

@@ -20,7 +20,6 @@ from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.selection import titles_of
 from tritonhook.cli._github import without_commands
 from tritonhook.cli._inputs import captures_at, input_of, is_folder, kernels_at, regular_expression
-from tritonhook.cli._pair import AS_COMPILED, compared
 from tritonhook.cli._parser import Group, option, positive
 from tritonhook.cli._programs import is_script, run_well
 from tritonhook.cli._progress import working
@@ -249,6 +248,7 @@ def _pages(
     places: Sequence[str], known: Mapping[tuple[int, Identity], Capture], changes: Sequence[Change]
 ) -> Iterator[KernelPage]:
     """Make a page for each change: both kernels, compared with their code, or the one that exists. known: by side."""
+    from tritonhook.cli._pair import AS_COMPILED, compared
     from tritonhook.report.results.snapshot import page_key
 
     called = titles_of(known)

@@ -168,6 +168,12 @@ def _kernels(out: Path) -> list[Path]:
     return []
 
 
+def near(path: Path) -> Path:
+    """Shorten a path: relative if it lies in the current folder."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) and path != here else path
+
+
 # --- recording launches --------------------------------------------------------------------------
 
 

@@ -172,12 +172,6 @@ def capture_page(capture: Capture, title: str | None, path: str | None = None) -
 # --- files ---------------------------------------------------------------------------------------
 
 
-def near(path: Path) -> Path:
-    """Shorten a path: relative if it lies in the current folder."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) and path != here else path
-
-
 def check_new(path: Path, force: bool) -> None:
     """Raise UsageError if `write_new` would fail: for verbs that work for long before they write."""
     if path.is_dir():

@@ -121,10 +121,11 @@ def _check_ptx(options: Options, path: Path, locked: Sequence[KernelFacts], work
         raise SnapshotError(f"{path}: no kernel of it can be assembled again: {next(iter(left_out.values()))}")
     again = [kernel for kernel in locked if kernel.identity not in left_out]
     tool, given = cache(find_ptxas), None if options.ptxas_options is None else tuple(options.ptxas_options.split())
-    tasks = []
-    for kernel, text in zip(again, all_kept_ptx(path, again), strict=True):
-        own = DEFAULT_ARGUMENTS if kernel.options is None else kernel.options
-        tasks.append(Task(kernel, text, tool(options.ptxas or kernel.ptxas), own if given is None else given))
+    own = [DEFAULT_ARGUMENTS if kernel.options is None else kernel.options for kernel in again]
+    tasks = [
+        Task(kernel, text, tool(options.ptxas or kernel.ptxas), usual if given is None else given)
+        for kernel, text, usual in zip(again, all_kept_ptx(path, again), own, strict=True)
+    ]
     notes = [f"not assembled again: {identity.text}: {why}" for identity, why in left_out.items()]
     notes += note_of((task.ptx, task.ptxas.version, level_of(task.options)) for task in tasks)
     with running(options.sweep) as (go, expect):

@@ -21,8 +21,9 @@ from tritonhook.capture.settings import DEFAULT_OUT
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import chosen_assembler, load_input
 from tritonhook.cli._parser import Group, flag, option, part
+from tritonhook.cli._programs import near
 from tritonhook.cli._progress import working
-from tritonhook.cli._results import Results, give, near, show_summary
+from tritonhook.cli._results import Results, give, show_summary
 from tritonhook.cli._streams import write_out
 from tritonhook.compare.names import compare_names
 from tritonhook.errors import ToolError, UsageError
@@ -34,7 +35,7 @@ from tritonhook.ptxas.toolchain import toolchain_of
 from tritonhook.rename import PREFIX, Rename
 
 if TYPE_CHECKING:
-    from tritonhook.report.result import Summary, Table
+    from tritonhook.report.result import Summary
 
 SUBJECT = "tritonhook.lab.kernels.layer_norm:compile_offline"
 _NEXT = """
@@ -71,6 +72,7 @@ def run(options: Options) -> int:
 
 
 def _give_short(options: Options) -> None:
+    from tritonhook.report.render.terminal import render_title
     from tritonhook.report.results.capture import CapturedOne, kernel_fields, source_summary
     from tritonhook.report.results.captures import Captures
     from tritonhook.report.results.names import Demo, Names
@@ -90,33 +92,29 @@ def _give_short(options: Options) -> None:
     def demo(full: bool) -> Demo:
         return Demo((kernel_fields(capture),), {capture.kernel: Names.of(compared, ptxas, arguments, full)})
 
+    def show_title(text: str) -> None:
+        write_out(render_title(text, sys.stdout))
+
     def show(summary: Summary) -> None:
         folder = CaptureFolder.open(current.out)
         own = folder.ids[record]
-        _show_title(f"1. A layer norm, compiled for sm_90a without a GPU: tritonhook show {near(current.out)}")
+        show_title(f"1. A layer norm, compiled for sm_90a without a GPU: tritonhook show {near(current.out)}")
         show_summary(Captures.of(folder.since(started)).summary())
-        _show_title(f"2. What each line became: tritonhook show {own} --source")
+        show_title(f"2. What each line became: tritonhook show {own} --source")
         code = CapturedOne.of(capture, full=True).code
         source = source_summary(code) if code else None
         if source is not None:
             show_summary(replace(source, tables=source.tables[:1], notes=()))
-        _show_title(f"3. Under another name, by the same ptxas: tritonhook diff {own} --rename")
-        show_summary(
-            replace(summary, tables=tuple(_changed_rows(t) for t in summary.tables if t.title == "Resources"), notes=())
+        show_title(f"3. Under another name, by the same ptxas: tritonhook diff {own} --rename")
+        changed = (
+            replace(table, rows=tuple(row for row in table.rows if "same" not in row[-1]), tones=())
+            for table in summary.tables
+            if table.title == "Resources"
         )
+        show_summary(replace(summary, tables=tuple(changed), notes=()))
         write_out(_NEXT.format(id=own))
 
     give(options.results, demo, show=show)
-
-
-def _changed_rows(table: Table) -> Table:
-    return replace(table, rows=tuple(row for row in table.rows if "same" not in row[-1]), tones=())
-
-
-def _show_title(text: str) -> None:
-    from tritonhook.report.render.terminal import render_title
-
-    write_out(render_title(text, sys.stdout))
 
 
 # --- the published table --------------------------------------------------------------------------

@@ -138,7 +138,8 @@ def _in_configurations(options: Options) -> int:
         raise UsageError(
             f"{options.target}: write `emulate SCRIPT.py --configs`, or `run --arch --emulate` for a script"
         )
-    words, dry = [options.target, *(options.rest or ())], DryRun.of(options.arch or _ARCH)
+    words = [options.target, *(options.rest or ())]
+    dry = DryRun.of(options.arch or _ARCH)
     with tempfile.TemporaryDirectory(prefix="tritonhook-configs-") as folder:
         found = Path(folder) / "findings"
         compared = Compared(folder, settings=_SETTINGS, once=True)

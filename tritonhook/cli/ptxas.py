@@ -28,7 +28,7 @@ from tritonhook.cli._progress import working
 from tritonhook.cli._results import Results, give
 from tritonhook.errors import ToolError, UsageError
 from tritonhook.ptxas.install import add_ptxas, released_versions
-from tritonhook.ptxas.tool import Tool, available_ptxas, tools_folder
+from tritonhook.ptxas.tool import available_ptxas, tools_folder
 
 if TYPE_CHECKING:
     from tritonhook.report.results.tools import Installed
@@ -58,7 +58,13 @@ def _add(options: Add) -> int:
     from tritonhook.report.results.tools import PtxasTool
 
     with working(f"fetching ptxas {options.version} (about 30 MB)"):
-        tool = _fetched(options.version)
+        try:
+            tool = add_ptxas(options.version)
+        except ToolError as error:
+            known = _released() if "No matching distribution" in str(error) else []
+            if not known or options.version in known:
+                raise
+            raise UsageError(f"ptxas {options.version}: no such version. There are: {', '.join(known)}") from None
     give(options.results, PtxasTool(tool.version, tool.source, str(tool.path)))
     return 0
 
@@ -122,17 +128,6 @@ def _installed(target: InstallTarget, **done: Any) -> Installed:
 def _released() -> list[str]:
     with working("asking the package index for its versions of ptxas"):
         return released_versions()
-
-
-def _fetched(version: str) -> Tool:
-    """Fetch a version. Raises UsageError with the existing versions if it is not one of them."""
-    try:
-        return add_ptxas(version)
-    except ToolError as error:
-        known = _released() if "No matching distribution" in str(error) else []
-        if not known or version in known:
-            raise
-    raise UsageError(f"ptxas {version}: no such version. There are: {', '.join(known)}")
 
 
 ACTIONS = (

@@ -44,10 +44,10 @@ from tritonhook.capture.settings import DEFAULT_OUT, SHAPES, VALUES, make_settin
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.children.environment import PTH, capture_environment, install_pth, pth_state, site_folder, uninstall_pth
 from tritonhook.cli._parser import Group, argument, flag, given_options, option, option_names, part
-from tritonhook.cli._programs import Ended, reading_ahead, run_to_end, script_command
+from tritonhook.cli._programs import Ended, near, reading_ahead, run_to_end, script_command
 from tritonhook.cli._progress import working
 from tritonhook.cli._renames import RenameOptions, rewrite_option
-from tritonhook.cli._results import Results, give, near
+from tritonhook.cli._results import Results, give
 from tritonhook.cli._streams import complain, write_err
 from tritonhook.device.cuda_driver import gpu_name
 from tritonhook.errors import CaptureError, TritonHookError, UsageError, listed
@@ -135,12 +135,13 @@ def _change_startup(options: Options) -> int:
     from tritonhook.report.results.tools import Installed
 
     folder = site_folder(options.install_startup or options.remove_startup or sys.executable)
+    done = "installed"
     if options.install_startup:
         install_pth(folder)
-        done = "installed"
     else:
         done = "removed" if uninstall_pth(folder) else "was not installed"
-    give(options.results, Installed("startup file", str(folder / PTH), pth_state(folder), done))
+    state = pth_state(folder)
+    give(options.results, Installed("startup file", str(folder / PTH), state, done))
     return 0
 
 

@@ -74,7 +74,9 @@ class Options(Group):
 
 
 def run(options: Options) -> int:
-    sides = _sides(options)
+    sides = [load_input(path, options.entry) for path in options.files]
+    if sides:
+        check_entry(options.entry, sides)
     kernels = list(_from_files(options, sides))
     if not kernels:
         raise UsageError(f"nothing to probe; give PTX files or captures{kernels_there()}")
@@ -109,13 +111,6 @@ def _with_pragma(chosen: Sequence[Setup], names: Sequence[str]) -> tuple[list[Se
     return with_pragma, [
         f"{PRAGMA}: not tried with ptxas {', '.join(old)}; {PTXAS_VERSION} is the first that knows it"
     ] if old else []
-
-
-def _sides(options: Options) -> list[Input]:
-    sides = [load_input(path, options.entry) for path in options.files]
-    if sides:
-        check_entry(options.entry, sides)
-    return sides
 
 
 def _from_files(options: Options, sides: Sequence[Input]) -> Iterator[ProbedKernel]:
