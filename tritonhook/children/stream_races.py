@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from tritonhook.capture.dry_run.gpu import line_of_program
 from tritonhook.capture.dry_run.streams import order
 from tritonhook.capture.dry_run.suppressions import found
-from tritonhook.capture.dry_run.torch_tensors import line_of_program
 from tritonhook.emulate.sanitizer.world import Accessed
 from tritonhook.emulate.words import Array
 

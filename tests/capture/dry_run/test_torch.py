@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from dry_runs import run_dry
+from ended import python_ended
 from repository import SUPPORT
 
 from tritonhook.capture.store import CaptureFolder
@@ -336,3 +337,19 @@ torch.compile(flex_attention, mode="reduce-overhead")(q, q, q).sum().backward()
     names = {one.kernel for one in CaptureFolder.open(tmp_path / "out").sightings}
     assert any("flex_attention_backward" in name for name in names)
     assert any("flex_attention" in name and "backward" not in name for name in names)
+
+
+def test_tests_may_load_dynamo_before_the_dry_run_begins(tmp_path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        """
+import torch
+
+def test_compiled():
+    x = torch.arange(40.0, device="cuda")
+    assert torch.equal(torch.compile(lambda x: x * 2 + 1)(x), x * 2 + 1)
+"""
+    )
+    begin = "import sys, torch._dynamo.device_interface, pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    words = ("-p", "no:cacheprovider", "--kernel-arch", "sm_90a", "--kernel-emulate", "test_it.py")
+    done = python_ended("-c", begin, *words, folder=tmp_path, without=("TRITON", "TORCH", "PYTEST"), fresh=True)
+    assert "1 passed" in done.stdout, done.stdout

@@ -190,6 +190,17 @@ def _named(name: str) -> tuple[Gpu, int]:
     return Gpu(shown, spec.sms, usual.shared_bytes, memory, spec.threads_per_sm, usual.l2_bytes), spec.arch or 0
 
 
+_TOOLS = ("torch", "triton", "cutlass", "tritonhook")
+
+
+def line_of_program() -> str:
+    """Name the line that called torch, or launched a kernel, such as "train.py:12"."""
+    frame: Any = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _TOOLS:
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"  # noqa: PTH119
+
+
 class Notes:
     """Notes, and the number of times that the program asked for values that a dry run does not have."""
 

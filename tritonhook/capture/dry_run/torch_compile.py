@@ -71,12 +71,16 @@ def _of_interface(interface: Any) -> list[_Change]:
     def forwarded(module: Any, name: str) -> Callable[..., Any]:
         return lambda *given, **named: getattr(module, name)(*given, **named)
 
-    cuda, modules = interface.CudaInterface, {"torch.cuda": torch.cuda, "torch._C": torch._C}
+    def original(name: str, own: Any) -> tuple[Any, str]:
+        public = next((it for it in (name, f"_{name}") if hasattr(torch.cuda, it)), None)
+        return (torch._C, own.__name__) if public is None else (torch.cuda, public)
+
+    cuda = interface.CudaInterface
     copied = {name: own.__func__ for name, own in vars(cuda).items() if isinstance(own, staticmethod)}
     return [
-        (cuda, name, _instead(forwarded(modules[own.__module__], own.__name__)))
+        (cuda, name, _instead(forwarded(*original(name, own))))
         for name, own in copied.items()
-        if getattr(own, "__module__", None) in modules
+        if getattr(own, "__module__", "").startswith(("torch.cuda", "torch._C"))
     ]
 
 

@@ -12,7 +12,6 @@ import ctypes
 import math
 import os
 import re
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from tritonhook.capture.dry_run.gpu import NONE, REAL, Emulation, notes
+from tritonhook.capture.dry_run.gpu import NONE, REAL, Emulation, line_of_program, notes
 from tritonhook.capture.dry_run.streams import order
 from tritonhook.capture.dry_run.suppressions import found
 from tritonhook.capture.dry_run.torch_random import DryGenerator
@@ -261,7 +260,6 @@ def _clear(func: Any, error: Exception, without_memory: bool) -> Exception:
 
 _PINNED = "_tritonhook_pinned"
 _USES = ("item", "tolist", "__repr__", "__bool__", "__int__", "__float__", "__index__")
-_TOOLS = ("torch", "triton", "cutlass", "tritonhook")
 _READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__")
 
 
@@ -363,14 +361,6 @@ def _check_written(given: Any) -> None:
             line, what = line_of_program(), f"{unset:,} of {one.numel():,} elements"
             text = f"uninitialised: the program uses {what} of a tensor, which nothing has written since torch.empty"
             found.add("", "uninitialised", [line], f"{line}: {text}")
-
-
-def line_of_program() -> str:
-    """Name the line that called torch, or launched a kernel, such as "train.py:12"."""
-    frame: Any = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _TOOLS:
-        frame = frame.f_back
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"  # noqa: PTH119
 
 
 def _parts(made: Any) -> list[Any]:
