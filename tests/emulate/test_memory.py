@@ -6,8 +6,10 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
+from tritonhook.capture.launches.record import Pointer  # noqa: E402
 from tritonhook.emulate import memory as spaces  # noqa: E402
 from tritonhook.emulate.errors import Fault  # noqa: E402
+from tritonhook.emulate.launch import element_of  # noqa: E402
 from tritonhook.emulate.machine import Geometry, Group, Machine  # noqa: E402
 from tritonhook.emulate.memory import (  # noqa: E402
     CLUSTER,
@@ -324,3 +326,18 @@ def test_buffers_hold_their_contents_and_zeros_around_them(at):
     assert at.memory.contents(at.first) == PATTERN[:1024] and at.memory.contents(at.second) == bytes(100)
     everything = bytes(at.memory.global_.data)
     assert everything == bytes(GUARD_BYTES) + PATTERN[:1024] + bytes(GUARD_BYTES + 512 + GUARD_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("shape", "stride", "byte", "name"),
+    [
+        ((4, 64), (64, 1), 4 * (3 * 64 + 6), "x[3, 6] of (4, 64)"),
+        ((4, 64), None, 4 * 70, "x[1, 6] of (4, 64)"),
+        ((4, 64), (1, 4), 4 * (5 * 4 + 3), "x[3, 5] of (4, 64)"),
+        ((4, 64), (64, 1), 4 * 256, "x[4, 0] of (4, 64)"),  # behind the end
+        ((4, 2), (8, 2), 4, ""),  # between elements
+        (None, None, 4, ""),
+    ],
+)
+def test_elements_are_named_by_row_and_column(shape, stride, byte, name):
+    assert element_of(Pointer("x", 0, 16, "float32", shape, stride), 16 + byte) == name

@@ -46,6 +46,7 @@ CASES = {  # between two launches, the arguments of the second one, whether they
     "an event before": (f"e = main.record_event(); fill[(2,)](x, 2.0, 256); s.wait_event(e); {OTHER}", "x, y", True),
     "synchronize": (f"torch.cuda.synchronize(); {OTHER}", "x, y", False),
     "the host reads": (f"x[0].item(); {OTHER}", "x, y", False),
+    "the host copies": (f"x.cpu(); {OTHER}", "x, y", False),
     "a third stream": (f"t = torch.cuda.Stream(); t.wait_stream(main); s.wait_stream(t); {OTHER}", "x, y", False),
 }
 

@@ -212,12 +212,12 @@ def _mode(place: Any) -> Any:
                 named["pin_memory"] = False
             if func in reads and not recorder.is_busy and given[0].device.type == place.type:
                 notes.count(reads[func])
+            is_watched = bool(poison) and not torch.compiler.is_compiling()
+            if is_watched and (func in uses or func in reads or _copies(func, args, asked)):
                 order.read()
             if not without_memory and not torch.compiler.is_compiling() and _copies(func, args, asked):
-                order.read()
                 func, given, named = tensor.to, given if is_to else [*given, place], {**named, "copy": True}
             if func in uses:
-                order.read()
                 _check_written(given)
             if func in taking:
                 given[:1] = [_array(value) for value in given[:1]]
@@ -225,7 +225,8 @@ def _mode(place: Any) -> Any:
             result = _without_memory(func, given, named) if without_memory else func(*given, **named)
             if poison and func is tensor.resize_ and result.device.type == place.type:
                 _set_unset(result, poison, had[1] - had[0] if had else 0)
-            order.operations += func not in unset and isinstance(result, torch.Tensor)
+            if is_watched and isinstance(result, torch.Tensor) and func not in unset:
+                order.operations += 1
             if func in unset and not torch.compiler.is_compiling():
                 _set_unset(result, poison)
             if pinned:
