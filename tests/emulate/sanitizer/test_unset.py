@@ -46,6 +46,40 @@ def test_what_nothing_has_written_is_a_finding_where_it_is_used(name):
     assert texts(np.arange(64, dtype=np.uint32)) == []
 
 
+FEW = "setp.lt.u32 %p1, %r20, 4; @%p1 ld.global.b32 %r1, [%rd8];\n"  # other lanes have garbage in %r1
+REGISTERS = {  # what follows, and whether what the kernel stores depends on it
+    "stored": ("st.global.b32 [%rd9], %r1;", True),
+    "stored by the lanes that have it": ("@%p1 st.global.b32 [%rd9], %r1;", False),
+    "of other lanes": (
+        "shfl.sync.bfly.b32 %r2, %r1, 2, 31, -1; max.u32 %r3, %r1, %r2; @%p1 st.global.b32 [%rd9], %r3;",
+        False,
+    ),
+    "of too far a lane": (
+        "shfl.sync.bfly.b32 %r2, %r1, 4, 31, -1; max.u32 %r3, %r1, %r2; @%p1 st.global.b32 [%rd9], %r3;",
+        True,
+    ),
+    "a guard": ("setp.gt.u32 %p2, %r1, 99; @%p2 st.global.b32 [%rd9], 7;", True),
+    "a guard in the lanes that have it": (
+        "setp.gt.u32 %p2, %r1, 99; and.pred %p2, %p2, %p1; @%p2 st.global.b32 [%rd9], 7;",
+        False,
+    ),
+    "a branch": ("setp.gt.u32 %p2, %r1, 99; @%p2 bra E; st.global.b32 [%rd9], 7; E:", True),
+    "an address": ("and.b32 %r1, %r1, 4; cvt.u64.u32 %rd1, %r1; add.u64 %rd1, %rd1, %rd8; "
+                   "ld.global.b32 %r2, [%rd1]; st.global.b32 [%rd9], %r2;", True),
+    "overwritten": ("@!%p1 mov.b32 %r1, 5; st.global.b32 [%rd9], %r1;", False),
+    "overwritten from memory": ("@!%p1 ld.global.b32 %r1, [%rd8]; st.global.b32 [%rd9], %r1;", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REGISTERS)
+def test_registers_that_nothing_has_written_are_a_finding_where_they_are_used(name):
+    body, is_used = REGISTERS[name]
+    buffers = [np.zeros(64, np.uint32), np.arange(64, dtype=np.uint32)]
+    run = Run(launch_of(*buffers, threads=32), (0,))
+    found = sanitize(module_of(AT + FEW + body, 2), run, [one.tobytes() for one in buffers]).findings
+    assert [one.text.startswith("registers") for one in found] == [True] * is_used
+
+
 def test_data_is_not_taken_for_memory_of_torch_empty():
     words = np.frombuffer(POISON, np.uint32)
     data = np.r_[words, 0, words[1:], 0, words[1:], words[:1]].astype(np.uint32)
