@@ -9,7 +9,7 @@ import numpy as np
 from tritonhook.emulate import bulk, tma
 from tritonhook.emulate.atomics import OPERATIONS, combination
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.memory import CLUSTER, RANK_SHIFT, UNSIGNED
+from tritonhook.emulate.memory import CLUSTER, GENERIC, RANK_SHIFT, SHARED, UNSIGNED
 from tritonhook.emulate.ptx.kernel import SIZES, list_of
 from tritonhook.emulate.ptx.memory import SPACES, VECTORS, drop_hints, take_space
 from tritonhook.emulate.ptx.site import Site, opcode
@@ -293,3 +293,14 @@ def replace(site: Site) -> Step:
             memory.write(g, space, where, 4, memory.read(g, space, where, 4) & ~mask | new)
 
     return step
+
+
+@opcode("st.bulk")
+def clear(site: Site) -> Step:
+    space = take_space(site)
+    site.known("weak")
+    if space not in (SHARED, GENERIC) or site.integer(2):
+        raise site.refuse()
+    site.count(3)
+    address, sizes = site.address(0), site.row(1, "u64")
+    return lambda g: bulk.clear(g, space, address, lambda one: sizes[one.s] // 8)

@@ -271,3 +271,12 @@ def nothing_more(site: Site) -> Step:
         put = site.target_flag()
         return lambda g: put(g, True)
     return lambda g: None
+
+
+@opcode("UMEMSETS")
+def clear(site: Site) -> Step:
+    if site.known("64") != {"64"} or site.text() != "URZ":
+        raise site.refuse()
+    address, counts = site.address(32), site.integer()
+    site.done()
+    return lambda g: bulk.clear(g, spaces.SHARED, address, counts)

@@ -270,7 +270,6 @@ FLOATS = (
         ranges=all_targets("11.7.99", "13.5.37"),
         words=(("set.",), (".f32.", ".f16.", ".bf16."), ("@",)),
         matches=_converts_what_was_there,
-        executed=True,
         unoptimised=True,
     ),
     Miscompilation(
@@ -281,7 +280,6 @@ FLOATS = (
         ranges=all_targets("11.7.99", "13.5.37"),
         words=(("setp.", "slct."), (".f32",), ("abs.f32", "mul.", "ex2.")),
         matches=_takes_nan_for_a_number,
-        executed=True,
     ),
     Miscompilation(
         name="guarded-byte-sums",
@@ -291,7 +289,6 @@ FLOATS = (
         ranges=all_targets("12.2.140", "13.5.37"),
         words=(("vadd4.", "vsub4."), ("@",)),
         matches=_drops_its_guard,
-        executed=True,
         unoptimised=True,
     ),
     Miscompilation(
