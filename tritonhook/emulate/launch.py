@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tritonhook.capture.launches.record import Descriptor, Launch, Packed, Pointer, Scalar, Scratch, buffers_of
-from tritonhook.capture.launches.tensor_map import encoded
+from tritonhook.capture.launches.tensor_bits import encoded
 from tritonhook.emulate.memory import Allocation, Memory
 from tritonhook.emulate.tma import TensorMap, register
 from tritonhook.errors import UsageError

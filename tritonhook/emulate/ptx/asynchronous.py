@@ -269,7 +269,7 @@ _FIELDS = {
 
 @opcode("tensormap.replace")
 def replace(site: Site) -> Step:
-    """Write one field of a descriptor. The layout is that of capture/launches/tensor_map.py."""
+    """Write one field of a descriptor. The layout is that of capture/launches/tensor_bits.py."""
     space, how = take_space(site), site.known("tile", "b1024", "b32", "b64", *_FIELDS)
     fields = [one for one in _FIELDS if one in how]
     kind, parts, less = _FIELDS["".join(fields[:1]) or "rank"]

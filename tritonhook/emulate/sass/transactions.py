@@ -54,7 +54,7 @@ def wait(site: Site) -> Step:
     """Wait until at most so many groups of copies are on their way; other scoreboards than SB0 have none of these. With
     a list of scoreboards: until the accesses before are done."""
     if site.known("LE") == frozenset() and "".join(site.given).startswith("{"):
-        return nothing
+        return nothing(site)
     if site.known("LE") != {"LE"} or not site.next_is(r"SB\d"):
         raise site.refuse()
     counts_copies = site.text() == "SB0"
