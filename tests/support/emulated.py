@@ -53,10 +53,10 @@ def run_body(body: str, *buffers, target="sm_90a", declarations="", threads=32, 
     return [np.frombuffer(data, one.dtype) for data, one in zip(ran.contents, buffers, strict=True)]
 
 
-def run_both(body: str, *buffers, declarations="", **launch):
+def run_both(body: str, *buffers, declarations="", target="sm_90a", **launch):
     """Run what `module_of` makes, and the machine code that ptxas makes of it, which has to store the same bytes."""
-    found = run_body(body, *buffers, declarations=declarations, **launch)
-    made = assemble(find_ptxas(), module_of(body, len(buffers), declarations=declarations), ["-O3"])
+    found = run_body(body, *buffers, declarations=declarations, target=target, **launch)
+    made = assemble(find_ptxas(), module_of(body, len(buffers), target, declarations), ["-O3"])
     assert isinstance(made, Assembled), made
     run = Run(launch_of(*buffers, **launch), range(launch.get("grid", 1)))
     ran = run_cubin(made.cubin, "k", run, [one.tobytes() for one in buffers])

@@ -70,3 +70,14 @@ def alone(g: Group, lane: int) -> Group:
     inner = g.under(only)
     assert inner is not None
     return inner
+
+
+def clear(g: Group, space: str, address: Callable[[Group], Array], counts: Callable[[Group], Array]) -> None:
+    """Write zeros. counts: numbers of 8 bytes, of each lane."""
+    number = 0
+    while (some := g.under(counts(g) > number)) is not None:
+        begin = address(some)
+        g.machine.memory.write(
+            some, space, begin + begin.dtype.type(8 * number), 8, np.zeros((1, len(begin)), np.uint64)
+        )
+        number += 1

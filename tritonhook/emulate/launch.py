@@ -17,7 +17,7 @@ from tritonhook.capture.launches.record import (
     Scratch,
     buffers_of,
 )
-from tritonhook.capture.launches.tensor_map import encoded
+from tritonhook.capture.launches.tensor_bits import encoded
 from tritonhook.emulate.memory import Allocation, Memory
 from tritonhook.emulate.tma import TensorMap, register
 from tritonhook.errors import UsageError

@@ -1,7 +1,7 @@
 """Bulk copies between global and shared memory: by descriptor (TMA, tiled) and without. They are done at once.
 
 The last bytes of a descriptor that the host makes name a `TensorMap` that the memory keeps. If a kernel has changed the
-first ones, or has made a descriptor itself, these are read (capture/launches/tensor_map.py).
+first ones, or has made a descriptor itself, these are read (capture/launches/tensor_bits.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tritonhook.capture.launches.record import Tiling
-from tritonhook.capture.launches.tensor_map import BYTES, USED, encoded, read
+from tritonhook.capture.launches.tensor_bits import BYTES, USED, encoded, read
 from tritonhook.emulate.errors import Fault
 from tritonhook.emulate.memory import GLOBAL_BASE, RANK_SHIFT, UNSIGNED, Memory
 from tritonhook.emulate.tensor_core.shared_tiles import swizzled

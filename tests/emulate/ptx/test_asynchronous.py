@@ -179,3 +179,11 @@ def test_a_copy_by_a_descriptor_that_the_kernel_has_changed():
     wanted = np.zeros((4, 8), np.uint32)
     wanted[:3] = tensor.reshape(16, 16)[2:5, 3:11]
     assert found.reshape(4, 8).tolist() == wanted.tolist()
+
+
+def test_shared_memory_is_cleared():
+    body = f"""mov.u32 %r1, room; mad.lo.u32 %r3, %r20, 4, %r1; st.shared.b32 [%r3], %r20; bar.sync 0; mov.u64 %rd1, 40;
+    setp.eq.u32 %p1, %r20, 0; @%p1 st.bulk.weak.shared::cta [%r1+24], %rd1, 0; bar.sync 0; ld.shared.b32 %r4, [%r3];
+    {STORE}"""
+    (found,) = run_both(body, np.zeros(64, np.uint32), threads=64, declarations=ROOM, target="sm_100a")
+    assert found.tolist() == [*range(6), *[0] * 10, *range(16, 64)]

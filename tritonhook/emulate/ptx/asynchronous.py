@@ -9,7 +9,7 @@ import numpy as np
 from tritonhook.emulate import bulk, tma
 from tritonhook.emulate.atomics import OPERATIONS, combination
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.memory import CLUSTER, RANK_SHIFT, UNSIGNED
+from tritonhook.emulate.memory import CLUSTER, GENERIC, RANK_SHIFT, SHARED, UNSIGNED
 from tritonhook.emulate.ptx.kernel import SIZES, list_of
 from tritonhook.emulate.ptx.memory import SPACES, VECTORS, drop_hints, take_space
 from tritonhook.emulate.ptx.site import Site, opcode
@@ -263,7 +263,7 @@ _FIELDS = {
 
 @opcode("tensormap.replace")
 def replace(site: Site) -> Step:
-    """Write one field of a descriptor. The layout is that of capture/launches/tensor_map.py."""
+    """Write one field of a descriptor. The layout is that of capture/launches/tensor_bits.py."""
     space, how = take_space(site), site.known("tile", "b1024", "b32", "b64", *_FIELDS)
     fields = [one for one in _FIELDS if one in how]
     kind, parts, less = _FIELDS["".join(fields[:1]) or "rank"]
@@ -287,3 +287,14 @@ def replace(site: Site) -> Step:
             memory.write(g, space, where, 4, memory.read(g, space, where, 4) & ~mask | new)
 
     return step
+
+
+@opcode("st.bulk")
+def clear(site: Site) -> Step:
+    space = take_space(site)
+    site.known("weak")
+    if space not in (SHARED, GENERIC) or site.integer(2):
+        raise site.refuse()
+    site.count(3)
+    address, sizes = site.address(0), site.row(1, "u64")
+    return lambda g: bulk.clear(g, space, address, lambda one: sizes[one.s] // 8)

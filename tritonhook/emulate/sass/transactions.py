@@ -54,7 +54,7 @@ def wait(site: Site) -> Step:
     """Wait until at most so many groups of copies are on their way; other scoreboards than SB0 have none of these. With
     a list of scoreboards: until the accesses before are done."""
     if site.known("LE") == frozenset() and "".join(site.given).startswith("{"):
-        return nothing
+        return nothing(site)
     if site.known("LE") != {"LE"} or not site.next_is(r"SB\d"):
         raise site.refuse()
     counts_copies = site.text() == "SB0"
@@ -271,3 +271,12 @@ def nothing_more(site: Site) -> Step:
         put = site.target_flag()
         return lambda g: put(g, True)
     return lambda g: None
+
+
+@opcode("UMEMSETS")
+def clear(site: Site) -> Step:
+    if site.known("64") != {"64"} or site.text() != "URZ":
+        raise site.refuse()
+    address, counts = site.address(32), site.integer()
+    site.done()
+    return lambda g: bulk.clear(g, spaces.SHARED, address, counts)

@@ -152,11 +152,12 @@ def _takes_nan_for_a_number(operation: Operation) -> bool:
     name, sources = operation.name.removesuffix(".ftz"), operation.sources
     if operation.type != "f32" or len(sources) < 2:
         return False
+    limit: float | None = 0.0
     if name.startswith("slct."):
-        name, limit, value = "setp.le", 0.0, sources[-1]
+        name, value = "setp.le", sources[-1]
     else:
-        value, limit = (sources if name in ("setp.ge", "setp.gt") else sources[::-1])[:2]
-        limit = _least(limit) if only_maker(limit) is None else None
+        value, other = (sources if name in ("setp.ge", "setp.gt") else sources[::-1])[:2]
+        limit = _least(other) if only_maker(other) is None else None
     least = _least(value) if only_maker(value) is not None else None
     if least is None or limit is None or name not in ("setp.ge", "setp.gt", "setp.le", "setp.lt"):
         return False
@@ -270,7 +271,6 @@ FLOATS = (
         ranges=all_targets("11.7.99", "13.5.37"),
         words=(("set.",), (".f32.", ".f16.", ".bf16."), ("@",)),
         matches=_converts_what_was_there,
-        executed=True,
         unoptimised=True,
     ),
     Miscompilation(
@@ -281,7 +281,6 @@ FLOATS = (
         ranges=all_targets("11.7.99", "13.5.37"),
         words=(("setp.", "slct."), (".f32",), ("abs.f32", "mul.", "ex2.")),
         matches=_takes_nan_for_a_number,
-        executed=True,
     ),
     Miscompilation(
         name="guarded-byte-sums",
@@ -291,7 +290,6 @@ FLOATS = (
         ranges=all_targets("12.2.140", "13.5.37"),
         words=(("vadd4.", "vsub4."), ("@",)),
         matches=_drops_its_guard,
-        executed=True,
         unoptimised=True,
     ),
     Miscompilation(
