@@ -62,17 +62,8 @@ _CONCH = ("gelu_tanh_and_mul", "silu_and_mul", "rms_norm", "gemma_rms_norm", "ro
 _CONCH_ALSO = ("reshape_and_cache", "int8_quant_kernels", "fp8_quant_kernels", "quantize_blockwise")
 _ATTORCH = ("softmax_layers", "rms_norm_layer", "layer_norm_layer", "cross_entropy_loss_layer", "p_loss_layers")
 _ATTORCH_ALSO = ("act_layers", "glu_layer", "nll_loss_layer", "dropout_layer", "linear_layer", "pooling_layer")
-_FLA = (
-    "activation",
-    "conv",
-    "cross_entropy",
-    "kl_div",
-    "l2norm",
-    "layernorm",
-    "layernorm_gated",
-    "rotary",
-    "token_shift",
-)
+_FLA = ("activation", "conv", "cross_entropy", "kl_div", "l2norm", "layernorm", "layernorm_gated")
+_FLA_ALSO = ("rotary", "token_shift")
 _FLA_OPS = ("gla", "retention", "hgrn", "solve_tril", "delta", "simple_gla")
 PROJECTS = (
     Project(
@@ -85,7 +76,7 @@ PROJECTS = (
         "flash-linear-attention",
         "",
         (
-            *(f"tests/modules/test_{name}.py" for name in _FLA),
+            *(f"tests/modules/test_{name}.py" for name in (*_FLA, *_FLA_ALSO)),
             *(f"tests/ops/test_{name}.py" for name in _FLA_OPS),
         ),
     ),

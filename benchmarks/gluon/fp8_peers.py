@@ -8,14 +8,13 @@ gives V's descriptor too few columns, so that all heads but the first read zeros
 from __future__ import annotations
 
 import functools
-import importlib.util
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from benchmarks.common import module_at
 from gluon_kernels.verify.bench import Absent, Shape, in_dtype
 
 CUDNN, TUTORIAL = "cudnn_fp8e4nv", "tutorial_fp8e5"
@@ -35,7 +34,8 @@ def peers(tutorial: Path | None, tutorial_shapes: list[Shape]) -> dict[str, Call
     """
     found: dict[str, Callable[..., Any]] = {CUDNN: timed_cudnn}
     if tutorial is not None:
-        found[TUTORIAL] = functools.partial(timed_tutorial, load_tutorial(tutorial), tutorial_shapes)
+        module = module_at(tutorial, "fused_attention_tutorial")
+        found[TUTORIAL] = functools.partial(timed_tutorial, module, tutorial_shapes)
     return found
 
 
@@ -123,15 +123,6 @@ def _handle() -> Any:
 
 
 # --- Triton's tutorial
-
-
-def load_tutorial(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fused_attention_tutorial", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def timed_tutorial(

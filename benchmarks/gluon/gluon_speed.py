@@ -17,12 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import environment, write_json
+from benchmarks.common import environment, module_at, write_json
 from benchmarks.gluon.fp8_peers import (
     CUDNN,
     TUTORIAL,
     cudnn_launch,
-    load_tutorial,
     peers,
     tutorial_launch,
     with_all_rows,
@@ -110,7 +109,7 @@ def peers_accuracy(tutorial: Path | None) -> list[dict[str, Any]]:
     """The same of the other attentions in fp8, with head_dim 128."""
     found = accuracy_of(CUDNN, with_all_rows(cudnn_launch), "fp8e4nv", 128)
     if tutorial is not None:
-        launch = partial(tutorial_launch, load_tutorial(tutorial))
+        launch = partial(tutorial_launch, module_at(tutorial, "fused_attention_tutorial"))
         found += accuracy_of(TUTORIAL, with_all_rows(launch), "fp8e5", 128)
     return found
 

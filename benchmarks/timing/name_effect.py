@@ -32,20 +32,8 @@ from benchmarks.timing.spares import Spares
 TARGETS_FOLDER = Path(__file__).resolve().parent / "targets"
 
 TARGETS = (
-    "polynomial",
-    "row_sum",
-    "softmax",
-    "layer_norm",
-    "add",
-    "matmul",
-    "matmul_fp32",
-    "matmul_fp8",
-    "attention",
-    "attention_d64",
-    "attention_mma",
-    "attention_mma_d64",
-    "matmul_mma",
-    "attention_fp8",
+    *("polynomial", "row_sum", "softmax", "layer_norm", "add", "matmul", "matmul_fp32", "matmul_fp8"),
+    *("attention", "attention_d64", "attention_mma", "attention_mma_d64", "matmul_mma", "attention_fp8"),
 )
 # With "cutlass" in their names by themselves.
 CUTE = (

@@ -34,15 +34,8 @@ def why(row: dict[str, Any]) -> str | None:
         return f"all {_ELEMENTS:,} elements are kept or dropped as before"
     if row["kernel"] == "softmax" and (before, after) == (f"{_LARGE},PT", f"{_LARGE},!PT"):
         return "the sum is at most 1,024"
-    if (
-        row["kernel"] == "softmax"
-        and before == f"{_TINY},PT"
-        and after
-        in (
-            f"{_TINY},!PT",
-            f"{_TINY.replace('GEU', 'EQU')},PT",
-        )
-    ):
+    scaled = f"{_TINY},!PT", f"{_TINY.replace('GEU', 'EQU')},PT"
+    if row["kernel"] == "softmax" and before == f"{_TINY},PT" and after in scaled:
         return "both sides of a division are scaled by 2^24"
     return None
 

@@ -19,6 +19,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -125,20 +126,14 @@ def tutorials() -> dict[str, Callable[[], Any]]:
         x, w, b = randn(rows, columns, grad=True), randn(columns, grad=True), randn(columns, grad=True)
         backward(module.LayerNorm.apply(x, (columns,), w, b, 1e-5))
 
-    def attention(depth: int, causal: bool) -> Callable[[], Any]:
-        def launch() -> None:
-            q, k, v = (randn(*sized((1, 2, 512), (4, 16, 2048)), depth, grad=True) for _ in range(3))
-            backward(t.tutorial("06-fused-attention")._attention.apply(q, k, v, causal, 0.5, False))
+    def attention(depth: int, causal: bool) -> None:
+        q, k, v = (randn(*sized((1, 2, 512), (4, 16, 2048)), depth, grad=True) for _ in range(3))
+        backward(t.tutorial("06-fused-attention")._attention.apply(q, k, v, causal, 0.5, False))
 
-        return launch
-
-    def persistent(name: str, *special: bool) -> Callable[[], Any]:
-        def launch() -> Any:
-            t._scratch()
-            a, b = randn(size, size), randn(size, size)
-            return getattr(t.tutorial("09-persistent-matmul"), name)(a, b if special else b.T, *special)
-
-        return launch
+    def persistent(name: str, *special: bool) -> Any:
+        t._scratch()
+        a, b = randn(size, size), randn(size, size)
+        return getattr(t.tutorial("09-persistent-matmul"), name)(a, b if special else b.T, *special)
 
     def dropout() -> None:
         module = t.tutorial("04-low-memory-dropout")
@@ -156,12 +151,12 @@ def tutorials() -> dict[str, Callable[[], Any]]:
         "matmul_fp8": matmul(torch.float8_e5m2),
         "dropout": dropout,
         "layer_norm": layer_norm,
-        "attention_64": attention(64, False),
-        "attention_128_causal": attention(128, True),
-        "matmul_naive": persistent("matmul"),
-        "matmul_persistent": persistent("matmul_persistent"),
-        "matmul_tma": persistent("matmul_tma", False),
-        "matmul_descriptor": persistent("matmul_descriptor_persistent", False),
+        "attention_64": partial(attention, 64, False),
+        "attention_128_causal": partial(attention, 128, True),
+        "matmul_naive": partial(persistent, "matmul"),
+        "matmul_persistent": partial(persistent, "matmul_persistent"),
+        "matmul_tma": partial(persistent, "matmul_tma", False),
+        "matmul_descriptor": partial(persistent, "matmul_descriptor_persistent", False),
     }
 
 
@@ -328,22 +323,15 @@ def gluon() -> dict[str, Callable[[], Any]]:
 
     shape = sized((1, 2, 512), (4, 16, 4096))
 
-    def attention(
-        kernel: str, depth: int, causal: bool, dtype: torch.dtype = torch.bfloat16, **options: Any
-    ) -> Callable[[], Any]:
-        def launch() -> Any:
-            q, k, v = (randn(*shape, depth, dtype=dtype) for _ in range(3))
-            attend = import_module(f"gluon_kernels.attention_{kernel}").attention
-            return attend(q, k, v, causal="top-left" if causal else None, **options)
-
-        return launch
+    def attention(kernel: str, depth: int, causal: bool, dtype: torch.dtype = torch.bfloat16, **options: Any) -> Any:
+        q, k, v = (randn(*shape, depth, dtype=dtype) for _ in range(3))
+        attend = import_module(f"gluon_kernels.attention_{kernel}").attention
+        return attend(q, k, v, causal="top-left" if causal else None, **options)
 
     eight = torch.float8_e4m3fn
-    return {
-        **{f"{kernel}_{depth}": attention(kernel, depth, False) for kernel in ("mma", "hopper") for depth in (64, 128)},
-        **{f"{kernel}_128_causal": attention(kernel, 128, True) for kernel in ("mma", "hopper")},
-        **{f"{kernel}_128_fp8": attention(kernel, 128, False, eight) for kernel in ("mma", "hopper")},
-    }
+    made = {"64": (64, False), "128": (128, False), "128_causal": (128, True), "128_fp8": (128, False, eight)}
+    kernels = "mma", "hopper"
+    return {f"{kernel}_{name}": partial(attention, kernel, *how) for name, how in made.items() for kernel in kernels}
 
 
 def cute() -> dict[str, Callable[[], Any]]:
@@ -351,51 +339,42 @@ def cute() -> dict[str, Callable[[], Any]]:
     batch, tokens, heads = sized((2, 256, 2), (4, 4096, 16))
     keys, page = sized((8, 512), (64, 8192)), 16
 
-    def chain(gemms: int) -> Callable[[], Any]:
-        def launch() -> Any:
-            from cute_gemm_chain import chain
+    def chain(gemms: int) -> Any:
+        from cute_gemm_chain import chain
 
-            size = sized(64, 128)
-            return chain(*(randn(sized(16, 2048), size, size, dtype=torch.bfloat16) for _ in range(1 + gemms)))
+        size = sized(64, 128)
+        return chain(*(randn(sized(16, 2048), size, size, dtype=torch.bfloat16) for _ in range(1 + gemms)))
 
-        return launch
+    def attention(depth: int, causal: bool, peer: bool = False) -> Any:
+        q, k, v = (randn(batch, tokens, heads, depth, dtype=torch.bfloat16) for _ in range(3))
+        if peer:
+            from flash_attn.cute.interface import flash_attn_func
 
-    def attention(depth: int, causal: bool, peer: bool = False) -> Callable[[], Any]:
-        def launch() -> Any:
-            q, k, v = (randn(batch, tokens, heads, depth, dtype=torch.bfloat16) for _ in range(3))
-            if peer:
-                from flash_attn.cute.interface import flash_attn_func
+            return flash_attn_func(q, k, v, causal=causal)
+        from sm120_attn import attention
 
-                return flash_attn_func(q, k, v, causal=causal)
-            from sm120_attn import attention
+        return attention(q, k, v, causal=causal)
 
-            return attention(q, k, v, causal=causal)
+    def decode(dtype: torch.dtype) -> Any:
+        from sm120_attn import attention_with_kv_cache
 
-        return launch
-
-    def decode(dtype: torch.dtype) -> Callable[[], Any]:
-        def launch() -> Any:
-            from sm120_attn import attention_with_kv_cache
-
-            rows, length = keys
-            pages = rows * length // page
-            k, v = (randn(pages, page, 8, 128, dtype=torch.bfloat16).to(dtype) for _ in range(2))
-            table = torch.randperm(pages, device=GPU).int().view(rows, -1)
-            lengths = torch.full((rows,), length, dtype=torch.int32, device=GPU)
-            q = randn(rows, 1, 32, 128, dtype=torch.bfloat16)
-            return attention_with_kv_cache(q, k, v, cache_seqlens=lengths, block_table=table)
-
-        return launch
+        rows, length = keys
+        pages = rows * length // page
+        k, v = (randn(pages, page, 8, 128, dtype=torch.bfloat16).to(dtype) for _ in range(2))
+        table = torch.randperm(pages, device=GPU).int().view(rows, -1)
+        lengths = torch.full((rows,), length, dtype=torch.int32, device=GPU)
+        q = randn(rows, 1, 32, 128, dtype=torch.bfloat16)
+        return attention_with_kv_cache(q, k, v, cache_seqlens=lengths, block_table=table)
 
     return {
-        "gemm_chain": chain(3),
-        "gemm": chain(1),
-        "attention_64": attention(64, False),
-        "attention_128_causal": attention(128, True),
-        "decode": decode(torch.bfloat16),
-        "decode_e4m3": decode(torch.float8_e4m3fn),
-        **{f"fa4_{depth}": attention(depth, False, peer=True) for depth in (64, 128)},
-        "fa4_128_causal": attention(128, True, peer=True),
+        "gemm_chain": partial(chain, 3),
+        "gemm": partial(chain, 1),
+        "attention_64": partial(attention, 64, False),
+        "attention_128_causal": partial(attention, 128, True),
+        "decode": partial(decode, torch.bfloat16),
+        "decode_e4m3": partial(decode, torch.float8_e4m3fn),
+        **{f"fa4_{depth}": partial(attention, depth, False, peer=True) for depth in (64, 128)},
+        "fa4_128_causal": partial(attention, 128, True, peer=True),
     }
 
 

@@ -14,6 +14,7 @@ from repository import GOLDEN
 from tritonhook.errors import PtxError
 from tritonhook.ptx import Ptx
 from tritonhook.ptx.linkage_names import linkage_edits, linkage_names
+from tritonhook.ptx.module import edited
 from tritonhook.ptxas.toolchain import Assembled, Toolchain
 
 ARCHS = ("sm_90", "sm_100")
@@ -85,7 +86,7 @@ def test_without_its_linkage_name_the_code_is_another(tools: Toolchain, arch: st
     """The reason for all of this: if this fails, ptxas has changed."""
     before = debug_module(arch)
     edits = linkage_edits(before.tokens, {"add": "sum"})
-    plain = before._edited([(span, new) for span, new in edits])  # the bytes alone: the entry is still `add`
+    plain = edited(before, edits)  # the bytes alone: the entry is still `add`
     assert linkage_names(plain.tokens) == ["_Z6squaref", "sum", SCALE]
     assert code(tools, plain, "add") != code(tools, before, "add")
 

@@ -111,6 +111,12 @@ class Driver:
         if code := self._result(name, *arguments):
             raise CudaError(f"{name}: {self._error(code)}", code)
 
+    def _read(self, kind: Any, name: str, *arguments: Any) -> int:
+        """Return what a call writes to its first argument, of a type of ctypes."""
+        value = kind()
+        self._call(name, ctypes.byref(value), *arguments)
+        return int(value.value or 0)
+
     def _error(self, code: int) -> str:
         text = ctypes.c_char_p()
         try:
@@ -130,14 +136,10 @@ class Driver:
 
     def device_count(self) -> int:
         """Count the devices that CUDA_VISIBLE_DEVICES leaves visible."""
-        count = ctypes.c_int()
-        self._call("cuDeviceGetCount", ctypes.byref(count))
-        return count.value
+        return self._read(ctypes.c_int, "cuDeviceGetCount")
 
     def device(self, ordinal: int) -> int:
-        handle = ctypes.c_int()
-        self._call("cuDeviceGet", ctypes.byref(handle), ordinal)
-        return handle.value
+        return self._read(ctypes.c_int, "cuDeviceGet", ordinal)
 
     def uuid(self, device: int) -> str:
         """Read a device's UUID, without NVML's "GPU-" or "MIG-". For a MIG device it is that device's own."""
@@ -151,9 +153,7 @@ class Driver:
         return text.value.decode("utf-8", "replace")
 
     def attribute(self, device: int, number: int) -> int:
-        value = ctypes.c_int()
-        self._call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
-        return value.value
+        return self._read(ctypes.c_int, "cuDeviceGetAttribute", number, device)
 
     def multiprocessors(self, device: int) -> int:
         return self.attribute(device, _SMS)
@@ -166,9 +166,8 @@ class Driver:
 
     def version(self) -> str:
         """Read the CUDA version of the driver, e.g. "13.0"."""
-        number = ctypes.c_int()
-        self._call("cuDriverGetVersion", ctypes.byref(number))
-        return f"{number.value // 1000}.{number.value % 1000 // 10}"
+        number = self._read(ctypes.c_int, "cuDriverGetVersion")
+        return f"{number // 1000}.{number % 1000 // 10}"
 
     # --- the current context
 
@@ -179,14 +178,10 @@ class Driver:
         return code == 0 and bool(handle.value)
 
     def current_device(self) -> int:
-        handle = ctypes.c_int()
-        self._call("cuCtxGetDevice", ctypes.byref(handle))
-        return handle.value
+        return self._read(ctypes.c_int, "cuCtxGetDevice")
 
     def create_context(self, device: int) -> int:
-        handle = ctypes.c_void_p()
-        self._call("cuCtxCreate_v2", ctypes.byref(handle), 0, device)
-        return int(handle.value or 0)
+        return self._read(ctypes.c_void_p, "cuCtxCreate_v2", 0, device)
 
     def destroy_context(self, context: int) -> None:
         self._call("cuCtxDestroy_v2", ctypes.c_void_p(context))
@@ -196,9 +191,7 @@ class Driver:
 
     def limit(self, which: int = STACK_SIZE) -> int:
         """Read a limit of the current context. STACK_SIZE is in bytes per thread and grows with the deepest kernel."""
-        value = ctypes.c_size_t()
-        self._call("cuCtxGetLimit", ctypes.byref(value), which)
-        return value.value
+        return self._read(ctypes.c_size_t, "cuCtxGetLimit", which)
 
     def set_limit(self, which: int, value: int) -> None:
         self._call("cuCtxSetLimit", which, ctypes.c_size_t(value))
@@ -219,17 +212,13 @@ class Driver:
     # --- modules, launches, memory
 
     def load(self, image: bytes) -> int:
-        module = ctypes.c_void_p()
-        self._call("cuModuleLoadData", ctypes.byref(module), image)
-        return int(module.value or 0)
+        return self._read(ctypes.c_void_p, "cuModuleLoadData", image)
 
     def unload(self, module: int) -> None:
         self._call("cuModuleUnload", ctypes.c_void_p(module))
 
     def function(self, module: int, name: str) -> int:
-        handle = ctypes.c_void_p()
-        self._call("cuModuleGetFunction", ctypes.byref(handle), ctypes.c_void_p(module), name.encode())
-        return int(handle.value or 0)
+        return self._read(ctypes.c_void_p, "cuModuleGetFunction", ctypes.c_void_p(module), name.encode())
 
     def launch(
         self, function: int, arguments: Sequence[Any] = (), grid: int = 1, block: int = 32, stream: int = 0
@@ -278,9 +267,7 @@ class Driver:
         self._call("cuLaunchKernelEx", ctypes.byref(config), ctypes.c_void_p(function), arguments, None)
 
     def allocate(self, size: int) -> int:
-        address = ctypes.c_uint64()
-        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
-        return address.value
+        return self._read(ctypes.c_uint64, "cuMemAlloc_v2", ctypes.c_size_t(size))
 
     def is_pointer(self, address: int) -> bool:
         """Check whether the driver knows the memory at an address."""

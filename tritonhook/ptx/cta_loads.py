@@ -26,7 +26,8 @@ from dataclasses import dataclass, field
 
 from tritonhook._util.versions import version_key
 from tritonhook.ptx.dataflow import Declarations, names_of, number, places_of, settle
-from tritonhook.ptx.module import Body, Ptx, Statement, bodies, line_numbers, statements
+from tritonhook.ptx.module import Body, Ptx, Statement, bodies, edited, line_numbers, statements
+from tritonhook.ptx.tokens import Span
 
 NAME = "tma-cta"
 _CLUSTER, _CTA = "shared::cluster", "shared::cta"
@@ -71,13 +72,8 @@ class ClusterToCta:
 
     def apply(self, ptx: Ptx) -> Ptx:
         """Return the module with these loads to `.shared::cta`; the same object if there are none."""
-        chosen = [site for site in sites(ptx) if site.refusal is None]
-        text, done, pieces = ptx.text, 0, []
-        for site in chosen:
-            at = site.position + site.opcode.index(_CLUSTER)
-            pieces += [text[done:at], _CTA]
-            done = at + len(_CLUSTER)
-        return Ptx("".join([*pieces, text[done:]])) if chosen else ptx
+        changing = [site.position + site.opcode.index(_CLUSTER) for site in sites(ptx) if site.refusal is None]
+        return edited(ptx, [(Span(_CLUSTER, start), _CTA) for start in changing])
 
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
         """Count the loads that change, and explain in one line each load that stays."""

@@ -337,14 +337,14 @@ class Ptx(Notebook):
         counts = Counter(span.text for span in uses)
         self._check_new_names(changes, counts)
         edits = [(span, changes[span.text]) for span in uses if span.text in changes]
-        renamed = self._edited([*edits, *linkage_edits(self.tokens, changes)])
+        renamed = edited(self, [*edits, *linkage_edits(self.tokens, changes)])
         self._check_renamed(renamed, changes, counts)
         return renamed
 
     def with_directives(self, version: str, target: str) -> Ptx:
         """Return the module with other values of `.version` and `.target`; nothing else changes."""
         wanted = (self.tokens.version, version), (self.tokens.target, target)
-        return self._edited((span, new) for span, new in wanted if span is not None)
+        return edited(self, ((span, new) for span, new in wanted if span is not None))
 
     def rename_entries(self, names: Mapping[str, str]) -> Ptx:
         """Rename entries together with their `{entry}_param_{n}` symbols, which compilers derive from the name."""
@@ -365,15 +365,6 @@ class Ptx(Notebook):
                 if parameter.startswith(f"{old}_param_") and parameter not in functions:
                     changes[parameter] = new + parameter[len(old) :]
         return {old: new for old, new in changes.items() if old != new}
-
-    def _edited(self, edits: Iterable[tuple[Span, str]]) -> Ptx:
-        """Copy the module with these spans of its text replaced."""
-        pieces: list[str] = []
-        done = 0
-        for span, new in sorted(edits, key=lambda edit: edit[0].start):
-            pieces += (self.text[done : span.start], new)
-            done = span.end
-        return Ptx("".join([*pieces, self.text[done:]]))
 
     def _check_new_names(self, changes: Mapping[str, str], counts: Mapping[str, int]) -> None:
         seen: set[str] = set()
@@ -408,6 +399,17 @@ class Ptx(Notebook):
                     f"the rename failed, and nothing was written: its result has {left[name]} uses of {name!r}, "
                     f"not {expected[name]}; {_REPORT}"
                 )
+
+
+def edited(ptx: Ptx, edits: Iterable[tuple[Span, str]]) -> Ptx:
+    """Copy the module with these spans of its text replaced; the same object if none changes."""
+    pieces: list[str] = []
+    done = 0
+    for span, new in sorted(edits, key=lambda edit: edit[0].start):
+        pieces += (ptx.text[done : span.start], new)
+        done = span.end
+    text = "".join([*pieces, ptx.text[done:]])
+    return ptx if text == ptx.text else Ptx(text)
 
 
 # --- change a PTX module's architecture and PTX version -------------------------------------------
@@ -445,6 +447,4 @@ def lowered_for(ptx: Ptx, ptxas: str) -> Ptx:
 
 def retarget(ptx: Ptx, arch: str, version: str) -> Ptx:
     """Return the module with these directives; options behind the target (", debug") stay."""
-    if (ptx.target, ptx.version) == (arch, version):
-        return ptx
     return ptx.with_directives(version=version, target=arch)

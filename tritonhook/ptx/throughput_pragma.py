@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from tritonhook._util.versions import version_key
 from tritonhook.errors import PtxError
-from tritonhook.ptx.module import Ptx, bodies, reaching, statements
+from tritonhook.ptx.module import Ptx, bodies, edited, reaching, statements
+from tritonhook.ptx.tokens import Span
 
 NAME = "mma-throughput"
 PRAGMA = "mma_throughput"
@@ -48,11 +49,7 @@ class ThroughputPragma:
         if not missing:
             return ptx
         _check_target(ptx)
-        pieces, done = [], 0
-        for at in sorted(wanted[entry] for entry in missing):
-            pieces += [ptx.text[done:at], " ", DIRECTIVE]
-            done = at
-        changed = Ptx("".join([*pieces, ptx.text[done:]]))
+        changed = edited(ptx, [(Span("", wanted[entry]), f" {DIRECTIVE}") for entry in missing])
         version = max(ptx.version, PTX_VERSION, key=version_key)
         return changed.with_directives(version, ptx.target)
 
@@ -139,17 +136,14 @@ class RegisterLimit:
         limit."""
         if not SMALLEST <= self.registers <= LARGEST:
             raise PtxError(f".maxnreg {self.registers}: give a number from {SMALLEST} to {LARGEST}")
-        pieces, done = [], 0
-        for entry, body in bodies(ptx).items():
-            if entry not in ptx.entries:
-                continue
+        edits, new = [], f".maxnreg {self.registers}"
+        for body in (body for entry, body in bodies(ptx).items() if entry in ptx.entries):
             brace = body.begin - 1
-            match = _DIRECTIVE.search(body.header)
-            start, end = (brace, brace) if match is None else (brace - len(body.header) + at for at in match.span())
-            pieces += [ptx.text[done:start], f".maxnreg {self.registers}{' ' if match is None else ''}"]
-            done = end
-        text = "".join([*pieces, ptx.text[done:]])
-        return ptx if text == ptx.text else Ptx(text)
+            if match := _DIRECTIVE.search(body.header):
+                edits.append((Span(match[0], brace - len(body.header) + match.start()), new))
+            else:
+                edits.append((Span("", brace), f"{new} "))
+        return edited(ptx, edits)
 
 
 TRIGGER = "cutlass"  # ptxas looks for this string in an entry's own name, in lower case only

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -48,21 +49,10 @@ def released_versions() -> list[str]:
 
 def _listed(package: str) -> tuple[list[str], str]:
     """List the released versions of a package; if there are none, also return pip's error."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "index",
-        "versions",
-        "--disable-pip-version-check",
-        "--retries",
-        "1",
-        package,
-    ]
     try:
-        done = subprocess.run(command, capture_output=True, check=False)
+        done = _pip(("index", "versions"), package)
     except OSError as error:
-        return [], f"cannot run pip: {command[0]!r}: {error.strerror}"
+        return [], f"cannot run pip: {sys.executable!r}: {error.strerror}"
     lines = done.stdout.decode("utf-8", "replace").splitlines()
     text = next((line for line in lines if line.startswith(_AVAILABLE)), _AVAILABLE).removeprefix(_AVAILABLE)
     versions = [version for version in map(str.strip, text.split(",")) if re.fullmatch(r"\d+\.\d+\.\d+", version)]
@@ -104,17 +94,20 @@ def add_ptxas(version: str) -> Tool:
 
 
 def _download(requirement: str, folder: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    command += ["--disable-pip-version-check", "--retries", "1", "-d", str(folder), requirement]
     try:
-        done = subprocess.run(command, capture_output=True, check=False)
+        done = _pip(("download", "--quiet", "--no-deps", "--only-binary=:all:", "-d", str(folder)), requirement)
     except OSError as error:
-        raise ToolError(f"{requirement}: cannot run pip: {command[0]!r}: {error.strerror}") from None
+        raise ToolError(f"{requirement}: cannot run pip: {sys.executable!r}: {error.strerror}") from None
     wheels = list(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
         reason = _pips_reason(done.stderr.decode("utf-8", "replace")) or f"pip exited with {done.returncode}"
         raise ToolError(f"{requirement}: pip could not fetch it: {reason}")
     return wheels[0]
+
+
+def _pip(command: Sequence[str], package: str) -> subprocess.CompletedProcess[bytes]:
+    program = [sys.executable, "-m", "pip", *command, "--disable-pip-version-check", "--retries", "1", package]
+    return subprocess.run(program, capture_output=True, check=False)
 
 
 def _pips_reason(stderr: str) -> str:

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import triton
@@ -136,6 +137,16 @@ def _random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(*shape, device="cuda", generator=torch.Generator("cuda").manual_seed(0)).to(dtype)
 
 
+def _launches(out: torch.Tensor, kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: int) -> Launch:
+    """Make a launch that returns `out`."""
+
+    def launch() -> torch.Tensor:
+        kernel[grid](*arguments, **options)
+        return out
+
+    return launch
+
+
 _tuned_softmax = triton.autotune(
     [triton.Config({"B": b}, num_warps=w) for b, w in ((512, 4), (1024, 4), (2048, 8))], key=["columns"]
 )(softmax_kernel)
@@ -145,23 +156,13 @@ def tuned_softmax(rows: int = 4096, columns: int = 16384) -> Launch:
     """Triton's autotuner chooses the configuration."""
     x = _random(rows, columns)
     out = torch.empty_like(x)
-
-    def launch() -> torch.Tensor:
-        _tuned_softmax[(rows,)](x, out, columns)
-        return out
-
-    return launch
+    return _launches(out, _tuned_softmax, (rows,), x, out, columns)
 
 
 def add(n: int = 1 << 25) -> Launch:
     x, y = _random(n), _random(n)
     out = torch.empty_like(x)
-
-    def launch() -> torch.Tensor:
-        add_kernel[(triton.cdiv(n, 1024),)](x, y, out, n, B=1024)
-        return out
-
-    return launch
+    return _launches(out, add_kernel, (triton.cdiv(n, 1024),), x, y, out, n, B=1024)
 
 
 def add_small() -> Launch:
@@ -172,45 +173,25 @@ def add_small() -> Launch:
 def softmax(rows: int = 8192, columns: int = 4096) -> Launch:
     x = _random(rows, columns)
     out = torch.empty_like(x)
-
-    def launch() -> torch.Tensor:
-        softmax_kernel[(rows,)](x, out, columns, B=1024)
-        return out
-
-    return launch
+    return _launches(out, softmax_kernel, (rows,), x, out, columns, B=1024)
 
 
 def layer_norm(rows: int = 8192, columns: int = 4096) -> Launch:
     x, weight, bias = (_random(*shape, dtype=torch.bfloat16) for shape in ((rows, columns), (columns,), (columns,)))
     out = torch.empty_like(x)
-
-    def launch() -> torch.Tensor:
-        layer_norm_kernel[(rows,)](x, weight, bias, out, columns, B=1024)
-        return out
-
-    return launch
+    return _launches(out, layer_norm_kernel, (rows,), x, weight, bias, out, columns, B=1024)
 
 
 def row_sum(rows: int = 8192, columns: int = 8192) -> Launch:
     x = _random(rows, columns)
     out = torch.empty(rows, device="cuda")
-
-    def launch() -> torch.Tensor:
-        row_sum_kernel[(rows,)](x, out, columns, B=1024)
-        return out
-
-    return launch
+    return _launches(out, row_sum_kernel, (rows,), x, out, columns, B=1024)
 
 
 def polynomial(n: int = 1 << 22, steps: int = 400) -> Launch:
     x = _random(n)
     out = torch.empty_like(x)
-
-    def launch() -> torch.Tensor:
-        polynomial_kernel[(triton.cdiv(n, 1024),)](x, out, n, steps, B=1024)
-        return out
-
-    return launch
+    return _launches(out, polynomial_kernel, (triton.cdiv(n, 1024),), x, out, n, steps, B=1024)
 
 
 def matmul(
@@ -219,14 +200,8 @@ def matmul(
     inner = inner or size
     a, b = _random(size, inner, dtype=dtype), _random(inner, size, dtype=dtype)
     c = torch.empty(size, size, device="cuda", dtype=torch.bfloat16)
-
-    def launch() -> torch.Tensor:
-        matmul_kernel[(size // tile, size // tile)](
-            a, b, c, size, size, inner, BM=tile, BN=tile, BK=64, num_warps=warps, num_stages=3
-        )
-        return c
-
-    return launch
+    options = {"BM": tile, "BN": tile, "BK": 64, "num_warps": warps, "num_stages": 3}
+    return _launches(c, matmul_kernel, (size // tile, size // tile), a, b, c, size, size, inner, **options)
 
 
 def matmul_mma() -> Launch:
@@ -261,14 +236,9 @@ def attention(
     q = _random(heads, length, depth, dtype=dtype)
     k, v = (_random(heads, keys, depth, dtype=dtype) for _ in range(2))
     o = torch.empty_like(q, dtype=torch.bfloat16)
-
-    def launch() -> torch.Tensor:
-        attention_kernel[(length // rows, heads)](
-            q, k, v, o, 1.44269504 / depth**0.5, length, keys, D=depth, BM=rows, BN=64, num_warps=warps, num_stages=3
-        )
-        return o
-
-    return launch
+    options = {"D": depth, "BM": rows, "BN": 64, "num_warps": warps, "num_stages": 3}
+    arguments = q, k, v, o, 1.44269504 / depth**0.5, length, keys
+    return _launches(o, attention_kernel, (length // rows, heads), *arguments, **options)
 
 
 def attention_fp8() -> Launch:

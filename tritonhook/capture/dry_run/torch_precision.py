@@ -9,7 +9,7 @@ torch's CPU library, in all threads; a TorchDispatchMode would be seen by progra
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -49,14 +49,23 @@ def autocast_of_the_gpu() -> Iterator[None]:
     """Widen arguments as CUDA's autocast does, wherever the CPU's is on."""
     import torch
 
+    packets = (getattr(torch.ops.aten, name) for name in _FLOAT32_IN_AUTOCAST)
+    overloads = (getattr(packet, name) for packet in packets for name in packet.overloads())
+    readers = (it for it in overloads if not any(one.alias_info for one in it._schema.arguments))
+    with _replaced("AutocastCPU", ((it, partial(_in_float32, it)) for it in readers)):
+        yield
+
+
+@contextmanager
+def _replaced(key: str, operators: Iterable[tuple[Any, Any]]) -> Iterator[None]:
+    """Replace each of these operators. key: of torch's dispatcher."""
+    import torch
+
     library = torch.library.Library("aten", "IMPL")
-    with warnings.catch_warnings():  # torch warns of operators that the CPU's autocast has, too
+    with warnings.catch_warnings():  # torch warns of operators that are replaced
         warnings.simplefilter("ignore", UserWarning)
-        for name in _FLOAT32_IN_AUTOCAST:
-            packet = getattr(torch.ops.aten, name)
-            for overload in (getattr(packet, one) for one in packet.overloads()):
-                if not any(one.alias_info for one in overload._schema.arguments):
-                    library.impl(overload, partial(_in_float32, overload), "AutocastCPU")
+        for operator, own in operators:
+            library.impl(operator, own, key)
     try:
         yield
     finally:
@@ -82,18 +91,14 @@ def rounded_once() -> Iterator[None]:
 
     wider = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
     of_norms = dict.fromkeys((*wider, torch.float32), torch.float64)
-    library = torch.library.Library("aten", "IMPL")
-    with warnings.catch_warnings():  # torch warns of operators that are replaced
-        warnings.simplefilter("ignore", UserWarning)
-        for name in (*_SUMS, *_NORMS):
-            for variant in (name, f"{name}_"):
-                for overload in _overloads(variant):
-                    one = _Sum(overload, of_norms if name in _NORMS else wider, _UNANNOTATED.get(name, ()))
-                    library.impl(overload, one, "CPU")
-    try:
+    sums = (
+        (overload, _Sum(overload, of_norms if name in _NORMS else wider, _UNANNOTATED.get(name, ())))
+        for name in (*_SUMS, *_NORMS)
+        for variant in (name, f"{name}_")
+        for overload in _overloads(variant)
+    )
+    with _replaced("CPU", sums):
         yield
-    finally:
-        library._destroy()
 
 
 def _overloads(name: str) -> Iterator[Any]:

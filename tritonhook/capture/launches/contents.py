@@ -164,8 +164,7 @@ def _masked(size: int, width: int, masks: Sequence[_Mask], seed: int) -> bytes:
     made = bytearray(size)
     for start in range(0, whole, times * period):
         count = min(times * period, whole - start)
-        both = (int.from_bytes((one * -(-count // period))[:count], "little") for one in (keep, fill))
-        kept, filled = both
+        kept, filled = (int.from_bytes((one * -(-count // period))[:count], "little") for one in (keep, fill))
         bits = int.from_bytes(draw.randbytes(count), "little")
         made[start : start + count] = (bits & kept | filled).to_bytes(count, "little")
     return bytes(made)

@@ -16,6 +16,7 @@ from tritonhook._util.schema import (
     Positive,
     Whole,
     as_schema,
+    like,
     one_of,
     read_json,
 )
@@ -84,8 +85,7 @@ class TilingFields(Fields):
         rank = len(self.shape)
         if not rank == len(self.strides) + 1 == len(self.box) == len(self.steps):
             raise DocumentError(f"a descriptor of {rank} dimensions needs {rank} of box and steps, {rank - 1} strides")
-        sizes = self.shape, self.strides, self.box, self.steps
-        return Tiling(self.element, *sizes, self.interleave, self.swizzle, self.promotion, self.fill, self.by_host)
+        return like(self, Tiling)
 
 
 class ParameterFields(Fields):
@@ -142,17 +142,9 @@ class LaunchFields(Fields):
             raise DocumentError(f"format {self.format}, not {FORMAT}")
         buffers = [Buffer(item.size, item.dtype, item.values) for item in self.buffers]
         parameters = tuple(_parameter(index, item, buffers) for index, item in enumerate(self.parameters))
-        return Launch(
-            self.kernel,
-            _extent(self.grid),
-            _extent(self.block),
-            parameters,
-            tuple(buffers),
-            _extent(self.cluster),
-            self.shared,
-            self.cooperative,
-            self.pdl,
-        )
+        grid, block, cluster = map(_extent, (self.grid, self.block, self.cluster))
+        rest = self.shared, self.cooperative, self.pdl
+        return Launch(self.kernel, grid, block, parameters, tuple(buffers), cluster, *rest)
 
 
 def from_json(data: bytes, source: str) -> Launch:
