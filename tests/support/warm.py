@@ -22,7 +22,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import traceback
 import types
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -271,7 +270,11 @@ def _be(words: list[str], environment: dict[str, str], folder: str, base: list[s
             print(end.code, file=sys.stderr)
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException as error:
-        traceback.print_exception(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
+        trace = error.__traceback__
+        while trace and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error.with_traceback(trace), trace
+        sys.excepthook(type(error), error, trace)
         code = 1
     _ended_with.append(code)
     return code
