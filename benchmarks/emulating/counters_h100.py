@@ -39,7 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     sys.path.insert(0, str(REPOSITORY / "tests/support"))
     given = json.loads(lzma.decompress(arguments.data.read_bytes()))
-    gc.freeze()  # a user's process does not hold these
     rows = [judged(one, arguments.data, arguments.rounds) for one in given]
     return {
         "summary": summary(rows),
@@ -80,6 +79,7 @@ def judged(one: Row, data: Path, rounds: int) -> Row:
     assert rates is not None
     unit, cycles = max((cycles_of(found, rates) or {"": 0}).items(), key=lambda each: each[1])
     time_ns = one["launch_counters"].get("gpu__time_duration.sum")
+    gc.freeze()  # a user's process does not hold the other launches
     costs = interleave(rounds, *(lambda c=c: cpu_seconds(lambda: work(c)) for c in (False, True)))
     return row | {
         "executed": sum("Instructions Executed" in each for each in one["instructions"]),

@@ -250,7 +250,7 @@ def _different(keys: Array) -> int:
 
 def _shared(addresses: Array, active: Array, size: int, how: str, opcode: Sequence[str]) -> tuple[Array, Array]:
     """Count the wavefronts of each warp, and those without conflicts."""
-    if how == "a":
+    if how == "a" and "POPC" not in opcode:  # that adds the number of lanes
         cost, ideal = banks.wavefronts_in_turns(addresses, active, size)
         return (2 * cost, 2 * ideal) if "CAS" in opcode else (cost, ideal)  # the old and the new value
     return banks.wavefronts(addresses, active, size, how == "r" and opcode[0] == "LDS")
