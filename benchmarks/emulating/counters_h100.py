@@ -10,16 +10,18 @@ source page and raw page say. A counter that the page leaves empty is 0 there.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import lzma
 import statistics
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import REPOSITORY, environment, interleave, seconds
+from benchmarks.common import REPOSITORY, environment, interleave
 
 NEEDS = ("numpy",)
 MOST_SHOWN = 20  # differences
@@ -29,7 +31,9 @@ Row = dict[str, Any]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", type=Path)
-    parser.add_argument("--rounds", type=int, default=3, help="of emulation with and without counting (default: 3)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="of emulation with and without counting (default: 3; 0: no costs)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -75,7 +79,8 @@ def judged(one: Row, data: Path, rounds: int) -> Row:
     assert rates is not None
     unit, cycles = max((cycles_of(found, rates) or {"": 0}).items(), key=lambda each: each[1])
     time_ns = one["launch_counters"].get("gpu__time_duration.sum")
-    plain, counting = interleave(rounds, *(lambda c=c: seconds(lambda: work(c)) for c in (False, True)))
+    gc.freeze()  # a user's process does not hold the other launches
+    costs = interleave(rounds, *(lambda c=c: cpu_seconds(lambda: work(c)) for c in (False, True)))
     return row | {
         "executed": sum("Instructions Executed" in each for each in one["instructions"]),
         "equal": dict(equal),
@@ -87,14 +92,21 @@ def judged(one: Row, data: Path, rounds: int) -> Row:
         "floor_unit": unit,
         "floor_ns": 1000 * cycles / rates.mhz,
         "time_ns": None if time_ns is None else float(time_ns.replace(",", "")),
-        "plain_s": statistics.median(plain),
-        "counting_s": statistics.median(counting),
+        **{name: statistics.median(each) for name, each in zip(("plain_s", "counting_s"), costs, strict=True) if each},
     }
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """Measure the processor's time: other programs change it least."""
+    begin = time.process_time()
+    work()
+    return time.process_time() - begin
 
 
 def summary(rows: list[Row]) -> dict[str, Any]:
     done = [row for row in rows if not row["left_out"]]
     instructions = sum(row["instructions"] for row in done)
+    timed = [row for row in done if "plain_s" in row]
     equal = sum((Counter(row["equal"]) for row in done), Counter[str]())
     return {
         "tried": len(rows),
@@ -104,16 +116,18 @@ def summary(rows: list[Row]) -> dict[str, Any]:
         "instructions_executed": sum(row["executed"] for row in done),
         "instructions_equal": sum(row["instructions_equal"] for row in done),
         "instructions_unknown": sum(row["instructions_unknown"] for row in done),
+        "equal_share": round(sum(row["instructions_equal"] for row in done) / instructions, 5),
         "equal_by_counter": dict(equal),
         "totals": sum(row["totals"] for row in done),
         "totals_equal": sum(row["totals"] - len(row["totals_different"]) for row in done),
         "timed": sum(row["time_ns"] is not None for row in done),
         "floor_of_time_median": _share(done, statistics.median),
         "floor_of_time_most": _share(done, max),
-        "cost_whole": round(sum(r["counting_s"] for r in done) / sum(r["plain_s"] for r in done), 3),
-        "cost_median": round(statistics.median(r["counting_s"] / r["plain_s"] for r in done), 3),
-        "cost_most": round(max(r["counting_s"] / r["plain_s"] for r in done), 3),
-    }
+    } | ({} if not timed else {
+        "cost_whole": round(sum(r["counting_s"] for r in timed) / sum(r["plain_s"] for r in timed), 3),
+        "cost_median": round(statistics.median(r["counting_s"] / r["plain_s"] for r in timed), 3),
+        "cost_most": round(max(r["counting_s"] / r["plain_s"] for r in timed), 3),
+    })  # fmt: skip
 
 
 def _share(rows: list[Row], of: Callable[[list[float]], float]) -> float | None:

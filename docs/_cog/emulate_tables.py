@@ -129,6 +129,20 @@ def counters(name: str = "counters_h100") -> str:
         ("totals of launches, of these equal", f"{found['totals']:,}, {found['totals_equal']:,}"),
     ]
     if "cost_whole" in found:
-        rows.append(("time with counting / without, of all launches", f"{found['cost_whole']:.2f}"))
+        rows.append(("time of the processor with counting / without, of all launches", f"{found['cost_whole']:.2f}"))
         rows.append(("the same, of the launch where it costs most", f"{found['cost_most']:.2f}"))
     return markdown(("what", "how many"), rows)
+
+
+def floors() -> str:
+    """The floor of time beside the times of a GPU."""
+    rows = []
+    for label, name in (
+        ("simple launches", "counters_h100"),
+        ("patterns", "counters_patterns_h100"),
+        ("kernels", "counters_kernels_h100"),
+    ):
+        found = result(name)["summary"]
+        shares = [f"{100 * found[f'floor_of_time_{one}']:.0f}%" for one in ("median", "most")]
+        rows.append((label, str(found["timed"]), *shares))
+    return markdown(("launches", "how many", "floor / time, median", "most"), rows)

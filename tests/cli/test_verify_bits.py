@@ -145,12 +145,26 @@ def inline(x, y, B: tl.constexpr):
     value = tl.inline_asm_elementwise("neg.f32 $0, $1;", "=r,r", [tl.load(x + at)], tl.float32, True, 1)
     tl.store(y + at, value)
 
+@triton.jit
+def narrow(x, y, B: tl.constexpr):
+    at = tl.arange(0, B)
+    value = tl.load(x + at) * 300
+    tl.store(y + at, value.to(tl.float8e4nv).to(tl.float16) + value.to(tl.float8e5).to(tl.float32))
+
+@triton.jit
+def tile(source, to):
+    to.store([0, 0], source.load([1, 8]) * 3)
+
 unset[(4,)](x, torch.empty(4, device="cuda"), 250, 256)
 kept[(1,)](x, torch.empty(256, device="cuda"), 250, 256)
 a, b = x[:, :32].bfloat16().contiguous(), x[:, 32:64].bfloat16().contiguous()
 product[(1,)](a, b, torch.empty_like(a), 32)
 counted[(4,)]((x.abs() * 9).int(), torch.zeros(7, device="cuda", dtype=torch.int32), 256)
 inline[(1,)](x, torch.empty(256, device="cuda"), 256)
+narrow[(1,)](x, torch.empty(256, device="cuda"), 256)
+from triton.tools.tensor_descriptor import TensorDescriptor
+some = x[:10, :24].contiguous()
+tile[(1,)](*(TensorDescriptor.from_tensor(one, [16, 32]) for one in (some, torch.zeros(16, 32, device="cuda"))))
 """
 )
 
@@ -239,12 +253,14 @@ def test_a_launch_again_with_fewer_rows(verified, rows, status, text):
 def test_each_stage_is_compared_with_the_one_before(verified):
     by_kernel = {one["kernel"]: one for one in verified(STAGES, "--stages", status=1)["kernels"]}
     assert {name: one["verdict"] for name, one in by_kernel.items()} == {
-        "unset": "UNDEFINED", "kept": "SAME", "product": "ROUNDING", "counted": "SAME", "inline": "SAME"
+        "unset": "UNDEFINED", "kept": "SAME", "product": "ROUNDING", "counted": "SAME", "inline": "SAME",
+        "narrow": "SAME", "tile": "SAME",
     }  # fmt: skip
     assert "argument x at script.py:12 " in by_kernel["unset"]["why"]
     assert all(len(one["executions"]) == 4 for one in by_kernel.values())
     reasons = {name: one["executions"][0]["reason"] for name, one in by_kernel.items()}
-    assert "inline_asm" in reasons.pop("inline") and not any(reasons.values())
+    inline = reasons.pop("inline")
+    assert inline.startswith("not known: ") and "inline_asm" in inline and not any(reasons.values())
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,12 @@ def counted(one, ctas=None, path=FILE):
 
 
 def work_of(one, path=FILE):
-    """What executes the launch, with or without counting."""
+    """What reads and executes the launch, with or without counting: a kernel that is kept is not decoded again."""
     launch, contents = launch_of(one)
-    run, kernel = Run(launch, range(math.prod(launch.grid))), read_sass_kernel(*codes(path)[one["name"]])
-    return lambda counts: run_code(kernel, run, contents, Counter(kernel.sass.instructions) if counts else None)
+    run, code = Run(launch, range(math.prod(launch.grid))), codes(path)[one["name"]]
+
+    def work(counts):
+        kernel = read_sass_kernel(*code)
+        run_code(kernel, run, contents, Counter(kernel.sass.instructions) if counts else None)
+
+    return work

@@ -141,7 +141,7 @@ class Bits:
             for nudged in own.nudged:
                 keep(NUDGED, nudged)
         except NotUnderstood as error:
-            keep("interpreter", (), reason=f"not possible: {error.why}")
+            keep("interpreter", (), reason=f"not known: {error.why}")
         keep("PTX", after, ptx=ptx.text)
         path: str | None = None
         options: Sequence[str] = DEFAULT_ARGUMENTS

@@ -21,14 +21,16 @@ from typing import Any
 import numpy as np
 
 from tritonhook.capture.launches.contents import FLOATS
-from tritonhook.capture.launches.record import Launch, Pointer, Scalar
+from tritonhook.capture.launches.record import Descriptor, Launch, Pointer, Scalar
 from tritonhook.emulate.launch import names_of
+from tritonhook.emulate.numbers import convert
 from tritonhook.errors import NotUnderstood
 
 LIMIT_S = 60.0
 # Bytes of values that no load defined. As floats they are large, then NaN; as integers 123 times 257..., then -1.
 _POISONS = 0x7B, 0xFF
 _MOST_PLACES = 6
+_FP8 = {"fp8e4nv": "e4m3", "fp8e5": "e5m2"}  # Triton's names, and those of emulate/numbers.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class _Interpreter:
         for name in ("binary_op", "unary_op", "ternary_op", "create_fma", "create_dot"):
             setattr(builder, name, self._in_float32(getattr(builder, name)))
         builder.cast_impl = self._cast(builder.cast_impl)
+        builder.create_fp_to_fp = self._cast_of_fp8(builder.create_fp_to_fp)
         builder.get_bf16 = lambda builder, value: self._narrowed(builder.get_fp32(value))
         for kind in (interpreter.ReduceOps, interpreter.ScanOps):
             kind.apply_impl = self._reduced_in_float32(kind.apply_impl)
@@ -130,7 +133,8 @@ class _Interpreter:
     def _arguments(self, source: Any) -> dict[str, Any]:
         from triton import language
 
-        known = {one.name: one for one in self.launch.parameters if isinstance(one, (Pointer, Scalar))}
+        of_source = [one for one in self.launch.parameters if isinstance(one, (Pointer, Scalar, Descriptor))]
+        known = {one.name: one for one in of_source}
 
         def made(name: str, kind: Any, path: tuple[int, ...]) -> Any:
             if isinstance(kind, tuple):
@@ -142,6 +146,8 @@ class _Interpreter:
             if one is None:
                 raise TypeError(f"argument {name} is {kind}")
             own = language.str_to_ty(kind, None)
+            if isinstance(one, Descriptor):
+                return self._descriptor(one, own)
             if isinstance(one, Scalar):
                 data = np.array([one.value], self.own._get_np_dtype(own))
             else:
@@ -151,6 +157,23 @@ class _Interpreter:
 
         names = self.function.arg_names
         return {name: made(name, source.signature[name], (number,)) for number, name in enumerate(names)}
+
+    def _descriptor(self, one: Descriptor, own: Any) -> Any:
+        """Make what the host encoded, as the kernel itself would."""
+        from triton import language
+        from triton.language.semantic import TritonSemantic
+
+        element, tiling, given = own.block_type.scalar, one.tiling, self.own._implicit_cvt
+        kind = language.pointer_type(element)
+        data = np.array([self.memory[one.buffer].ctypes.data + one.offset], np.uint64)
+        strides = [given(stride * 8 // tiling.bits) for stride in reversed(tiling.strides)]
+        return TritonSemantic(self.own.interpreter_builder).make_tensor_descriptor(
+            language.tensor(self.own.TensorHandle(data, kind), kind),
+            [given(length) for length in reversed(tiling.shape)],
+            [*strides, language.constexpr(1)],
+            [language.constexpr(length) for length in own.block_type.shape],
+            "nan" if tiling.fill else "zero",
+        )
 
     def done(self, contents: Sequence[bytes]) -> Interpreted:
         stored, buffers = self._run(contents), self.launch.buffers
@@ -221,6 +244,27 @@ class _Interpreter:
 
         return cast
 
+    def _cast_of_fp8(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Cast fp8 as the GPU does: to the nearest number, at most the largest one."""
+        from triton.language import float32
+
+        def cast(builder: Any, source: Any, target: Any, mode: Any) -> Any:
+            kinds = source.dtype.scalar, target.scalar
+            if not any(kind.is_fp8() for kind in kinds):
+                return original(builder, source, target, mode)
+            if any(kind.is_fp8() and kind.name not in _FP8 for kind in kinds):
+                raise NotImplementedError(f"a cast from {kinds[0]} to {kinds[1]}")
+            if kinds[0].is_fp8():
+                bits = convert(source.data.view(np.uint8).astype(np.uint32), _FP8[kinds[0].name], "f32")
+                source = self.own.TensorHandle(bits.astype(np.uint32).view(np.float32), float32)
+            if not kinds[1].is_fp8():
+                return builder.cast_impl(source, target)
+            bits = builder.cast_impl(source, float32).data.view(np.uint32)
+            codes = convert(bits, "f32", _FP8[kinds[1].name], finite=True)
+            return self.own.TensorHandle(codes.astype(np.uint8), kinds[1])
+
+        return cast
+
     def _reduced_in_float32(self, original: Callable[..., Any]) -> Callable[..., Any]:
         from triton.language import tensor
 
@@ -267,7 +311,7 @@ class _Interpreter:
 
         return self.own.interpreter_builder.cast_impl(handle, bfloat16) if handle.data.dtype == np.float32 else handle
 
-    def _load(self, original: Any, pointers: Any, mask: Any, other: Any, *rest: Any) -> Any:
+    def _load(self, original: Any, pointers: Any, mask: Any, other: Any, *rest: Any, **named: Any) -> Any:
         self._check(pointers, mask, "read")
         if other is None and not np.asarray(mask.data).all():
             place = _place()
@@ -278,11 +322,11 @@ class _Interpreter:
                 values = np.full((*pointers.data.shape, dtype.itemsize), self.poison, np.uint8)
                 values = values.view(dtype)[..., 0] if dtype != np.bool_ else np.ones(pointers.data.shape, np.bool_)
                 other = self.own.TensorHandle(values, kind)
-        return original(self.own.interpreter_builder, pointers, mask, other, *rest)
+        return original(self.own.interpreter_builder, pointers, mask, other, *rest, **named)
 
-    def _store(self, original: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+    def _store(self, original: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         self._check(pointers, mask, "write")
-        return original(self.own.interpreter_builder, pointers, value, mask, *rest)
+        return original(self.own.interpreter_builder, pointers, value, mask, *rest, **named)
 
     def _check(self, pointers: Any, mask: Any, what: str) -> None:
         addresses = pointers.data[np.broadcast_to(mask.data, pointers.data.shape)]

@@ -66,7 +66,7 @@ def test_parts_of_a_wide_load_join_where_addresses_repeat_and_those_of_a_store_d
 
 def test_lanes_of_one_address_ask_for_its_sector_in_turns():
     rows, all_on = np.zeros((1, 32), np.int64), np.ones((1, 32), bool)
-    assert banks.sectors(rows, all_on)[0] == 1 and banks.sectors_in_turns(rows, all_on)[0] == 32
+    assert banks.tags_and_sectors(rows, all_on)[1][0] == 1 and banks.sectors_in_turns(rows, all_on)[0] == 32
 
 
 SHARED = Tally(4, 128, 128, shared_requests=4, wavefronts=8, wavefronts_ideal=4)

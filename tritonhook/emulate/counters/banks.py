@@ -36,11 +36,6 @@ def tags_and_sectors(addresses: Array, active: Array) -> tuple[Array, Array]:
     return is_tag.sum(1), is_first.sum(1)
 
 
-def sectors(addresses: Array, active: Array) -> Array:
-    """Count the sectors of 32 bytes that each warp asks for."""
-    return tags_and_sectors(addresses, active)[1]
-
-
 def local_sectors(offsets: Array, active: Array, size: int) -> Array:
     """Count the sectors of local memory: each 4 bytes of the stacks of 32 lanes lie side by side in a line."""
     words = offsets[:, :, None] // WORD + np.arange(max(1, size // WORD))

@@ -199,12 +199,6 @@ class Counted:
         return tuple(sorted({one.base for one in unknown if None in (one.counters.sectors, one.counters.wavefronts)}))
 
     @property
-    def uncounted(self) -> tuple[str, ...]:
-        """The opcodes that were executed, and whose accesses ncu counts neither."""
-        done = {one.base for one in self.instructions if one.counters.instructions}
-        return tuple(sorted(base for base in done if is_uncounted(base, self.arch)))
-
-    @property
     def lines(self) -> dict[tuple[str, int], Counters]:
         """By file and line of the source."""
         found: dict[tuple[str, int], list[Counters]] = {}

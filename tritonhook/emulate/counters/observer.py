@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tritonhook.emulate.code import Instruction
 from tritonhook.emulate.counters import banks
 from tritonhook.emulate.machine import WARP, Code, Step
 from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
     from tritonhook.cubin.sass import Instruction as SassInstruction
-    from tritonhook.emulate.machine import Group, Instruction, Machine
+    from tritonhook.emulate.machine import Group, Machine
     from tritonhook.emulate.memory import Store
 
 _JOINING = ("BSYNC", "WARPSYNC")
@@ -88,8 +89,9 @@ class _Counting:
 
     def watched(self, code: Code) -> Code:
         """Return the code with steps that count."""
-        steps = [replace(one, step=self._step(pc, one)) for pc, one in enumerate(code.instructions)]
-        return replace(code, instructions=steps)
+        steps = enumerate(code.instructions)
+        watched = [Instruction(self._step(pc, one), one.text, one.line, one.ends, one.guard) for pc, one in steps]
+        return replace(code, instructions=watched)
 
     def _step(self, pc: int, one: Instruction) -> Step:
         inner, guard, ends, tally = one.step, one.guard, one.ends, self.counter.tallies[pc]
@@ -248,7 +250,7 @@ def _different(keys: Array) -> int:
 
 def _shared(addresses: Array, active: Array, size: int, how: str, opcode: Sequence[str]) -> tuple[Array, Array]:
     """Count the wavefronts of each warp, and those without conflicts."""
-    if how == "a":
+    if how == "a" and "POPC" not in opcode:  # that adds the number of lanes
         cost, ideal = banks.wavefronts_in_turns(addresses, active, size)
         return (2 * cost, 2 * ideal) if "CAS" in opcode else (cost, ideal)  # the old and the new value
     return banks.wavefronts(addresses, active, size, how == "r" and opcode[0] == "LDS")
@@ -264,12 +266,15 @@ def _copied(
     sorted_lines = np.take_along_axis(lines, order, 1)
     ranks = np.zeros(lines.shape, np.int64)  # of a lane's line among those of its warp
     np.put_along_axis(ranks, order[:, 1:], np.cumsum(sorted_lines[:, 1:] != sorted_lines[:, :-1], axis=1), 1)
-    different = [ranks == rank for rank in range(int(ranks.max()) + 1)]
     of_one = banks.wavefronts_packed if packed else banks.wavefronts_in_turns
     cost, ideal = of_one(addresses, active, size)
     is_both = (active & (lines == _ZEROS)).any(1) & (active & (lines != _ZEROS)).any(1) if packed else np.zeros(0)
     if not packed or flag not in ("", "P0"):
-        cost = sum(of_one(addresses, active & one, size)[0] for one in different)
+        lanes = active & (ranks == np.arange(int(ranks.max()) + 1)[:, None, None])  # by line, warp and lane
+        rows = lanes.any(2)
+        parts = np.zeros(rows.shape, np.int64)
+        parts[rows] = of_one(np.broadcast_to(addresses, lanes.shape)[rows], lanes[rows], size)[0]
+        cost = parts.sum(0)
     return cost, ideal, int(np.count_nonzero(is_both))
 
 
