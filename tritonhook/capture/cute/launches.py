@@ -24,6 +24,7 @@ from tritonhook.capture.launches.arguments import Arguments, Unrecordable
 from tritonhook.capture.launches.live_tensors import LIVE_TENSORS, LiveTensors, is_mapped
 from tritonhook.capture.launches.record import ADDRESSES, Buffer, Descriptor, Launch, Packed, Parameter, Pointer
 from tritonhook.capture.launches.recorder import Kept, recorder
+from tritonhook.capture.launches.tensor_bits import USED
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.loaded import parameter_places
 from tritonhook.device.cuda_driver import Driver
@@ -70,7 +71,7 @@ class Kernel:
         """A bit mask of all parameters: ones where the kernel reads."""
         bits = at = 0
         for number, size in enumerate(self.sizes):
-            used = tensor_map.USED if number in self.descriptors else size
+            used = USED if number in self.descriptors else size
             bits |= (self.read(number).mask & ((1 << 8 * used) - 1)) << 8 * at
             at += size
         return bits

@@ -84,7 +84,7 @@ class Decoder:
         self.specials = self.machine.specials
         shared, reserved = self.kernel.shared, self.kernel.shared.begin
         total = -(-(shared.size - reserved + self.dynamic_shared) // SHARED_UNIT) * SHARED_UNIT
-        sizes = {"dynamic": self.dynamic_shared, "total": total, "aggr": total + reserved}
+        sizes = {"dynamic": self.dynamic_shared, "total": total, "aggr": shared.size + self.dynamic_shared}
         self.specials |= {
             f"%{name}_smem_size": self.constant(size, np.dtype(np.uint32)) for name, size in sizes.items()
         }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tritonhook.cubin.elf import Elf, read_elf
 from tritonhook.cubin.loaded import parameter_places
-from tritonhook.cubin.resources import most_shared, reserved_in_image
+from tritonhook.cubin.resources import reserved_in_image
 from tritonhook.cubin.sass import Sass, words_of
 from tritonhook.emulate.memory import LOCAL_WINDOW
 from tritonhook.errors import NotUnderstood
@@ -42,7 +42,7 @@ class Places:
     reserved: int | None = None  # bytes of shared memory that the system has
     cluster_size: int | None = None  # behind `clustered`: the cluster's extents, 1 by each of them, the grid's clusters
     window_end: int | None = None  # where the parameters end
-    most_shared: int | None = None  # bytes; the aggregate size of shared memory is not above it
+    aggregate: int | None = None  # bytes of shared memory, with those that the system has
 
 
 # Read from code that ptxas 12.4 to 13.5 writes: %ntid, %nctaid, the stack pointer, the descriptor of global memory.
@@ -121,8 +121,8 @@ class SassKernel:
         if places.local is not None:
             image[places.local : places.local + 8] = LOCAL_WINDOW.to_bytes(8, "little")
         reserved = reserved_in_image(self.arch)
-        most = most_shared(f"sm_{self.arch}") + reserved
-        for place, number in ((places.dynamic, dynamic), (places.reserved, reserved), (places.most_shared, most)):
+        sizes = ((places.dynamic, dynamic), (places.reserved, reserved), (places.aggregate, self.shared + dynamic))
+        for place, number in sizes:
             if place is not None:
                 image[place : place + 4] = number.to_bytes(4, "little")
         if places.clustered is not None and places.cluster_size is not None:
@@ -138,7 +138,7 @@ class SassKernel:
         begins = {places.block: 12, places.grid: 12, places.stack: 4, places.descriptor: 8}
         more: list[tuple[int | None, int]] = [(places.window, 8), (places.clustered, 40), (places.limits, 8)]
         more += [(places.local, 8), (places.dynamic, 4), (places.reserved, 4), (places.cluster_size, 4)]
-        more += [(places.most_shared, 4), (places.window_end, 8)]
+        more += [(places.aggregate, 4), (places.window_end, 8)]
         begins |= {begin: size for begin, size in more if begin is not None}
         return at >= places.parameters or any(begin <= at < begin + size for begin, size in begins.items())
 

@@ -272,6 +272,7 @@ FLOATS = (
         words=(("set.",), (".f32.", ".f16.", ".bf16."), ("@",)),
         matches=_converts_what_was_there,
         unoptimised=True,
+        executed=True,
     ),
     Miscompilation(
         name="nan-at-least",
@@ -281,6 +282,7 @@ FLOATS = (
         ranges=all_targets("11.7.99", "13.5.37"),
         words=(("setp.", "slct."), (".f32",), ("abs.f32", "mul.", "ex2.")),
         matches=_takes_nan_for_a_number,
+        executed=True,
     ),
     Miscompilation(
         name="guarded-byte-sums",
@@ -291,6 +293,7 @@ FLOATS = (
         words=(("vadd4.", "vsub4."), ("@",)),
         matches=_drops_its_guard,
         unoptimised=True,
+        executed=True,
     ),
     Miscompilation(
         name="saturated-negation",
