@@ -166,7 +166,11 @@ def _pytest(
             said, _ = process.communicate(timeout=arguments.seconds)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGINT)  # pytest then reports what has ended
-            said, _ = process.communicate()
+            try:
+                said, _ = process.communicate(timeout=60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                said, _ = process.communicate()
         cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
     return cases, said, time.monotonic() - began
 

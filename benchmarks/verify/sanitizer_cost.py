@@ -1,19 +1,22 @@
-"""What the sanitizer costs: five programs by `run --emulate`, with and without --sanitize, beside a dry run of each.
+"""What the sanitizer costs: five programs as tests, by `pytest --kernel-emulate`, with and without --kernel-sanitize.
 
     python -m benchmarks sanitizer_cost [--runs 3] [--out FILE]
 
-CPU seconds and peak memory are those above the dry run, the least of the runs. Needs torch and triton, no GPU. factor:
-of the seconds. bytes_per_byte: of a program's tensors, what --sanitize adds. Samples: CPU seconds and peak bytes of
-each run, in turns of dry, emulated, sanitized.
+Seconds are those in which launches were executed, as the plugin reports them; the least of the runs counts. factor: of
+the seconds. bytes_per_byte: by how much the peak memory of the process grows, for each byte of the program's tensors.
+Samples: seconds and peak bytes of each run, in turns. Needs torch and triton, no GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +25,10 @@ from benchmarks.common import environment
 NEEDS = ("numpy", "torch", "triton")
 QUICK = ("--only", "softmax", "--runs", "1")
 ARCH = "sm_90a"
-MODES = {"dry": (), "emulated": ("--emulate",), "sanitized": ("--emulate", "--sanitize")}
+MODES = {"emulated": (), "sanitized": ("--kernel-sanitize",)}
 PROGRAMS = {"softmax": 64 << 20, "matmul": 3 << 20, "attention": 1 << 20, "sums": 16 << 20, "histogram": 4 << 20}
 SCRIPT = """
-import sys
-import torch, triton, triton.language as tl
+import os, torch, triton, triton.language as tl
 
 @triton.jit
 def softmax(x, y, N: tl.constexpr):
@@ -64,16 +66,17 @@ def sums(x, y, N: tl.constexpr):
 def histogram(x, y, N: tl.constexpr):
     tl.atomic_add(y + tl.load(x + tl.program_id(0) * N + tl.arange(0, N)), 1)
 
-rand, half = (lambda *shape: torch.randn(*shape, device="cuda")), torch.float16
-{
-    "softmax": lambda: softmax[(8192,)](rand(8192, 1024), torch.empty(8192, 1024, device="cuda"), 1024),
-    "matmul": lambda: matmul[(8, 8)](*(rand(512, 512).to(half) for _ in "abc"), 512, 64, 32),
-    "attention": lambda: attention[(16,)](*(rand(1024, 64).to(half) for _ in "qkvo"), 1024, 64, 64),
-    "sums": lambda: sums[(4096,)](rand(4096, 1024), torch.zeros(8, device="cuda"), 1024),
-    "histogram": lambda: histogram[(1024,)](
-        torch.randint(0, 64, (1024, 1024), device="cuda", dtype=torch.int32),
-        torch.zeros(64, device="cuda", dtype=torch.int32), 1024),
-}[sys.argv[1]]()
+def test_it():
+    rand, half = (lambda *shape: torch.randn(*shape, device="cuda")), torch.float16
+    {
+        "softmax": lambda: softmax[(8192,)](rand(8192, 1024), torch.empty(8192, 1024, device="cuda"), 1024),
+        "matmul": lambda: matmul[(8, 8)](*(rand(512, 512).to(half) for _ in "abc"), 512, 64, 32),
+        "attention": lambda: attention[(16,)](*(rand(1024, 64).to(half) for _ in "qkvo"), 1024, 64, 64),
+        "sums": lambda: sums[(4096,)](rand(4096, 1024), torch.zeros(8, device="cuda"), 1024),
+        "histogram": lambda: histogram[(1024,)](
+            torch.randint(0, 64, (1024, 1024), device="cuda", dtype=torch.int32),
+            torch.zeros(64, device="cuda", dtype=torch.int32), 1024),
+    }[os.environ["PROGRAM"]]()
 """
 
 
@@ -85,29 +88,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "program.py").write_text(SCRIPT)
+        (Path(folder) / "test_it.py").write_text(SCRIPT)
         for program in arguments.only:
-            _ran(Path(folder), program, ())  # compiles it
             turns = [
                 {name: _ran(Path(folder), program, how) for name, how in MODES.items()} for _ in range(arguments.runs)
             ]
-            found = {name: [turn[name] for turn in turns] for name in MODES}
-            seconds = {name: min(one[0] for one in runs) for name, runs in found.items()}
-            peaks = {name: min(one[1] for one in runs) for name, runs in found.items()}
-            plain, watched = seconds["emulated"] - seconds["dry"], seconds["sanitized"] - seconds["dry"]
-            rows.append(
-                {
-                    "program": program,
-                    "emulated_s": round(plain, 2),
-                    "sanitized_s": round(watched, 2),
-                    "factor": round(watched / plain, 2),
-                    "bytes_per_byte": round((peaks["sanitized"] - peaks["emulated"]) / PROGRAMS[program], 2),
-                    "seconds": {name: [round(one[0], 3) for one in runs] for name, runs in found.items()},
-                    "peaks": {name: [one[1] for one in runs] for name, runs in found.items()},
-                }
-            )
-            print(*rows[-1].values(), flush=True)
+            seconds = {name: [turn[name][0] for turn in turns] for name in MODES}
+            peaks = {name: [turn[name][1] for turn in turns] for name in MODES}
+            grown = min(peaks["sanitized"]) - min(peaks["emulated"])
+            row = {
+                "program": program,
+                "emulated_s": min(seconds["emulated"]),
+                "sanitized_s": min(seconds["sanitized"]),
+                "factor": round(min(seconds["sanitized"]) / min(seconds["emulated"]), 2),
+                "bytes_per_byte": round(grown / PROGRAMS[program], 2),
+            }
+            print(*row.values(), flush=True)
+            rows.append(row | {"seconds": seconds, "peaks": peaks})
     return {
+        "summary": {
+            "programs": len(rows),
+            "factor_geomean": round(statistics.geometric_mean(row["factor"] for row in rows), 2),
+            "factor_most": max(row["factor"] for row in rows),
+        },
         "evidence": "measured on the CPU",
         "environment": environment("tritonhook", "numpy", "triton"),
         "samples": rows,
@@ -115,13 +118,19 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _ran(folder: Path, program: str, how: tuple[str, ...]) -> tuple[float, int]:
-    """Run a program; its CPU seconds, and its peak memory in bytes."""
-    command = [sys.executable, "-m", "tritonhook", "run", "--arch", ARCH, *how, "--out", str(folder / "captures")]
+    """Run a program as a test: seconds in which its launches were executed, and the process's peak memory in bytes."""
+    report = folder / "report.xml"
+    options = ("--kernel-arch", ARCH, "--kernel-emulate", "--kernel-limit", "600", *how, f"--junitxml={report}")
     child = subprocess.Popen(
-        [*command, "--force", "program.py", program], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, "test_it.py"],
+        cwd=folder,
+        env=os.environ | {"PROGRAM": program},
+        stdout=subprocess.DEVNULL,
     )
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
         raise RuntimeError(f"{program} {' '.join(how)}: status {child.returncode}")
-    return used.ru_utime + used.ru_stime, used.ru_maxrss << 10
+    values = {one.get("name"): one.get("value", "") for one in ElementTree.parse(report).iter("property")}
+    _, seconds, *_ = ast.literal_eval(values["emulated"])
+    return float(seconds), used.ru_maxrss << 10

@@ -57,9 +57,9 @@ def test_constants_of_a_launch(arch):
     if window is not None:
         assert unpack_from("<Q", found, window) == (0x1122334455667788,)
         known |= set(range(window, window + 8))
-    if arch == 90:  # where the parameters end, and the most bytes of shared memory
+    if arch == 90:  # where the parameters end, and the bytes of shared memory, with the system's
         assert unpack_from("<Q", found, 0x1A0) == (0x1122334455667790,)
-        assert unpack_from("<I", found, 0x13C) == (228 << 10,)
+        assert unpack_from("<I", found, 0x13C) == (kernel.shared + 1234,)
     assert {at for at in range(parameters + 9) if kernel.is_known_constant(at)} == known
     filled = {*range(block, block + 12), *range(grid, grid + 12), *range(stack, stack + 4)}
     filled |= set(range(window, window + 8)) if window is not None else set()
