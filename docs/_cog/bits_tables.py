@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from results import markdown, result
 
 
@@ -30,13 +32,16 @@ def on_a_gpu() -> str:
     """How many kernels have the groups of a GPU."""
     document = result("same_bits_h100")
     summary, samples = document["summary"], document["samples"]
+    gpus = Counter(row["on"] for row in samples)
     most = max(row["configurations"] for row in samples)
     other = "; ".join(
         f"{row['kernel']}, {len(row['gpu'])} on the GPU and {len(row['emulated'])} emulated"
         for row in samples
         if row["gpu"] != row["emulated"]
     )
+    where = " and ".join(f"an {gpu} ({count})" for gpu, count in gpus.items())
     return (
-        f"Executed on an {document['gpu']}: {summary['kernels']} kernels of attorch and the tutorials, each in all its "
-        f"configurations, at most {most}. The groups are the emulated ones in {summary['equal']}; others: {other}.\n"
+        f"Executed on {where}: {summary['kernels']} kernels of attorch, liger, fla, the tutorials and this "
+        f"project, each in all its configurations that fit, at most {most}. The groups are the emulated ones in "
+        f"{summary['equal']}; others: {other}.\n"
     )
