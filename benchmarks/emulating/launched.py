@@ -111,4 +111,5 @@ def looked_at(rows: list[Row]) -> dict[str, Any]:
             for arch in dict.fromkeys(row["arch"] for row in rows)
         },
         "faults": sum(len(row["faults"]) for row in rows),
+        "kernels_with_a_finding": len({fault.partition(":")[0] for row in rows for fault in row["faults"]}),
     }

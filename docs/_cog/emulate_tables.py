@@ -11,7 +11,7 @@ from results import markdown, result
 def figures() -> str:
     """What was understood and found."""
     found, forms = result("emulate")["summary"], result("equivalent_forms")["summary"]
-    programs = found["captured"]
+    programs, real = found["captured"], found["launched"]
     understood = found["kernels"] - found["verdicts"].get("not understood", 0)
     rows = [
         (
@@ -51,6 +51,12 @@ def figures() -> str:
             f"{programs['kernels'] - programs['not_finished']:,} of {programs['kernels']:,}",
         ),
         ("of those, with a finding", str(programs["faults"])),
+        (
+            f"all launches of {real['tried']} programs, with real values: programs that ended, launches (of fla and the "
+            "CuTe DSL not counted), kernels",
+            f"{real['judged']}, {real['launches']:,}, {real['kernels']}",
+        ),
+        ("of those kernels, with a finding", str(real["kernels_with_a_finding"])),
         ("the same without one of their barriers: found", _barriers(found)),
     ]
     return markdown(("emulated", ""), rows)
