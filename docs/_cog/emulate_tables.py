@@ -52,8 +52,8 @@ def figures() -> str:
         ),
         ("of those, with a finding", str(programs["faults"])),
         (
-            f"all launches of {real['tried']} programs, with real values: programs that ended, launches (of fla and the "
-            "CuTe DSL not counted), kernels",
+            f"all launches of {real['tried']} programs, with real values: programs that ended, launches (of fla and "
+            "the CuTe DSL not counted), kernels",
             f"{real['judged']}, {real['launches']:,}, {real['kernels']}",
         ),
         ("of those kernels, with a finding", str(real["kernels_with_a_finding"])),

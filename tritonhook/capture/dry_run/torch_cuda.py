@@ -31,6 +31,7 @@ _CUDA = "12.8"
 _NCCL = (2, 27, 3)  # the version in torch builds for this CUDA
 _CUDART = ("ProfilerStart", "ProfilerStop", "HostRegister", "HostUnregister")
 _MOST_GPUS = 8
+_EXCHANGES = ("_cuda_exchangeDevice", "_cuda_maybeExchangeDevice")  # of torch._C, where torch is built with CUDA
 _missing = object()
 
 
@@ -98,6 +99,7 @@ def cuda_answers(dry: DryRun) -> Iterator[None]:
         torch._C: {
             "_cuda_getCurrentRawStream": always(0),
             "_cuda_getDevice": lambda: current.device,
+            **{name: lambda device: current.device for name in _EXCHANGES if hasattr(torch._C, name)},
             "__getattr__": _not_there,
         },
     }
