@@ -24,7 +24,7 @@ from tritonhook._util.text import say
 from tritonhook.capture.dry_run.autotuner import tuners
 from tritonhook.capture.dry_run.gpu import DryRun, Emulation, notes
 from tritonhook.capture.dry_run.room import room_of
-from tritonhook.capture.dry_run.suppressions import Suppression, found
+from tritonhook.capture.dry_run.suppressions import found
 from tritonhook.capture.launches.live_tensors import memory_of
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.launches.recorder import Describe, of_triton
@@ -131,8 +131,7 @@ class Emulator:
 
     def __init__(self, emulation: Emulation) -> None:
         self._emulation = emulation
-        found.suppressions = [Suppression(*one) for one in emulation.suppressions]
-        found.handed_to = emulation.findings
+        found.begin(emulation)
         self._kernels: dict[str, Kernel] = {}
         self._dry = DryRun.from_environment(os.environ)
         self._registers: dict[str, int | None] = {}

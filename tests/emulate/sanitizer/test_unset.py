@@ -107,6 +107,13 @@ print(y.tolist()[0])
 """
 
 
+def test_a_program_that_launches_nothing_may_have_a_fault(tmp_path, triton_cache):
+    pytest.importorskip("torch")
+    script = 'import torch\nx = torch.empty(8, 6, device="cuda")\nx[:4] = 1\nprint(x[2:, ::2].tolist())\n'
+    done = run_dry(tmp_path, script, "--emulate", "--sanitize", status=1)
+    assert "script.py:4: uninitialised: the program uses 12 of 18 elements" in done.stderr
+
+
 def test_a_run_ends_with_1_if_a_fault_counts(tmp_path, triton_cache):
     """A fault counts once, however many launches have it."""
     pytest.importorskip("torch")

@@ -90,6 +90,11 @@ class Found:
         """How other processes look for what this one takes."""
         return Emulation(True, suppressions=tuple(astuple(one) for one in self.suppressions), findings=self.handed_to)
 
+    def begin(self, emulation: Emulation) -> None:
+        """Know the same suppressions as the process that takes the findings, and hand them to it."""
+        self.suppressions = [Suppression(*one) for one in emulation.suppressions]
+        self.handed_to = emulation.findings
+
     def add(self, kernel: str, kind: str, lines: Sequence[str], text: str, label: str = "") -> None:
         """Keep a finding, unless it is known. text: with the kernel's name. label: of the settings that are tried."""
         key = kernel, kind, tuple(lines), label
