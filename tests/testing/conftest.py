@@ -14,7 +14,7 @@ from repository import ROOT, SUPPORT
 _LOADED = (
     () if any(one.name == "tritonhook" for one in entry_points(group="pytest11")) else ("tritonhook.pytest_plugin",)
 )
-_WITHOUT = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+_WITHOUT = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ programmatic dependent launch, what it accesses before its wait races with the l
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -72,6 +73,8 @@ class StreamRaces:
     def launched(self, kernel: str, places: Iterable[tuple[Any, int, str]], accesses: Sequence[Accessed]) -> None:
         """Note a launch into the current stream, and its races. places: of each buffer a tensor in its storage, where
         it begins there, and its name."""
+        if "torch" not in sys.modules:  # other tensors have no streams
+            return
         from torch.multiprocessing.reductions import StorageWeakRef
 
         for key in [key for key, (one, _) in self._of.items() if one.expired()]:
