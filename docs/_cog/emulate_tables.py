@@ -152,3 +152,18 @@ def floors() -> str:
         shares = [f"{100 * found[f'floor_of_time_{one}']:.0f}%" for one in ("median", "most")]
         rows.append((label, str(found["timed"]), *shares))
     return markdown(("launches", "how many", "floor / time, median", "most"), rows)
+
+
+def sanitizer_cost() -> str:
+    """Write what `--kernel-sanitize` costs, for each program."""
+    rows = [
+        (
+            row["program"],
+            f"{row['emulated_s']:.2f}",
+            f"{row['sanitized_s']:.2f}",
+            f"{row['factor']:.2f}",
+            f"{row['bytes_per_byte']:.1f}",
+        )
+        for row in result("sanitizer_cost")["samples"]
+    ]
+    return markdown(("program", "emulated, s", "sanitized, s", "times", "bytes for each byte of tensors"), rows)
