@@ -1,8 +1,8 @@
 """Races between launches of two streams, in a dry run that executes them one after the other.
 
-Of each storage the latest launches are kept that accessed it, with the bytes that they wrote and read. A new launch
-races with one of another stream that it is not ordered behind, if they access one byte and one of them writes. With
-programmatic dependent launch, what it accesses before its wait races with the launch before, in the same stream.
+Each storage keeps its latest launches, with the bytes that they wrote and read. A new launch races with a launch of
+another stream if nothing orders the two, both access the same byte, and one of them writes. With programmatic dependent
+launch, accesses before the wait race with the launch before, in the same stream.
 """
 
 from __future__ import annotations

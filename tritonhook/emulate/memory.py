@@ -339,7 +339,7 @@ class Memory:
         return (GLOBAL_BASE + index) % (1 << 64)
 
     def element(self, one: Allocation, index: int) -> str:
-        """Name the element of a buffer at an index, as an addition to a sentence; "" if it is not known."""
+        """Return ", at NAME" for the element at an index of a buffer; "" if its name is not known."""
         name = self.elements[one.begin](index - one.begin) if one.begin in self.elements else ""
         return f", at {name}" if name else ""
 

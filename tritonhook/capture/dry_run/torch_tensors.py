@@ -214,10 +214,11 @@ def _mode(place: Any) -> Any:
                 named["pin_memory"] = False
             if func in reads and not recorder.is_busy and given[0].device.type == place.type:
                 notes.count(reads[func])
-            is_watched = bool(poison) and not torch.compiler.is_compiling()
-            if is_watched and (func in uses or func in reads or _copies(func, args, asked)):
+            is_traced = torch.compiler.is_compiling()
+            is_watched, is_copy = bool(poison) and not is_traced, not is_traced and _copies(func, args, asked)
+            if is_watched and (func in uses or func in reads or is_copy):
                 order.read()
-            if not without_memory and not torch.compiler.is_compiling() and _copies(func, args, asked):
+            if is_copy and not without_memory:
                 func, given, named = tensor.to, given if is_to else [*given, place], {**named, "copy": True}
             if func in uses:
                 _check_written(given)
@@ -229,7 +230,7 @@ def _mode(place: Any) -> Any:
                 _set_unset(result, poison, had[1] - had[0] if had else 0)
             if is_watched and isinstance(result, torch.Tensor) and func not in unset:
                 order.operations += 1
-            if func in unset and not torch.compiler.is_compiling():
+            if func in unset and not is_traced:
                 _set_unset(result, poison)
             if pinned:
                 setattr(result, _PINNED, True)

@@ -31,11 +31,6 @@ def unset_words(data: Array) -> Array:
     return equal & (around[:-2] | around[2:])
 
 
-def reads_unset(data: Array) -> int:
-    """Count the bytes of a tensor's data that nothing has written."""
-    return _WORD * int(np.count_nonzero(unset_words(data)))
-
-
 class Unset:
     """The words of a launch's buffers that nothing has written, as the kernel runs. buffers: by the begin of each one
     in global memory, its contents. reads: by instruction, how often it has read one. words: those that were read."""
