@@ -44,8 +44,11 @@ def awaited_inductor(dry: DryRun) -> Iterator[None]:
         "torch._dynamo.device_interface": _of_interface,
         # It takes no gradients of tensors on the CPU.
         "torch.nn.attention.flex_attention": lambda module: [(module, "_validate_device", _instead(lambda *_: None))],
-        # It allocates on the GPU, so that torch's backward does not fail.
-        "torch._subclasses.fake_tensor": lambda module: [(module, "init_gpu_context", _instead(lambda *_: None))],
+        # It allocates on the GPU, so that torch's backward does not fail; and makes tensors there, if there is a GPU.
+        "torch._subclasses.fake_tensor": lambda module: [
+            (module, "init_gpu_context", _instead(lambda *_: None)),
+            (module.FakeTensorMode, "avoid_device_init", _instead(True)),
+        ],
         "torch._subclasses.meta_utils": lambda module: [(module.MetaTensorDescriber, "describe_tensor", as_it_is)],
     }
     for name, change in changes.items():

@@ -6,10 +6,11 @@ import re
 
 import numpy as np
 
+from tritonhook.capture.launches.tensor_bits import BYTES
 from tritonhook.emulate import bulk, tma
 from tritonhook.emulate.atomics import OPERATIONS, combination
 from tritonhook.emulate.machine import Group, Step
-from tritonhook.emulate.memory import CLUSTER, GENERIC, RANK_SHIFT, SHARED, UNSIGNED
+from tritonhook.emulate.memory import CLUSTER, GENERIC, GLOBAL, RANK_SHIFT, SHARED, UNSIGNED
 from tritonhook.emulate.ptx.kernel import SIZES, list_of
 from tritonhook.emulate.ptx.memory import SPACES, VECTORS, drop_hints, take_space
 from tritonhook.emulate.ptx.site import Site, opcode
@@ -285,6 +286,26 @@ def replace(site: Site) -> Step:
             mask, where = np.uint32((1 << bits) - 1 << at), begin + begin.dtype.type(4 * word)
             new = (value >> np.uint64(shift)).astype(np.uint32) << np.uint32(at) & mask
             memory.write(g, space, where, 4, memory.read(g, space, where, 4) & ~mask | new)
+
+    return step
+
+
+@opcode("tensormap.cp_fenceproxy")
+def publish(site: Site) -> Step:
+    """Copy a descriptor to global memory, where copies may use it: each lane of the warp four bytes, as ptxas has it."""
+    site.known("global", *_SHARED, "tensormap::generic", "release", "cta", "cluster", "gpu", "sys", "sync", "aligned")
+    site.count(3)
+    if site.integer(2) != BYTES:
+        raise site.refuse()
+    target, source, memory = site.address(0), site.address(1), site.machine.memory
+
+    def step(g: Group) -> None:
+        g.converge(0xFFFF_FFFF)
+        if memory.watch is not None:
+            memory.watch.together(g)
+        begin, at = source(g), 4 * site.machine.lane[g.s]
+        words = memory.read(g, SHARED, begin + at.astype(begin.dtype), 4)[0]
+        memory.atomic(g, GLOBAL, target(g) + at, 4, combination("exch", "b32", ftz=False), words)
 
     return step
 
