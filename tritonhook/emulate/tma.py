@@ -13,6 +13,8 @@ import numpy as np
 
 from tritonhook.capture.launches.record import Tiling
 from tritonhook.capture.launches.tensor_bits import BYTES, USED, encoded, read
+from tritonhook.emulate.atomics import combination
+from tritonhook.emulate.bulk import PIECE
 from tritonhook.emulate.errors import Fault
 from tritonhook.emulate.memory import GLOBAL_BASE, RANK_SHIFT, UNSIGNED, Memory
 from tritonhook.emulate.tensor_core.shared_tiles import swizzled
@@ -22,6 +24,7 @@ from tritonhook.errors import NotUnderstood
 _SWIZZLES = {0: 16, 1: 32, 2: 64, 3: 128}  # bytes of a row, by the driver's number
 _PADDED = 14  # CUtensorMapDataType: 16 numbers of 4 bits, which take 16 bytes of shared memory
 _MAGIC = b"tensor map of tritonhook"
+_KINDS = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32.ftz")  # CUtensorMapDataType
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class TensorMap:
     address: of the first element. element: bytes of one. shape: in elements. strides: in bytes; the first is `element`.
     box: elements that one copy takes. swizzle: bytes of a row of the pattern, 16 for none. fills_nan: what lies outside
     of the tensor is NaN, not 0. numbers: in an element; coordinates count these. padding: bytes behind an element in
-    shared memory, which mbarriers do not count.
+    shared memory, which mbarriers do not count. kind: of numbers that reductions combine, "" where they cannot.
     """
 
     address: int
@@ -43,6 +46,7 @@ class TensorMap:
     fills_nan: bool = False
     numbers: int = 1
     padding: int = 0
+    kind: str = ""
 
     @classmethod
     def of(cls, tiling: Tiling, address: int) -> TensorMap:
@@ -63,20 +67,31 @@ class TensorMap:
                 raise NotUnderstood("tensormap", why=why)
         shape, box = ((one[0] // numbers, *one[1:]) for one in (tiling.shape, tiling.box))
         swizzle, fill = _SWIZZLES[tiling.swizzle], bool(tiling.fill)
-        return cls(address, size, shape, (size, *tiling.strides), box, swizzle, fill, numbers, padding)
+        kind = _KINDS[tiling.element] if tiling.element < len(_KINDS) else ""
+        return cls(address, size, shape, (size, *tiling.strides), box, swizzle, fill, numbers, padding, kind)
 
     @property
     def bytes(self) -> int:
         """Of a box."""
         return self.element * int(np.prod(self.box))
 
-    def places(self, begin: Sequence[int]) -> tuple[Array, Array]:
-        """Addresses of a box's elements in the order of shared memory, and which of them the tensor has."""
+    def places(self, begin: Sequence[int], thread: int = 0, writes: bool = False) -> tuple[Array, Array]:
+        """Addresses of a box's elements in the order of shared memory, and which of them the tensor has. writes: whole
+        pieces of 16 bytes; a row's last one may have elements behind the tensor's.
+
+        An H100 does so. It ends copies with "illegal instruction" where a Fault is raised here.
+        """
+        if begin[0] * self.element % PIECE and self.numbers == 1:
+            raise Fault(f"a copy by descriptor from element {begin[0]} of a row on: not a multiple of 16 bytes", thread)
+        if writes and min(begin) < 0:
+            raise Fault(f"a copy by descriptor to the negative coordinate {min(begin)}", thread)
         addresses, inside = np.array(self.address, np.int64), np.array(True)
         if begin[0] % self.numbers:
             raise NotUnderstood("tensormap", why=f"a box from number {begin[0]} of a row on")
         begin = begin[0] // self.numbers, *begin[1:]
-        for at, size, stride, extent in zip(begin, self.box, self.strides, self.shape, strict=True):
+        row = -(-self.shape[0] * self.element // PIECE) * PIECE // self.element if writes else self.shape[0]
+        extents = row, *self.shape[1:]
+        for at, size, stride, extent in zip(begin, self.box, self.strides, extents, strict=True):
             index = at + np.arange(size)
             addresses = index.reshape(-1, *[1] * addresses.ndim) * stride + addresses
             inside = ((index >= 0) & (index < extent)).reshape(-1, *[1] * inside.ndim) & inside
@@ -114,7 +129,7 @@ def load_tile(
 ) -> int:
     """Copy a box to the shared memory of a CTA; the bytes that its mbarrier gets. target: a shared address. barrier:
     where the mbarrier lies."""
-    addresses, inside = tensor.places(begin)
+    addresses, inside = tensor.places(begin, thread)
     unit = tensor.element
     index = np.where(inside, addresses - GLOBAL_BASE, 0)
     memory.check_copy(index[inside], unit, thread)
@@ -130,18 +145,25 @@ def load_tile(
     return tensor.bytes
 
 
-def store_tile(memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int, source: int, thread: int) -> None:
-    """Copy a box from the shared memory of a CTA; what the tensor does not have is left out."""
-    addresses, inside = tensor.places(begin)
+def store_tile(
+    memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int, source: int, thread: int, operation: str = ""
+) -> None:
+    """Copy a box from the shared memory of a CTA; what the tensor does not have is left out. operation: combine it with
+    what is there."""
+    addresses, inside = tensor.places(begin, thread, writes=True)
     places = _in_shared(memory, tensor, cta, source, thread)
     index, unit = (addresses - GLOBAL_BASE)[inside], tensor.element
     memory.check_copy(index, unit, thread)
-    values = memory.shared.read(places, unit, 1)[:, inside]
+    values, old = memory.shared.read(places, unit, 1)[0][inside], memory.global_.read(index, unit, 1)[0]
+    if operation:
+        kind, _, ftz = tensor.kind.partition(".")
+        if not kind:
+            raise NotUnderstood("tensormap", why=f"a reduction of elements of {unit} bytes")
+        values = combination(operation, kind, bool(ftz))(old, values)
     if memory.watch is not None:
         memory.watch.flights.read("bulk", [thread], places, unit)
-        changes = memory.global_.read(index, unit, 1)[0] != values[0]
-        memory.watch.copied_outside(thread, index, unit, "w", changes)
-    memory.global_.write(index, unit, values)
+        memory.watch.copied_outside(thread, index, unit, "a" if operation else "w", old != values)
+    memory.global_.write(index, unit, values[None])
 
 
 def _in_shared(memory: Memory, tensor: TensorMap, cta: int, address: int, thread: int) -> Array:

@@ -170,15 +170,50 @@ def test_a_copy_by_a_descriptor_that_the_kernel_has_changed():
     mbarrier.init.shared.b64 [gate], 1; fence.mbarrier_init.release.cluster; {fields}
     fence.proxy.tensormap::generic.release.gpu; fence.proxy.tensormap::generic.acquire.gpu [%rd20], 128;
     mbarrier.arrive.expect_tx.shared.b64 _, [gate], 128; cp.async.bulk.tensor.2d.shared::cluster.global.tile
-    .mbarrier::complete_tx::bytes [%r1], [%rd20, {{3, 2}}], [%r2];
+    .mbarrier::complete_tx::bytes [%r1], [%rd20, {{4, 2}}], [%r2];
     ALL: bar.sync 0; {WAIT.format(name="AGAIN", parity=0)} mad.lo.u32 %r3, %r20, 4, %r1; ld.shared.b32 %r4, [%r3];
     mad.wide.u32 %rd9, %r20, 4, %rd22; st.global.b32 [%rd9], %r4;"""
     found = run_both(
         body.replace("tile\n    .", "tile."), descriptor, tensor, np.zeros(32, np.uint32), declarations=ROOM
     )[2]
     wanted = np.zeros((4, 8), np.uint32)
-    wanted[:3] = tensor.reshape(16, 16)[2:5, 3:11]
+    wanted[:3] = tensor.reshape(16, 16)[2:5, 4:12]
     assert found.reshape(4, 8).tolist() == wanted.tolist()
+
+
+STORES = {  # modifiers and first element of a row: the first row then, before [10, 20, ..., 80]. As an H100 has it
+    ("async", "tile", 0): [1, 2, 3, 4, 50, 60, 70, 80],
+    ("async", "tile", 4): [10, 20, 30, 40, 1, 2, 3, 4],  # the tensor has one of these: whole pieces of 16 bytes
+    ("async", "tile", 8): [10, 20, 30, 40, 50, 60, 70, 80],
+    ("reduce", "add.tile", 4): [10, 20, 30, 40, 51, 62, 73, 84],
+    ("reduce", "min", 0): [1, 2, 3, 4, 50, 60, 70, 80],
+    ("reduce", "xor.tile", 0): [11, 22, 29, 44, 50, 60, 70, 80],
+    ("async", "tile", 1): "from element 1 of a row on: not a multiple of 16 bytes",
+    ("async", "tile", -4): "to the negative coordinate -4",
+}
+
+
+@pytest.mark.parametrize("how", STORES, ids=str)
+def test_a_tile_is_stored_in_pieces_of_16_bytes(how):
+    """By a descriptor of rows of 5 elements, 8 apart, that the kernel moves to global memory as Triton's do."""
+    kind, modifiers, begin = how
+    descriptor = np.frombuffer(described(shape=(5, 4), strides=(32,)).to_bytes(128, "little"), np.uint8)
+    reduce = "cp.reduce.async" if kind == "reduce" else "cp.async"
+    body = f"""mov.u32 %r1, room; mul.lo.u32 %r2, %r20, 4; add.u32 %r3, %r1, %r2; cvt.u64.u32 %rd1, %r2;
+    add.u64 %rd2, %rd20, %rd1; ld.global.b32 %r4, [%rd2]; st.shared.b32 [%r3+1024], %r4; add.u32 %r5, %r20, 1;
+    st.shared.b32 [%r3], %r5; setp.eq.u32 %p1, %r20, 0; bar.warp.sync -1; cvt.u64.u32 %rd3, %r1;
+    add.u64 %rd3, %rd3, 1024; @%p1 tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%rd3], %rd21;
+    bar.warp.sync -1;
+    tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd20], [%rd3], 128;
+    fence.proxy.tensormap::generic.acquire.gpu [%rd20], 128; mov.u32 %r6, {begin}; mov.u32 %r7, 0;
+    @%p1 {reduce}.bulk.tensor.2d.global.shared::cta.{modifiers}.bulk_group [%rd20, {{%r6, %r7}}], [%r1];"""
+    rows = np.tile(np.arange(10, 90, 10, dtype=np.uint32), 4)
+    if isinstance(wanted := STORES[how], str):
+        with pytest.raises(Fault, match=wanted):
+            run_body(body, descriptor, rows, declarations=ROOM)
+        return
+    found = run_both(body, descriptor, rows, declarations=ROOM)[1]
+    assert found[:8].tolist() == wanted
 
 
 def test_shared_memory_is_cleared():

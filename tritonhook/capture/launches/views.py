@@ -7,7 +7,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tritonhook.capture.launches.record import DTYPE_BYTES, Launch, Parameter, Pointer, buffers_of, with_buffers
+from tritonhook.capture.launches.record import (
+    DTYPE_BYTES,
+    Descriptor,
+    Launch,
+    Parameter,
+    Pointer,
+    buffers_of,
+    with_buffers,
+)
 
 STORAGE, VIEW = BOUNDS = ("storage", "view")  # what a kernel may access through a pointer
 _ALIGNMENT = 256  # bytes: a view keeps the address that it has inside of these
@@ -36,13 +44,14 @@ class Views:
 
 
 def views_of(launch: Launch, bounds: str = VIEW) -> Views:
-    """Find the views. A buffer with a pointer of unknown shape stays whole; with STORAGE, each one."""
+    """Find the views. A buffer with a pointer of unknown shape, or with packed rows, stays whole; with STORAGE, each
+    one."""
     if bounds == STORAGE:
         return Views(launch, ())
     extents = dict[int, list[tuple[int, int]]]()
     whole = set[int]()
     for one in launch.parameters:
-        if isinstance(one, Pointer) and one.buffer is not None and (size := _bytes(one)):
+        if isinstance(one, (Pointer, Descriptor)) and one.buffer is not None and (size := _bytes(one)):
             end = min(one.offset + size, launch.buffers[one.buffer].size)
             extents.setdefault(one.buffer, []).append((one.offset // _ALIGNMENT * _ALIGNMENT, end))
         else:
@@ -63,9 +72,9 @@ def views_of(launch: Launch, bounds: str = VIEW) -> Views:
     return Views(replace(launch, parameters=parameters, buffers=buffers), tuple(pieces))
 
 
-def _moved(one: Parameter, pieces: Sequence[tuple[int, int, int]]) -> Pointer | None:
-    """Let a pointer point into its piece; None for an argument of another kind."""
-    if not isinstance(one, Pointer) or one.buffer is None:
+def _moved(one: Parameter, pieces: Sequence[tuple[int, int, int]]) -> Parameter | None:
+    """Let a pointer or a descriptor point into its piece; None for an argument of another kind."""
+    if not isinstance(one, (Pointer, Descriptor)) or one.buffer is None:
         return None
     for at, (number, begin, end) in enumerate(pieces):
         if number == one.buffer and begin <= one.offset < end:
@@ -73,8 +82,10 @@ def _moved(one: Parameter, pieces: Sequence[tuple[int, int, int]]) -> Pointer | 
     return None
 
 
-def _bytes(one: Pointer) -> int:
+def _bytes(one: Pointer | Descriptor) -> int:
     """Return the bytes from the first element to the end of the last; 0 if they are not known, or if there is none."""
+    if isinstance(one, Descriptor):
+        return 0 if one.tiling.packed_rows[0] else one.tiling.bytes
     size = DTYPE_BYTES.get(one.dtype or "", 0)
     if one.shape is None or not all(one.shape):
         return 0

@@ -11,6 +11,7 @@ from tritonhook.emulate import bulk, tma
 from tritonhook.emulate.atomics import OPERATIONS, combination
 from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.memory import CLUSTER, GENERIC, GLOBAL, RANK_SHIFT, SHARED, UNSIGNED
+from tritonhook.emulate.opcodes import only
 from tritonhook.emulate.ptx.kernel import SIZES, list_of
 from tritonhook.emulate.ptx.memory import SPACES, VECTORS, drop_hints, take_space
 from tritonhook.emulate.ptx.site import Site, opcode
@@ -133,11 +134,13 @@ def _receivers(site: Site, thread: int, target: int, mask: int | None, is_cluste
     return site.machine.ctas_of(thread, 1 << (target >> RANK_SHIFT) if mask is None else mask)
 
 
-@opcode("cp.async.bulk.tensor")
+@opcode("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")
 def copy_by_descriptor(site: Site) -> Step:
     drop_hints(site)
-    how = site.modifiers
-    site.known(*_DIMENSIONS, *_SHARED, "global", "tile", _COMPLETION, "bulk_group", "multicast::cluster")
+    how, reduces = site.modifiers, site.name.startswith("cp.reduce")
+    operations = OPERATIONS if reduces else (_COMPLETION, "multicast::cluster")
+    site.known(*_DIMENSIONS, *_SHARED, "global", "tile", "bulk_group", *operations)
+    operation = only(site, (one for one in how if one in OPERATIONS)) if reduces else ""
     spaces = [one for one in how if one in (*_SHARED, "global")]
     if spaces[-1] == "global":
         return _load_by_descriptor(site, spaces[0], "multicast::cluster" in how)
@@ -153,7 +156,7 @@ def copy_by_descriptor(site: Site) -> Step:
             thread = g.s.start + int(lane)
             begin = [int(row[thread]) for row in places]
             tensor = tma.map_at(memory, int(where[lane]))
-            tma.store_tile(memory, tensor, begin, int(site.machine.cta[thread]), int(at[lane]), thread)
+            tma.store_tile(memory, tensor, begin, int(site.machine.cta[thread]), int(at[lane]), thread, operation)
 
     return step
 
@@ -292,7 +295,7 @@ def replace(site: Site) -> Step:
 
 @opcode("tensormap.cp_fenceproxy")
 def publish(site: Site) -> Step:
-    """Copy a descriptor to global memory, where copies may use it: each lane of the warp four bytes, as ptxas has it."""
+    """Copy a descriptor to global memory, where copies may use it: each lane four bytes, as in the code of ptxas."""
     site.known("global", *_SHARED, "tensormap::generic", "release", "cta", "cluster", "gpu", "sys", "sync", "aligned")
     site.count(3)
     if site.integer(2) != BYTES:

@@ -1,4 +1,4 @@
-"""Asynchronous copies and mbarriers: LDGSTS, LDGDEPBAR, SYNCS, STAS, UTMALDG, UTMASTG. Bulk copies are done at once."""
+"""Asynchronous copies and mbarriers: LDGSTS, SYNCS, STAS, UTMALDG, UTMASTG, UTMAREDG. Bulk copies are done at once."""
 
 from __future__ import annotations
 
@@ -190,12 +190,14 @@ def store(site: Site) -> Step:
 # --- copies by descriptor --------------------------------------------------------------------------
 
 
-@opcode("UTMALDG", "UTMASTG")
+@opcode("UTMALDG", "UTMASTG", "UTMAREDG")
 def copy_tile(site: Site) -> Step:
     """Make the step of a tile's copy. The first operand's registers: the tile in shared memory, the mbarrier (of a
     load), the coordinates; the second's: the address of the descriptor. One copy for a warp."""
-    loads = site.base == "UTMALDG"
-    name = only(site, site.known("1D", "2D", "3D", "4D", "5D"))
+    loads, reduces = site.base == "UTMALDG", site.base == "UTMAREDG"
+    how = site.known("1D", "2D", "3D", "4D", "5D", *(map(str.upper, OPERATIONS) if reduces else ()))
+    name = only(site, (one for one in how if one[0].isdigit()))
+    operation = only(site, (one.lower() for one in how if one != name)) if reduces else ""
     first, second = (re.fullmatch(r"(?:desc\[UR\d+\])?\[UR(\d+)\]", site.text()) for _ in range(2))
     if site.next_is(r"desc\[(UR\d+|URZ)\]"):
         site.text()  # how caches are used
@@ -216,7 +218,7 @@ def copy_tile(site: Site) -> Step:
             tensor = tma.map_at(machine.memory, int(where[lane]))
             cta = int(machine.cta[thread])
             if not loads:
-                tma.store_tile(machine.memory, tensor, at, cta, target, thread)
+                tma.store_tile(machine.memory, tensor, at, cta, target, thread, operation)
                 continue
             size = tma.load_tile(machine.memory, tensor, at, cta, target, thread)
             place = (barrier & (1 << spaces.RANK_SHIFT) - 1) + cta * machine.memory.shared_bytes
