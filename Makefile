@@ -105,7 +105,7 @@ TORCH_TESTS = tests/emulate/test_dry_launches.py tests/capture/test_inductor.py 
 	tests/gluon_kernels/verify tests/gluon_kernels/test_hot_path.py tests/gluon_kernels/test_torch_op.py \
 	tests/timing/test_output_check.py tests/timing/test_worker.py tests/memory/test_torch_operators.py \
 	tests/cli/test_lock_bits.py tests/cli/test_emulate_configs.py tests/cli/test_verify_bits.py tests/emulate/sanitizer/test_unset.py tests/emulate/sanitizer/test_streams.py \
-	tests/cli/test_counted.py::test_an_emulated_run_counts_its_kernels \
+	tests/docs/test_findings.py tests/cli/test_counted.py::test_an_emulated_run_counts_its_kernels \
 	$(addprefix tests/children/test_processes.py::,test_torchrun test_the_users_own_startup_files_still_run)
 
 test-torch: .venv-torch/.installed

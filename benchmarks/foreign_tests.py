@@ -91,9 +91,10 @@ WHY: Mapping[tuple[str, str], str] = {
     ("attorch", r"test_glu_layer"): "theirs: too narrow a tolerance for FP16; on an H200, without emulation, 24 of the "
     "1,920 tests of this file failed",
     (
-        "flash-linear-attention",
-        r"logsigmoid|powglu",
-    ): "ours: torch.compile of kernels of the user's own asks a torch with CUDA for a GPU in a dry run",
+        "attorch",
+        r"test_linear_layer.*logsigmoid",
+    ): "theirs: too narrow a tolerance for FP32 products; on an H100, without "
+    "emulation, 72 of 144 such tests failed, and five of the six that fail here among them",
 }
 
 
