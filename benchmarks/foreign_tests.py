@@ -1,13 +1,14 @@
 """Do other people's tests, unmodified, pass without a GPU?
 
     FOREIGN_TESTS=FOLDER python -m benchmarks foreign_tests [--seconds 60] [--only TEXT ...] [--jobs N] [--workers N]
-        [--gpu] [--until SECONDS] [--out FILE]
+        [--gpu] [--until SECONDS] [--reports FOLDER] [--out FILE]
 
 FOLDER has the unpacked sources that PROJECTS names, such as liger_kernel-0.6.4 (an sdist of PyPI: `pip download
---no-deps --no-binary :all:`) and attorch (a clone). Each file of tests runs once: `pytest --kernel-arch sm_90a
+--no-deps --no-binary :all:`) and attorch or triton (clones). Each file of tests runs once: `pytest --kernel-arch sm_90a
 --kernel-emulate --kernel-limit 10 --kernel-shrink 2`, and is interrupted after --seconds. A test that was not reached
 by then is "not run". --jobs: files side by side. --workers: of pytest-xdist, for each file. --gpu: this machine's GPU
-then executes the same tests, without tritonhook's options. --until: no file is begun later than this.
+then executes the same tests, without tritonhook's options. --until: no file is begun later than this. --reports: where
+pytest's reports stay, to look into failures.
 
 Samples: for each file, how many tests passed, failed, were skipped or ran dry, not run; seconds of the wall clock; each
 failure and each reason to skip. `why`: what was found when a failure was looked into. `gpu`: what the GPU said of the
@@ -21,6 +22,7 @@ import ast
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -62,6 +64,10 @@ _CONCH = ("gelu_tanh_and_mul", "silu_and_mul", "rms_norm", "gemma_rms_norm", "ro
 _CONCH_ALSO = ("reshape_and_cache", "int8_quant_kernels", "fp8_quant_kernels", "quantize_blockwise")
 _ATTORCH = ("softmax_layers", "rms_norm_layer", "layer_norm_layer", "cross_entropy_loss_layer", "p_loss_layers")
 _ATTORCH_ALSO = ("act_layers", "glu_layer", "nll_loss_layer", "dropout_layer", "linear_layer", "pooling_layer")
+_TRITON = ("block_pointer", "conversions", "core", "libdevice", "matmul", "mxfp", "pipeliner", "random", "standard")
+_TRITON_ALSO = ("tensor_descriptor", "tuple", "warp_specialization")
+_CUDA = ("libdevice", "mixed_io", "tensor_descriptor", "tma_descriptor", "tma_store_gemm")
+_TRITON_KERNELS = ("compaction", "matmul", "mxfp", "reduce", "specialize", "swiglu", "tensor", "topk")
 _FLA = ("activation", "conv", "cross_entropy", "kl_div", "l2norm", "layernorm", "layernorm_gated")
 _FLA_ALSO = ("rotary", "token_shift")
 _FLA_OPS = ("gla", "retention", "hgrn", "solve_tril", "delta", "simple_gla")
@@ -80,6 +86,16 @@ PROJECTS = (
             *(f"tests/ops/test_{name}.py" for name in _FLA_OPS),
         ),
     ),
+    Project(
+        "triton",
+        "",
+        (
+            *(f"python/test/unit/language/test_{name}.py" for name in (*_TRITON, *_TRITON_ALSO)),
+            *(f"python/test/unit/cuda/test_{name}.py" for name in _CUDA),
+            *(f"python/test/gluon/test_{name}.py" for name in ("core", "lowerings")),
+        ),
+    ),
+    Project("triton/python/triton_kernels", ".", tuple(f"tests/test_{name}.py" for name in _TRITON_KERNELS)),
 )
 # What was found when failures were looked into: project and test (a regex), and why it fails.
 WHY: Mapping[tuple[str, str], str] = {
@@ -93,8 +109,8 @@ WHY: Mapping[tuple[str, str], str] = {
     (
         "attorch",
         r"test_linear_layer.*logsigmoid",
-    ): "theirs: too narrow a tolerance for FP32 products; on an H100, without "
-    "emulation, 72 of 144 such tests failed, and five of the six that fail here among them",
+    ): "theirs: too narrow a tolerance for FP32 products; on an H100, "
+    "without emulation, 72 of 144 such tests failed, and five of the six that fail here among them",
 }
 
 
@@ -105,6 +121,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=0, help="processes of pytest-xdist for each file")
     parser.add_argument("--gpu", action="store_true", help="the GPU of this machine executes the same tests, too")
     parser.add_argument("--until", type=float, default=math.inf, help="no file is begun after so many seconds")
+    parser.add_argument("--reports", type=Path, help="folder for pytest's reports")
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -175,6 +192,8 @@ def _pytest(
                 process.kill()
                 said, _ = process.communicate()
         cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
+        if arguments.reports is not None and report.exists():
+            shutil.copy(report, arguments.reports / f"{'emulated' if options else 'gpu'}-{file.replace('/', '-')}.xml")
     return cases, said, time.monotonic() - began
 
 
