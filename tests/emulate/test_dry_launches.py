@@ -60,6 +60,30 @@ print("all right")
     assert "all right" in done.stdout
 
 
+def test_what_tests_of_triton_use_beside_tensors(tmp_path, triton_cache):
+    """cuBLAS, histograms of integers, and arguments that have only an address and a type."""
+    script = (
+        KERNELS
+        + """
+from triton._C.libtriton import nvidia
+class Wrapped:
+    def __init__(self, data):
+        self.data, self.dtype = data, data.dtype
+    def data_ptr(self):
+        return self.data.data_ptr()
+a, b = (torch.randn(64, 64, device="cuda").half() for _ in "ab")
+c, wanted = torch.zeros(64, 64, device="cuda"), torch.zeros(64, 64, device="cuda")
+product[(1,)](Wrapped(a), b, Wrapped(c), 64, 64, 64)
+nvidia.cublas.CublasLt(torch.empty(1024, device="cuda", dtype=torch.uint8)).matmul(a, b.T, wanted)
+assert torch.allclose(c, wanted, atol=1e-4), (c - wanted).abs().max()
+counts = torch.histc(torch.tensor([0, 3, 3, 1], device="cuda", dtype=torch.int32), bins=4, min=0, max=3)
+assert counts.tolist() == [1, 1, 0, 2] and counts.dtype is torch.int32, counts
+print("all right")
+"""
+    )
+    assert "all right" in run_dry(tmp_path, script, "--emulate").stdout
+
+
 def test_attention_is_what_float64_says(tmp_path, triton_cache):
     script = """
 import torch

@@ -119,10 +119,23 @@ def test_copies_that_cannot_be_done():
             tma.load_tile(memory, tensor, (0, 0), 0, address, 5)
         assert caught.value.thread == 5
     assert tma.load_tile(memory, tensor, (0, 0), 0, 8192 - 256, 5) == 256
-    for bad, words in (({"fills_nan": True}, "NaN"), ({"swizzle": 128}, "64 bytes with a swizzle of 128")):
-        one = TensorMap(buffer.address, 2, (64, 5), (2, 128), (32, 4), **bad)
-        with pytest.raises(NotUnderstood, match=words):
+    one = TensorMap(buffer.address, 2, (64, 5), (2, 128), (32, 4), 128)
+    with pytest.raises(NotUnderstood, match="64 bytes with a swizzle of 128"):
+        tma.load_tile(memory, one, (0, 0), 0, 0, 0)
+
+
+@pytest.mark.parametrize(("unit", "nan"), [(2, 0x7FF7), (4, 0x7FF77FF7), (1, None)])
+def test_nan_fills_what_a_tensor_does_not_have(unit, nan):
+    """The bits of an H100, where it has run."""
+    memory, buffer = machine_of()
+    one = TensorMap(buffer.address, unit, (16, 5), (unit, 128), (32, 4), fills_nan=True)
+    if nan is None:
+        with pytest.raises(NotUnderstood, match="NaN of 1 bytes"):
             tma.load_tile(memory, one, (0, 0), 0, 0, 0)
+        return
+    tma.load_tile(memory, one, (0, 2), 0, 0, 0)
+    tile = memory.shared.data[: 128 * unit].view(f"u{unit}").reshape(4, 32)
+    assert (tile[:3, 16:] == nan).all() and (tile[3] == nan).all() and (tile[:3, :16] != nan).all()
 
 
 def test_descriptors_name_their_maps():

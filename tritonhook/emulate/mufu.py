@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tritonhook.emulate.numbers import ABS32, NAN32, Array, convert, finish32, flush32, mul32
+from tritonhook.emulate.numbers64 import fma64, mul64, with_sign
 from tritonhook.errors import NotUnderstood
 
 # Behind each its documented error, PTX ISA 9, of .approx.ftz.f32: relative, or absolute.
@@ -64,6 +65,21 @@ def mufu64(name: str, high: Array) -> Array:
 
 
 # --- as PTX has them: what ptxas writes around MUFU -------------------------------------------------
+
+
+def rsqrt64(bits: Array) -> Array:
+    """`rsqrt.approx.f64`, with the steps of ptxas's code."""
+    x = bits.view(np.float64)
+    small = (x > 0) & (x < 2.0**-1022)
+    wide = np.where(small, x * 2.0**54, x).view(np.uint64)
+    one, half, more, back = (np.full_like(bits, np.float64(it).view(np.uint64)) for it in (1, 0.5, 0.375, 2.0**27))
+    near = mufu64("rsq", (wide >> np.uint64(32)).astype(np.uint32)).astype(np.uint64) << np.uint64(32)
+    error = fma64(wide, with_sign(mul64(near, near)), one)
+    found = fma64(fma64(error, more, half), mul64(near, error), near)
+    found = np.where(small, mul64(found, back), found)
+    special = np.where(x == 0, np.copysign(np.inf, x), np.where(x == np.inf, 0.0, x + x)).view(np.uint64)
+    special = np.where(x < 0, np.uint64(0xFFF8_0000_0000_0000), special)
+    return np.where((x > 0) & (x < np.inf), found, special)
 
 
 def _scaled(bits: Array, mask: Array, factor: float) -> Array:

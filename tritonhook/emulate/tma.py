@@ -24,6 +24,7 @@ from tritonhook.errors import NotUnderstood
 _SWIZZLES = {0: 16, 1: 32, 2: 64, 3: 128}  # bytes of a row, by the driver's number
 _PADDED = 14  # CUtensorMapDataType: 16 numbers of 4 bits, which take 16 bytes of shared memory
 _MAGIC = b"tensor map of tritonhook"
+_NAN = {2: 0x7FF7, 4: 0x7FF7_7FF7}  # by bytes of an element: what an H100 fills in
 _KINDS = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32.ftz")  # CUtensorMapDataType
 
 
@@ -134,9 +135,9 @@ def load_tile(
     index = np.where(inside, addresses - GLOBAL_BASE, 0)
     memory.check_copy(index[inside], unit, thread)
     values = memory.global_.read(index, unit, 1)[0]
-    if tensor.fills_nan:
-        raise NotUnderstood("tensormap", why="NaN outside of the tensor")
-    values = np.where(inside, values, UNSIGNED[unit](0))
+    if tensor.fills_nan and unit not in (2, 4):
+        raise NotUnderstood("tensormap", why=f"NaN of {unit} bytes outside of the tensor")
+    values = np.where(inside, values, UNSIGNED[unit](_NAN[unit] if tensor.fills_nan else 0))
     places = _in_shared(memory, tensor, cta, target, thread)
     if memory.watch is not None:
         memory.watch.bulk_write(thread, places, unit, barrier)

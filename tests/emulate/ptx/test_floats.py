@@ -8,7 +8,7 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from emulated import compute  # noqa: E402
+from emulated import compute, run_both  # noqa: E402
 
 SPECIAL = [0.0, -0.0, 1.0, -1.5, 2.5, 3.5, 1e-40, -1e-45, 3e38, -3e38, np.inf, -np.inf, np.nan, 255.5, 65504.0, 1e10]
 
@@ -157,3 +157,12 @@ def test_two_fp8_in_a_register_become_two_halves(relu, wanted):
     codes = np.full(32, 0x38B0, np.uint32)  # 1 and -0.5 in e4m3
     found = compute(f".reg .b16 %h; cvt.u16.u32 %h, a; cvt.rn{relu}.f16x2.e4m3x2 d, %h;", 4, a=codes)
     assert (found == wanted).all()
+
+
+def test_one_by_the_root_of_a_float64():
+    a = np.resize([4, 2, 0, -0.0, np.inf, -1, np.nan, 5e-324, 1e-310, 1e300, 0.3, 7e-20], 32)
+    body = """.reg .f64 x; mad.wide.u32 %rd1, %r20, 8, %rd20; ld.global.f64 x, [%rd1]; rsqrt.approx.f64 x, x;
+    st.global.f64 [%rd1], x;"""
+    (found,) = run_both(body, a.view(np.uint64))
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(found.view(np.float64), 1 / np.sqrt(a), rtol=1e-15)

@@ -176,21 +176,28 @@ def without_measuring() -> Iterator[None]:
         yield
 
 
+class _Cublas:
+    """Triton's binding of cuBLAS. Products are torch's, by its CPU; other functions do nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: notes.add(f"cuBLAS needs a GPU: the program's calls of {name} did nothing")
+
+    def matmul(self, a: Any, b: Any, c: Any) -> None:
+        """Store A @ B.T: B is passed by columns."""
+        c.copy_(a.float() @ b.float().T)
+
+    def gemm(self, a: Any, b: Any, c: Any, d: Any, alpha: float, beta: float) -> None:
+        d.copy_(alpha * (a.float() @ b.float().T) + beta * c.float())
+
+
 @contextmanager
 def without_cublas() -> Iterator[None]:
-    """Replace Triton's binding of cuBLAS by one that does nothing, and note where a program uses it."""
+    """Replace Triton's binding of cuBLAS."""
     from triton._C.libtriton import nvidia
 
-    class Cublas:
-        def __getattr__(self, name: str) -> Any:
-            return lambda *_, **__: None
-
-    def begin(*_: Any) -> Cublas:
-        notes.add("cuBLAS needs a GPU: the program's calls of it did nothing")
-        return Cublas()
-
     binding = getattr(nvidia, "cublas", None)
-    with patched((binding, "CublasLt", lambda _: begin)) if hasattr(binding, "CublasLt") else nullcontext():
+    taken = (binding, "CublasLt", lambda _: lambda *_: _Cublas())
+    with patched(taken) if hasattr(binding, "CublasLt") else nullcontext():
         yield
 
 

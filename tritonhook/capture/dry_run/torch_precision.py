@@ -91,9 +91,11 @@ def rounded_once() -> Iterator[None]:
 
     wider = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
     of_norms = dict.fromkeys((*wider, torch.float32), torch.float64)
+    integers = dict.fromkeys((torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64), torch.float64)
+    types = dict.fromkeys(_SUMS, wider) | dict.fromkeys(_NORMS, of_norms) | {"histc": integers}  # the CPU's has none
     sums = (
-        (overload, _Sum(overload, of_norms if name in _NORMS else wider, _UNANNOTATED.get(name, ())))
-        for name in (*_SUMS, *_NORMS)
+        (overload, _Sum(overload, types[name], _UNANNOTATED.get(name, ())))
+        for name in types
         for variant in (name, f"{name}_")
         for overload in _overloads(variant)
     )

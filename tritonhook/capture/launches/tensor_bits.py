@@ -55,11 +55,11 @@ def encoded(tiling: Tiling, address: int) -> bytes:
     is_tf32 = tiling.element == _TF32
     kind = _ELEMENTS.index(_FLOAT32 if is_tf32 else tiling.element)
     head = 2 | rank - 1 << 4 | kind << 7 | tiling.swizzle << 13 | is_tf32 << 16 | tiling.promotion << 17
-    head |= (tiling.reach >= _LARGE) << 21
+    head |= (tiling.reach >= _LARGE) << 21 | tiling.fill << 15
     strides = sizes = 0
     for number, stride in enumerate(tiling.strides):
         strides |= (stride // _UNIT & 0xFFFF_FFFF) << 32 * number | (stride // _UNIT >> 32) << 128 + 4 * number
     for number, (size, box) in enumerate(zip(tiling.shape, tiling.box, strict=True)):
-        sizes |= size - 1 << 32 * number | box - 1 << 184 + 8 * number
+        sizes |= size - 1 << 32 * number | box - 1 << 184 + 8 * number | tiling.steps[number] - 1 << 160 + 3 * number
     parts = ((address % ADDRESSES, 8), (head, 4), (strides, 20), (sizes, 32))
     return b"".join(part.to_bytes(size, "little") for part, size in parts)

@@ -107,6 +107,8 @@ def function_of_one(site: Site) -> Step:
         upper = np.uint64(32)
         function = lambda a: mufu.mufu64(name, (a >> upper).astype(np.uint32)).astype(np.uint64) << upper  # noqa: E731
         return site.compute(_each(site, kind, function), kind, kind)
+    if kind == "f64" and name == "rsq":
+        return site.compute(mufu.rsqrt64, kind, kind)
     if kind == "f64" or name not in ("ex2", "tanh"):
         raise site.refuse()
     if ftz != (name == "ex2" and kind.startswith("bf16")):
