@@ -35,26 +35,6 @@ def calibration() -> str:
     return markdown(("calibration on an H100", "as judged then", "today's interval", "so, with 95% confidence"), rows)
 
 
-def placement_sum() -> str:
-    """The same in one table, of both GPUs."""
-    rows = []
-    for name in ("placement", "placement_h100"):
-        found = result(name)
-        s = found["summary"]
-        rows.append(
-            (
-                found["environment"]["gpu"].removeprefix("NVIDIA "),
-                f"{s['spread_median_percent']:.2f}%, {s['spread_max_percent']:.2f}%",
-                f"{s['fastest_to_slowest_max_percent']:.1f}%",
-                f"{s['kernels_above_the_band']} of {s['kernels']}",
-                f"{s['correlation_same_order']:.2f}",
-                f"{s['correlation_other_order']:.2f}",
-            )
-        )
-    header = ("GPU", "places differ by (median, most)", "slowest over fastest, most", "kernels above the band")
-    return markdown((*header, "correlation, same places", "other places"), rows)
-
-
 def _at_most(found: int, runs: int) -> str:
     """The share that `found` of `runs` allows, with 95% confidence; written for none found."""
     return f"at most {1 - 0.05 ** (1 / runs):.1%}" if found == 0 else ""

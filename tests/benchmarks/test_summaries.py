@@ -27,7 +27,6 @@ MAKERS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
                 "lock",
                 "miscompiles",
                 "name_effect",
-                "placement",
             ),
             *("recording", "tune_simulation", "upgrades", "verify_h200"),
         ),
@@ -50,7 +49,6 @@ MAKERS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
         "summary"
     ],
     "memory_h100": lambda script, document: script.summarise(document["samples"]),
-    "mma_throughput": lambda script, document: script.summary(document["samples"], []),
     "overhead_policy": lambda script, document: script.summarise(document["samples"]),
     "own_sums_h100": lambda script, document: script.summary(document["errors"], document["times"]),
     "sm120_graph_h100": lambda script, document: script.summary_of(document["problems"]),
@@ -58,7 +56,6 @@ MAKERS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
 }
 NOT_OF_SAMPLES = {  # of the whole run, or words
     "emulate": {"memory_gib"},
-    "mma_throughput": {"ptxas_versions"},
     "recording": {"sessions", "sessions_with_launches"},
     "tune_simulation": {"noise_of_comparisons"},
 }
