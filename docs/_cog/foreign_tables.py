@@ -29,8 +29,8 @@ def projects() -> str:
     return markdown((*header, "judged by a GPU, too", "otherwise"), rows)
 
 
-def interpreted(*programs: str) -> str:
-    """How long these programs, or all, take by both."""
+def interpreted() -> str:
+    """How long each program takes by both."""
     document = result("interpret")
     rows = [
         (
@@ -42,7 +42,6 @@ def interpreted(*programs: str) -> str:
             "" if row["ratio"] is None else f"{row['ratio']:.1f}",
         )
         for row in document["samples"]
-        if not programs or row["program"] in programs
     ]
     mean = f"{document['summary']['times_as_fast']:.1f}"
     return markdown(

@@ -37,7 +37,7 @@ MAKERS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
         lambda script, document: script.summary(document["rows"]),
     ),
     **dict.fromkeys(
-        ("sm120_bf16_h100", "sm120_kv_formats_h200", "sm120_serving_h200"),
+        ("sm120_kv_formats_h200", "sm120_serving_h200"),
         lambda script, document: script.summary_of(document),
     ),
     "counters_h100": lambda script, document: script.summary(document["samples"]["launches"]),
