@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from results import Document, markdown, result
+from results import Columns, Document, markdown, result, table
 
 PEERS = {"torch": "torch flash", "fa4": "FA4, SM120 path", "frost": "cudnn-frontend SM120"}
 
@@ -76,21 +76,18 @@ def sm120_kv_formats(*kinds: str) -> str:
 
 def sm120_kv_speed(**where: int | tuple[int, ...]) -> str:
     """Times of decode over KV caches of four formats on an H200, captured and eager."""
-    kinds = ("bf16", "e4m3", "mxfp8", "nvfp4")
-    rows = [
-        (
-            str(one["batch"]),
-            f"{one['keys']:,}",
-            str(one["group"]),
-            str(one["page"]),
-            *(f"{_us(one['us'][kind])} / {_us(one['eager_us'][kind])}" for kind in kinds),
-            *(f"{one['us'][kind] / one['us']['nvfp4']:.2f}" for kind in ("bf16", "e4m3")),
-        )
-        for one in _where(result("sm120_kv_formats_h200")["rows"], where)
-    ]
-    return markdown(
-        ("batch", "keys", "GQA", "page", "BF16", "FP8", "MXFP8", "NVFP4", "BF16 / NVFP4", "FP8 / NVFP4"), rows
-    )
+    kinds = {"bf16": "BF16", "e4m3": "FP8", "mxfp8": "MXFP8", "nvfp4": "NVFP4"}
+
+    def times(kind: str) -> Callable[[Document], str]:
+        return lambda row: f"{_us(row['us'][kind])} / {_us(row['eager_us'][kind])}"
+
+    columns: Columns = {
+        **{"batch": "{batch}", "keys": "{keys:,}", "GQA": "{group}", "page": "{page}"},
+        **{title: times(kind) for kind, title in kinds.items()},
+        "BF16 / NVFP4": lambda row: f"{row['us']['bf16'] / row['us']['nvfp4']:.2f}",
+        "FP8 / NVFP4": lambda row: f"{row['us']['e4m3'] / row['us']['nvfp4']:.2f}",
+    }
+    return table(_where(result("sm120_kv_formats_h200")["rows"], where), columns)
 
 
 def _us(value: float) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from results import markdown, result
+from collections.abc import Callable
+
+from results import Columns, Document, markdown, result, table
 
 
 def calibration() -> str:
@@ -42,17 +44,15 @@ def _at_most(found: int, runs: int) -> str:
 
 def simulation(*scenarios: str) -> str:
     """How often `ab` is right about simulated kernels whose difference is known."""
-    document = result("ab_simulation")
-    rows = [
-        (
-            row["scenario"],
-            *(f"{row['verdicts'].get(verdict, 0)}" for verdict in ("same", "faster", "slower", "inconclusive")),
-            "-" if row["carries_over"] else f"{row['coverage']:.1%}",
-            f"{row['processes_mean']:.1f}",
-            f"{row['blocks_mean']:.0f}",
-        )
-        for row in document["rows"]
-        if row["scenario"] in scenarios
-    ]
-    header = ("scenario", "same", "faster", "slower", "inconclusive", "interval covers", "processes", "blocks")
-    return markdown(header, rows)
+
+    def counted(verdict: str) -> Callable[[Document], str]:
+        return lambda row: str(row["verdicts"].get(verdict, 0))
+
+    columns: Columns = {
+        "scenario": "{scenario}",
+        **{verdict: counted(verdict) for verdict in ("same", "faster", "slower", "inconclusive")},
+        "interval covers": lambda row: "-" if row["carries_over"] else f"{row['coverage']:.1%}",
+        "processes": "{processes_mean:.1f}",
+        "blocks": "{blocks_mean:.0f}",
+    }
+    return table((row for row in result("ab_simulation")["rows"] if row["scenario"] in scenarios), columns)
