@@ -74,7 +74,7 @@ def edit() -> dict[str, Any]:
 
 
 PICTURES = (
-    Picture("report-edit", edit, height=1010),
+    Picture("report-edit", edit, height=1200),
     Picture("report-diff", own_code, height=1240),
     Picture(
         "report-code",
