@@ -116,20 +116,20 @@ def measure(
 
 def judged(timed: Any) -> dict[str, Any]:
     """What a row says of its comparison."""
-    from tritonhook.report.results.ab import TimedComparison, headline
+    from tritonhook.report.results import ab
 
     found = timed.comparison.effect() if timed.comparison.blocks else None
     cycles = timed.comparison.cycles() if timed.comparison.blocks else None
     untimed = "wrong outputs" if timed.wrong else "same code"
     return {
         "verdict": untimed if found is None else timed.comparison.verdict.value,
-        "headline": ": ".join(headline(timed)),
+        "headline": ": ".join(ab.judged(timed)[:2]),
         "ratio": found and found.ratio,
         "interval": found and [found.low, found.high],
         "cycles": cycles and [cycles.low, cycles.ratio, cycles.high],
         "reference_us": found and timed.comparison.usable[0].median_us("reference"),
         "code": timed.code,
-        "comparison": TimedComparison.of(timed).document(),
+        "comparison": ab.TimedComparison.of(timed).document(),
     }
 
 
