@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tritonhook.memory.timeline import MemorySample, MemoryTimeline
-from tritonhook.report.pages.charts import Scale, line, thin
+from tritonhook.report.pages.charts import Scale, steps, thin
 from tritonhook.report.result import MIB, Page, size
 from tritonhook.report.results.memory import Memory, event, title_of
 
@@ -36,7 +36,7 @@ def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
     x = Scale(0, end, _LEFT, _WIDTH - _RIGHT)
     y = Scale(0, highest * 1.06 / divisor or 1, _TOP + _HEIGHT, _TOP)
     drawn = {n: [(t, v / divisor) for t, v in thin(points, _COLUMNS)] for n, points in series.items()}
-    paths = {name: line(points, x, y, steps=True) for name, points in drawn.items()}
+    paths = {name: steps(points, x, y) for name, points in drawn.items()}
     of_both = {"left": _LEFT, "right": _WIDTH - _RIGHT, "unit": unit}
     return of_both | {
         "height": _TOP + _HEIGHT + 34,
