@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from results import Columns, markdown, result, table
+from results import markdown, result
 
 
 def figures() -> str:
@@ -156,11 +156,14 @@ def floors() -> str:
 
 def sanitizer_cost() -> str:
     """Write what `--kernel-sanitize` costs, for each program."""
-    columns: Columns = {
-        "program": "{program}",
-        "emulated, s": "{emulated_s:.2f}",
-        "sanitized, s": "{sanitized_s:.2f}",
-        "times": "{factor:.2f}",
-        "bytes for each byte of tensors": "{bytes_per_byte:.1f}",
-    }
-    return table(result("sanitizer_cost")["samples"], columns)
+    rows = [
+        (
+            row["program"],
+            f"{row['emulated_s']:.2f}",
+            f"{row['sanitized_s']:.2f}",
+            f"{row['factor']:.2f}",
+            f"{row['bytes_per_byte']:.1f}",
+        )
+        for row in result("sanitizer_cost")["samples"]
+    ]
+    return markdown(("program", "emulated, s", "sanitized, s", "times", "bytes for each byte of tensors"), rows)

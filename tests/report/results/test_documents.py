@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 from command_line import EXP, TARGET
-from documents import GOLDEN, KINDS, diff_with_code, golden, page_of, summary_of
+from documents import GOLDEN, KINDS, golden, page_of, summary_of
 from fake_ptxas import make_ptxas
 
 from tests.snapshot.test_changes import facts
 from tritonhook.cli import main
 from tritonhook.errors import UsageError
 from tritonhook.report.result import kinds, read_result
-from tritonhook.report.results.diff import Diff
 from tritonhook.snapshot.bisection import Search, TriedVersion
 from tritonhook.snapshot.facts import Identity
 
@@ -66,13 +65,6 @@ def test_a_golden_document_has_its_summary_and_its_page(kind: str) -> None:
     page, summary = page_of(document), summary_of(document)
     assert summary.verdict and page.summary.verdict == summary.verdict
     assert page.summary.tables[: len(summary.tables)] == summary.tables
-
-
-def test_a_saved_file_has_its_source_lines() -> None:
-    document = diff_with_code()
-    document["code"]["a"]["sources"] = [{"10": "x = 1"}]  # JSON has no other keys than texts
-    diff = read_result(document)
-    assert isinstance(diff, Diff) and diff.code and diff.code.a.line((0, 10)) == "x = 1"
 
 
 def test_every_kind_has_a_golden_document_or_a_result() -> None:
