@@ -77,10 +77,10 @@ __all__ = [*_HOME, "__version__"]
 
 
 def _view(value: Any) -> str | None:
-    """Make the HTML of a value for a notebook; the report is loaded when a notebook asks."""
-    from tritonhook.report.render.notebook import fragment
+    """Make the Markdown of a value for a notebook; the report is loaded when a notebook asks."""
+    from tritonhook.report.render.notebook import view
 
-    return fragment(value)
+    return view(value)
 
 
 _Notebook.view = staticmethod(_view)

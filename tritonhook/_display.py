@@ -40,13 +40,13 @@ class Brief:
 class Notebook(Brief):
     """A value with a view in notebooks.
 
-    view: makes the HTML of a value, or None where its repr is shown.
+    view: makes the Markdown of a value, or None where its repr is shown.
     """
 
     __slots__ = ()
     view: ClassVar[Callable[[Any], str | None]]
 
-    def _repr_html_(self) -> str | None:
+    def _repr_markdown_(self) -> str | None:
         return Notebook.view(self)
 
 

@@ -127,13 +127,7 @@ class Bench:
         used = None
         if self.nvml is not None and self.uuid is not None:
             used = self.nvml.memory(self.uuid).used
-        return {"free": self.driver.memory()[0], "nvml_used": used, "limit": self.driver.limit()}
-
-    def image(self, text: str, **values: Any) -> bytes:
-        target = f"sm_{self.arch}{'a' if self.arch >= 90 else ''}"
-        made = assemble(self.ptxas, Ptx(text.format(target=target, **values)), ())
-        assert isinstance(made, Assembled), made.summary
-        return made.cubin.data
+        return {"free": self.driver.memory()[0], "nvml_used": used, "limit": self.driver.stack_limit()}
 
     def frame(self, frame: int) -> tuple[int, int, int]:
         """Load a kernel of that frame: the functions `frame` and `noop`, and what is predicted."""

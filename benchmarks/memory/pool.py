@@ -1,7 +1,8 @@
 """What the local-memory pool and other driver-side memory do on one GPU, against what memory/prediction.py predicts.
 
-Experiments E1 to E15 of docs/explanation/gpu-memory.md. Each runs in a process of its own with a time limit, so that no
-pool of an earlier one is left. Those with known frames need Triton's ptxas alone; E12 to E14 need torch and Triton.
+The experiments of docs/explanation/gpu-memory.md on which a prediction rests; the result has others, which ran once.
+Each runs in a process of its own with a time limit, so that no pool of an earlier one is left. Those with known
+frames need Triton's ptxas alone; E12 and E14 need torch and Triton.
 
     python -m benchmarks pool --out benchmarks/results/memory_h100.json
     python -m benchmarks pool --only E1,E14
@@ -19,32 +20,21 @@ from typing import Any
 
 from benchmarks.common import environment
 from benchmarks.memory.gpu_bench import PTXAS, Bench, child
-from benchmarks.memory.known_frames import e1, e2, e3, e4, e5, e6, e7, e8, e8_other, e9, e10, e11
-from benchmarks.memory.with_torch import e12, e13, e14
+from benchmarks.memory.known_frames import e1, e3, e7
+from benchmarks.memory.with_torch import e12, e14
 
 RESULT = "memory_h100"
 FRAMES = (512, 2048, 4096, 8192, 14512, 14608, 16384, 32768, 65536)
 
 EXPERIMENTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "E1": [("e1", {"frame": frame}) for frame in FRAMES],
-    "E2": [("e2", {"first_noop": flag}) for flag in (False, True)],
     "E3": [("e3", {})],
-    "E4": [("e4", {})],
-    "E5": [("e5", {"grid": grid}) for grid in (1, 10_000)],
-    "E6": [("e6", {})],
     "E7": [("e7", {"factor": factor}) for factor in (0.5, 0.98, 1.05)],
-    "E8": [("e8", {})],
-    "E9": [("e9", {"size_mib": size}) for size in (1, 64, 256, 1024)],
-    "E10": [("e10", {"size_mib": size}) for size in (8, 512, 2048)],
-    "E11": [("e11", {})],
     "E12": [("e12", {})],
-    "E13": [("e13", {})],
     "E14": [("e14", {})],
 }
-NEEDS_TORCH = ("E12", "E13", "E14")
-FUNCTIONS: dict[str, Callable[..., dict[str, Any]]] = {
-    f.__name__: f for f in (e1, e2, e3, e4, e5, e6, e7, e8, e8_other, e9, e10, e11, e12, e13, e14)
-}
+NEEDS_TORCH = ("E12", "E14")
+FUNCTIONS: dict[str, Callable[..., dict[str, Any]]] = {f.__name__: f for f in (e1, e3, e7, e12, e14)}
 
 
 def device_facts(b: Bench) -> dict[str, Any]:
@@ -60,8 +50,8 @@ def summarise(samples: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """The figures, None where an experiment did not run."""
     rows = [row for row in samples.get("E1", []) if row.get("predicted_mib")]
     errors = [row["error_ratio"] for row in rows if "error" not in row]
-    steps = [s for e in ("E3", "E4") for row in samples.get(e, []) for s in row.get("steps", []) if s["predicted_mib"]]
-    errors += [abs(s["mib"] - s["predicted_mib"]) / abs(s["predicted_mib"]) for s in steps if s["predicted_mib"] > 0]
+    steps = [step for row in samples.get("E3", []) for step in row.get("steps", []) if step["predicted_mib"] > 0]
+    errors += [abs(step["mib"] - step["predicted_mib"]) / step["predicted_mib"] for step in steps]
     watched = next((row for row in samples.get("E14", []) if "error" not in row), {})
     apart = [abs(row["mib"] - row["nvml_mib"]) for row in rows if row.get("nvml_mib") is not None]
     failed = {e: row["error"] for e, found in samples.items() for row in found if "error" in row}

@@ -1,4 +1,4 @@
-"""Experiments E12 to E14 of pool.py, with torch and Triton. Each returns JSON values."""
+"""Experiments E12 and E14 of pool.py, with torch and Triton. Each returns JSON values."""
 
 from __future__ import annotations
 
@@ -51,41 +51,6 @@ def e12(b: Bench) -> dict[str, Any]:
                 }
             )
     return {"kernels": results}
-
-
-def e13(b: Bench) -> dict[str, Any]:
-    """Graphs of many nodes, and the cuBLAS workspace: inside or outside of torch's reserve."""
-    import torch
-
-    x = torch.zeros(1024, device="cuda")
-    x.add_(1)
-    torch.cuda.synchronize()
-    steps = []
-    graphs = []
-    for nodes in (1, 1000, 10_000):
-        before = _torch_look(torch)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(nodes):
-                x.add_(1)
-        graph.replay()
-        torch.cuda.synchronize()
-        graphs.append(graph)
-        steps.append({"nodes": nodes, **_torch_grown(before, _torch_look(torch))})
-    a = torch.ones(1024, 1024, device="cuda", dtype=torch.float16)
-    before = _torch_look(torch)
-    a @ a
-    torch.cuda.synchronize()
-    return {"graphs": steps, "cublas": _torch_grown(before, _torch_look(torch))}
-
-
-def _torch_look(torch: Any) -> tuple[int, int]:
-    torch.cuda.synchronize()
-    return torch.cuda.mem_get_info()[0], torch.cuda.memory_reserved()
-
-
-def _torch_grown(before: tuple[int, int], after: tuple[int, int]) -> dict[str, float]:
-    return {"mib": (before[0] - after[0]) / MIB, "torch_reserved_mib": (after[1] - before[1]) / MIB}
 
 
 def e14(b: Bench) -> dict[str, Any]:

@@ -47,7 +47,6 @@ LAUNCHES = 2000  # per sample
 PTX_BYTES = 320_000
 Samples = dict[str, list[float]]
 TimedListener = Callable[[list[float]], contextlib.AbstractContextManager[Any]]  # adds the seconds of each call
-Clock = Callable[[Callable[[], Any]], float]  # the seconds that a call takes
 Side = Callable[[Path], contextlib.AbstractContextManager[Any]]  # enables a tool, given a folder that is new
 
 
@@ -114,9 +113,7 @@ def misses(folders: Iterator[Path], rounds: int, tool: Side, timed_listener: Tim
     return [*interleave(rounds, side(nothing), side(tool)), within]
 
 
-def hits(
-    folders: Iterator[Path], rounds: int, *tools: Side, repeat: bool = False, clock: Clock = seconds
-) -> list[list[float]]:
+def hits(folders: Iterator[Path], rounds: int, *tools: Side, repeat: bool = False) -> list[list[float]]:
     """Seconds per triton.compile that Triton's disk cache serves, per tool; with `repeat`, of a kernel the
     tool has met before."""
     from triton_kernels import compile_gemm
@@ -126,7 +123,7 @@ def hits(
             with tool(next(folders)):
                 if repeat:
                     compile_gemm()
-                return clock(compile_gemm)
+                return seconds(compile_gemm)
 
         return sample
 
@@ -134,7 +131,7 @@ def hits(
     return interleave(rounds, *(side(tool) for tool in tools))
 
 
-def launches(folders: Iterator[Path], rounds: int, *tools: Side, clock: Clock = seconds) -> list[list[float]]:
+def launches(folders: Iterator[Path], rounds: int, *tools: Side) -> list[list[float]]:
     """Seconds per launch of a kernel that is in Triton's in-memory cache, per tool."""
     from fake_driver import active
     from triton_kernels import add_kernel, fresh
@@ -152,7 +149,7 @@ def launches(folders: Iterator[Path], rounds: int, *tools: Side, clock: Clock = 
 
             with tool(next(folders)):
                 kernel[(1,)](tensor, tensor, tensor, 1000, BLOCK=128)
-                spent = clock(batch)
+                spent = seconds(batch)
             driver.launched.clear()
             return spent / LAUNCHES
 

@@ -74,16 +74,15 @@ def edit() -> dict[str, Any]:
 
 
 PICTURES = (
-    Picture("report-edit", edit, height=1010),
+    Picture("report-edit", edit, height=1200),
     Picture("report-diff", own_code, height=1240),
     Picture(
         "report-code",
         own_code,
         "dark",
         height=880,
-        script="document.querySelector('[data-loop=\"3\"]').click();"
-        "const v = document.querySelector('#code-view'); const e = new KeyboardEvent('keydown', {key: 'Enter'});"
-        "v.dispatchEvent(e); for (let i = 0; i < 9; i++) v.dispatchEvent(new KeyboardEvent('keydown', {key: 'n'}));",
+        script="const v = document.querySelector('#code-view');"
+        "for (let i = 0; i < 40; i++) v.dispatchEvent(new KeyboardEvent('keydown', {key: 'n'}));",
         at="#code",
     ),
 )
@@ -113,16 +112,16 @@ def run(arguments: argparse.Namespace) -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     from browser import chromium
 
-    from tritonhook.report.pages import page_of
-    from tritonhook.report.render.html import render_html
-    from tritonhook.report.result import read_result
+    from tritonhook.cli import main
 
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         for picture in PICTURES:
             if arguments.only not in picture.name:
                 continue
             path = Path(folder) / "page.html"
-            path.write_text(render_html(page_of(read_result(picture.document()))))
+            saved = path.with_suffix(".json")
+            saved.write_text(json.dumps(picture.document()))
+            main(["show", str(saved), "--html", str(path), "--force"])
             browser.open(path, picture.theme, 1280, picture.height)
             browser.js(picture.script)
             if picture.at:

@@ -4,8 +4,10 @@
         python -m benchmarks sm120_graph [--rounds 9] [--out FILE]
     python -m benchmarks sm120_graph --again     # without a GPU: the summary anew, from the samples
 
-`sm120_h100.py` times calls from Python, so its rows of short kernels are about launches. Here each kernel is also timed
-in a graph of CALLS launches, in the same rounds. Peers: see sm120_peers.py; one that is missing is left out. Summary:
+An H100 is not an RTX 50: this ranks kernels that use only what both have (mma.sync, cp.async, TMA, setmaxnreg, at most
+99 KiB of shared memory), and tells nothing about an SM120's speed. Rows of short kernels that Python calls are about
+launches, so each kernel is also timed in a graph of CALLS launches, in the same rounds. Peers: see sm120_peers.py; one
+that is missing is left out. Summary:
 ratios above 1 mean that ours is faster; the means say of how many rows they are. `long` rows are those where ours takes
 LONG_MS or more in a graph. `best peer`: the fastest one of each row.
 """

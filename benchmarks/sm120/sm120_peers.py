@@ -1,18 +1,15 @@
-"""The other attention kernels that `sm120_h100.py` times, as they are found on the machine. None of their code is here.
+"""The other attention kernels that `sm120_graph.py` times, as installed here. None of their code is in this repository.
 
 Each peer is a function (q, k, v, causal) -> launch; making it compiles, the launch is timed. Tensors are
 [batch, sequence, heads, head_dim]. Where a peer is not to be had, its function raises Missing.
 
-    torch            scaled_dot_product_attention with the FLASH_ATTENTION backend
-    fa4              FlashAttention 4's SM120 path: FLASH_ATTENTION_ARCH=sm_120 FLASH_ATTENTION_NUM_SMS=132 (132: of the
-                     H100 that stands in) CUTE_DSL_ARCH=sm_90a in the environment; package flash-attn-4
-    cutlass_ampere   CUTLASS's examples/python/CuTeDSL/cute/ampere/kernel/attention/flash_attention_v2.py,
-                     named by SM120_PEER_CUTLASS
-    frost            cudnn/ of cudnn-frontend's wheel (1.32.0), named by SM120_PEER_FROST; the packed fp32 arithmetic
-                     that sm_90a lacks is replaced by two scalar operations, which sm_120 makes of it as well
+    torch   scaled_dot_product_attention with the FLASH_ATTENTION backend
+    fa4     FlashAttention 4's SM120 path: FLASH_ATTENTION_ARCH=sm_120 FLASH_ATTENTION_NUM_SMS=132 (132: of the
+            H100 that stands in) CUTE_DSL_ARCH=sm_90a in the environment; package flash-attn-4
+    frost   cudnn/ of cudnn-frontend's wheel (1.32.0), named by SM120_PEER_FROST; the packed fp32 arithmetic
+            that sm_90a lacks is replaced by two scalar operations, which sm_120 makes of it as well
 
-CUTLASS's example is called as its own benchmark does it, with tensors wrapped for the DSL before and an output buffer
-at hand. cudnn-frontend's own way to its kernel needs the cuDNN library; here it gets the cheapest that there is: the
+cudnn-frontend's own way to its kernel needs the cuDNN library; here it gets the cheapest that there is: the
 launch of `sm120_attn.compile.abi` with all but addresses filled in before, and an output allocated per call. It looks
 at no argument, so that it has less to do than our call.
 """
@@ -28,7 +25,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import module_at
 from benchmarks.sm120.serving_peers import Launch, Missing
 
 
@@ -50,36 +46,6 @@ def fa4(q: Any, k: Any, v: Any, causal: bool) -> Launch:
 
 def _first(result: Any) -> Any:
     return result[0] if isinstance(result, tuple) else result
-
-
-def cutlass_ampere(q: Any, k: Any, v: Any, causal: bool) -> Launch:
-    import torch
-    from cutlass.cute.runtime import from_dlpack
-
-    def wrapped(tensor: Any) -> Any:
-        dynamic = from_dlpack(tensor, assumed_align=16).mark_layout_dynamic(leading_dim=3)
-        return dynamic.mark_compact_shape_dynamic(mode=3, stride_order=tensor.dim_order(), divisibility=8)
-
-    o = torch.empty_like(q)
-    tensors = [wrapped(t) for t in (q, k, v, o)]
-    scale = 1 / math.sqrt(q.shape[-1])
-    key = (q.shape[-1], causal)
-    if key not in _AMPERE:
-        import cutlass.cute as cute
-
-        module = _module_at("SM120_PEER_CUTLASS", "sm120_peer_cutlass_ampere")
-        kernel = module.FlashAttentionForwardAmpere(q.shape[-1], 128, 64, 128, causal)  # its own default tiles
-        _AMPERE[key] = cute.compile(kernel, *tensors, scale, _stream(), options=_options())
-    compiled = _AMPERE[key]
-
-    def launch() -> Any:
-        compiled(*tensors, scale, _stream())
-        return o
-
-    return launch
-
-
-_AMPERE: dict[tuple[int, bool], Any] = {}
 
 
 def frost(q: Any, k: Any, v: Any, causal: bool) -> Launch:
@@ -195,23 +161,8 @@ def _options() -> str:
     return f"--gpu-arch {os.environ.get('CUTE_DSL_ARCH', 'sm_90a')}"
 
 
-def _stream() -> Any:
-    import torch
-    from cuda.bindings import driver
-
-    return driver.CUstream(torch.cuda.current_stream().cuda_stream)
-
-
-def _module_at(variable: str, name: str) -> Any:
-    path = os.environ.get(variable)
-    if not path or not Path(path).is_file():
-        raise Missing(f"{variable} does not name the file")
-    return module_at(Path(path), name)
-
-
 PEERS: dict[str, Callable[[Any, Any, Any, bool], Launch]] = {
     "torch": torch_flash,
     "fa4": fa4,
-    "cutlass_ampere": cutlass_ampere,
     "frost": frost,
 }

@@ -8,7 +8,7 @@ neutral names. Slower: kernels given 1% or 2% more work on purpose (loop steps, 
 over; --append adds to the runs of an earlier file.
 
 Runs without "cycles" were judged before the rule that a difference must hold in SM cycles too; that rule can only turn
-FASTER or SLOWER into INCONCLUSIVE. The summary counts the runs with it again, as `..._with_cycles`.
+FASTER or SLOWER into INCONCLUSIVE.
 
 `..._today`: the same blocks under today's rule for the interval (Student's over processes), which is newer than the
 runs. --judge-again writes the summary of a file again, without a GPU.
@@ -98,30 +98,20 @@ def verdict_today(run: dict[str, Any]) -> str:
 
 
 def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Counts of all runs; `..._with_cycles`: of those that were judged by cycles too."""
-
-    def count(kind: str, of: list[dict[str, Any]], verdicts: set[str] | None = None) -> int:
-        return sum(run["kind"] == kind and (verdicts is None or run["verdict"] in verdicts) for run in of)
-
     def share(kind: str, verdicts: set[str]) -> float | None:
-        made = count(kind, runs)
-        return count(kind, runs, verdicts) / made if made else None
+        judged = [run["verdict"] in verdicts for run in runs if run["kind"] == kind]
+        return sum(judged) / len(judged) if judged else None
 
     today = Counter((run["kind"], verdict_today(run)) for run in runs)
-    with_cycles = [run for run in runs if "cycles" in run]
+    made = Counter(run["kind"] for run in runs)
     return {
-        "aa_runs": count("aa", runs),
+        "aa_runs": made["aa"],
         "aa_false_positive_ratio": share("aa", {"faster", "slower"}),
         "aa_same_ratio": share("aa", {"same"}),
-        "runs_1pct": count("slower1", runs),
+        "runs_1pct": made["slower1"],
         "power_1pct": share("slower1", {"slower"}),
-        "runs_2pct": count("slower2", runs),
+        "runs_2pct": made["slower2"],
         "power_2pct": share("slower2", {"slower"}),
-        "aa_runs_with_cycles": count("aa", with_cycles),
-        "aa_same_with_cycles": count("aa", with_cycles, {"same"}),
-        "slower_runs_with_cycles": count("slower1", with_cycles) + count("slower2", with_cycles),
-        "slower_found_with_cycles": count("slower1", with_cycles, {"slower"})
-        + count("slower2", with_cycles, {"slower"}),
         **{
             f"{kind}_{verdict}_today": today[kind, verdict]
             for kind in KINDS

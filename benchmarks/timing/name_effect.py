@@ -3,11 +3,14 @@
     python -m benchmarks name_effect [--ptxas VERSION,...] [--only REGEX] [--seconds 540] [--out FILE]
     python -m benchmarks name_effect --targets attention,gluon_hopper_d64@12.6.85 --out FILE
     python -m benchmarks name_effect --targets tutorials --append FILE --out FILE
+    python -m benchmarks name_effect --targets gluon --ptxas 12.6.85 --out benchmarks/results/gluon_ab.json
+    python -m benchmarks name_effect --targets pragma --rewrite mma-throughput --out .../mma_throughput_h200.json
 
 Each row is a `tritonhook ab` of its own: plain, `cutlass_` and a control of the same length, five or more fresh
 processes, raw samples kept. `--ptxas` adds rows under other assemblers for the kernels that use wgmma. CuTe kernels
 have "cutlass" in their names from the start: there the reference has that name, and `--strip` removes it. --append
 keeps the file's other rows. --untimed N first looks, N rows at once, for those with the same code, which need no times.
+With --rewrite mma-throughput both sides are PTX that differs in the pragma alone, under one ptxas.
 Stops cleanly when --seconds are over; what there is has been written. --judge-again FILE judges the samples of that
 file by the rules of today, and needs no GPU.
 """
@@ -46,6 +49,20 @@ COMPILED = ("ab_library_targets:compiled_layer_norm", "ab_library_targets:compil
 TUTORIALS = "ab_tutorial_targets"
 SM120 = {"FLASH_ATTENTION_ARCH": "sm_120", "CUTE_DSL_ARCH": "sm_90a", "FLASH_ATTENTION_NUM_SMS": "132"}
 WGMMA = ("matmul", "matmul_fp8", "attention", "attention_d64")
+GLUON = tuple(
+    f"gluon_{kernel}{dtype}_d{head_dim}{mask}"
+    for kernel in ("mma", "hopper")
+    for dtype in ("", "_fp8")
+    for head_dim in (64, 128, 256)
+    for mask in ("", "_causal")
+)
+PRAGMA = tuple(
+    f"{target}@13.5.37"
+    for target in (
+        *("ab_liger_targets:jsd", "ab_liger_targets:kl_div", "layer_norm", "softmax", "attention_mma"),
+        *("attention_mma_d64", "gluon_mma_d128", "gluon_mma_d128_causal", "gluon_mma_d64"),
+    )
+)
 
 
 def _kind(target: str) -> str:
@@ -99,20 +116,20 @@ def measure(
 
 def judged(timed: Any) -> dict[str, Any]:
     """What a row says of its comparison."""
-    from tritonhook.report.results.ab import TimedComparison, headline
+    from tritonhook.report.results import ab
 
     found = timed.comparison.effect() if timed.comparison.blocks else None
     cycles = timed.comparison.cycles() if timed.comparison.blocks else None
     untimed = "wrong outputs" if timed.wrong else "same code"
     return {
         "verdict": untimed if found is None else timed.comparison.verdict.value,
-        "headline": ": ".join(headline(timed)),
+        "headline": ": ".join(ab.judged(timed)[:2]),
         "ratio": found and found.ratio,
         "interval": found and [found.low, found.high],
         "cycles": cycles and [cycles.low, cycles.ratio, cycles.high],
         "reference_us": found and timed.comparison.usable[0].median_us("reference"),
         "code": timed.code,
-        "comparison": TimedComparison.of(timed).document(),
+        "comparison": ab.TimedComparison.of(timed).document(),
     }
 
 
@@ -143,7 +160,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--targets",
         default=",".join(TARGETS),
-        help="others, NAME or MODULE:NAME, with @VERSION under that ptxas; tutorials: all of ab_tutorial_targets.py",
+        help="others, NAME or MODULE:NAME, with @VERSION under that ptxas; or tutorials, gluon, pragma: all of these",
     )
     parser.add_argument("--rewrite", help="time this rewrite instead of the name, e.g. mma-throughput")
     parser.add_argument("--untimed", type=int, default=0, metavar="N", help="first rows of the same code, N at once")
@@ -160,7 +177,7 @@ def run(arguments: argparse.Namespace) -> None:
     import torch
 
     work = [_target(text) for text in _expanded(arguments.targets)]
-    work += [(target, version) for version in arguments.ptxas.split(",") if version for target in WGMMA]
+    work += [(target, version) for version in arguments.ptxas.split(",") if version for target in _of_wgmma(work)]
     work = [item for item in work if re.search(arguments.only, item[0])]
     deadline = time.monotonic() + arguments.seconds
     rows: list[dict[str, Any]] = json.loads(arguments.append.read_text())["samples"] if arguments.append else []
@@ -195,10 +212,14 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _expanded(targets: str) -> list[str]:
     if targets != "tutorials":
-        return targets.split(",")
+        return list({"gluon": GLUON, "pragma": PRAGMA}.get(targets) or targets.split(","))
     import ab_tutorial_targets
 
     return [f"{TUTORIALS}:{name}" for name in ab_tutorial_targets.TARGETS]
+
+
+def _of_wgmma(work: list[tuple[str, str | None]]) -> list[str]:
+    return [target for target, _ in work if target in WGMMA or target.startswith("gluon_hopper")]
 
 
 def _target(text: str) -> tuple[str, str | None]:

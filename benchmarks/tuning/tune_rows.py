@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -122,7 +122,6 @@ def _raced(document: Row) -> Row:
         "kernels_not_ours": sum(not row["source"].startswith(OURS) and row["kernel"] != OUR_KERNEL for row in raced),
         "kernels_autotuned": sum(bool(row.get("configurations")) for row in raced),
         "wins": len(won),
-        "ptx_changed": _changed([*document["earlier"], *raced]),
         "configurations_raced": sum(len(row.get("configurations", ())) for row in raced),
         "null_tunings": len(nulls),
         "null_wins": sum(row["verdict"] == "WIN" for row in nulls),
@@ -131,12 +130,7 @@ def _raced(document: Row) -> Row:
         "null_wins_simulated": simulated["null_wins"],
         "seconds_per_kernel_median": statistics.median(row["seconds"] for row in raced) if raced else None,
         "gain_geomean_of_wins": _gain(gains),
-        "gain_geomean_of_all": _gain([*gains, *[1.0] * (len(raced) - len(gains))]),
         "gain_most": 100 * (1 - min(gains)) if gains else None,
-        "wins_by_lever": dict(Counter(lever_of(row["winner"]) for row in won).most_common()),
-        "by_unit": _groups(raced, lambda row: row["uses"] or "neither"),
-        "by_source": _groups(raced, lambda row: row["source"]),
-        "by_registers": _groups(raced, _registers),
     }
 
 
@@ -150,7 +144,6 @@ def _truth(document: Row) -> Row:
     return {
         "wins_again": len(again),
         "wins_reproduced_ratio": _ratio([row.get("verdict") == "faster" for row in again]),
-        "again_attempts": dict(Counter(row.get("verdict", "error") for row in document["again"])),
         "wins_not_reproduced": dict(Counter(v for row in again if (v := row.get("verdict", "error")) != "faster")),
         "slower_when_applied": sum(one.get("verdict") == "slower" for one in again) if again else None,
         "applied": dict(Counter(row["state"] for row in applied.values() if _win_of(row) in levers)),
@@ -167,31 +160,8 @@ def _win_of(row: Row) -> tuple[str, str, str]:
     return row["source"], row["kernel"], row["winner"]
 
 
-def _changed(rows: Sequence[Row]) -> list[str]:
-    """The kernels that were launched alike in several visits, and had other PTX."""
-    seen: dict[tuple[str, str, str], set[str]] = {}
-    for row in rows:
-        seen.setdefault((row["source"], row["kernel"], row["launch"]), set()).add(row["ptx"])
-    return sorted({kernel for (_, kernel, _), found in seen.items() if len(found) > 1})
-
-
-def _groups(raced: Sequence[Row], group: Callable[[Row], str]) -> dict[str, Any]:
-    found = {}
-    for value in sorted(set(map(group, raced))):
-        rows = [row for row in raced if group(row) == value]
-        gains = [_ratio_of(row) for row in rows if row["verdict"] == "WIN"]
-        found[value] = {"kernels": len(rows), "wins": len(gains), "gain": _gain(gains)}
-    return found
-
-
 def _ratio_of(won: Row) -> float:
     return 1 - float(won["gain_percent"]) / 100
-
-
-def _registers(row: Row) -> str:
-    """Registers of a thread, in steps that change how many warps run at a time."""
-    used = row["registers"]
-    return "up to 64" if used <= 64 else "65 to 128" if used <= 128 else "129 to 254" if used < 255 else "255"
 
 
 def _ratio(flags: Sequence[bool]) -> float | None:

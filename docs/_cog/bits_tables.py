@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
-from results import markdown, result
+from results import Columns, Document, result, table
 
 
 def libraries() -> str:
     """What became of the kernels and programs of each library."""
-    rows = []
-    for name, summary in result("same_bits")["summary"].items():
-        orders, configs, batch = (summary[one] for one in ("deterministic", "configs", "batch"))
-        other = configs.get("OTHER BITS", 0) + configs.get("WRONG", 0)
-        judged = [f"{batch.get(verdict, 0)} of {batch['judged']}" for verdict in ("SAME", "BATCH VARIANT")]
-        rows.append(
-            (
-                name,
-                str(summary["programs"]),
-                f"{orders.get('SAME', 0)} of {orders['judged']}",
-                f"{other} of {configs['judged']}",
-                *judged,
-                str(len(summary["left_out"])),
-            )
-        )
-    header = "library", "programs", "deterministic kernels", "kernels with configurations of other bits"
-    return markdown((*header, "programs with the same rows", "batch-variant", "questions left out"), rows)
+
+    def of(question: str, *verdicts: str) -> Callable[[Document], str]:
+        return lambda row: f"{sum(row[question].get(one, 0) for one in verdicts)} of {row[question]['judged']}"
+
+    columns: Columns = {
+        "library": "{library}",
+        "programs": "{programs}",
+        "deterministic kernels": of("deterministic", "SAME"),
+        "kernels with configurations of other bits": of("configs", "OTHER BITS", "WRONG"),
+        "programs with the same rows": of("batch", "SAME"),
+        "batch-variant": of("batch", "BATCH VARIANT"),
+        "questions left out": lambda row: str(len(row["left_out"])),
+    }
+    summary = result("same_bits")["summary"]
+    return table(({"library": name} | found for name, found in summary.items()), columns)
 
 
 def on_a_gpu() -> str:

@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from results import markdown, result
+from collections.abc import Callable
+from itertools import groupby
+from operator import itemgetter
+
+from results import Columns, Document, markdown, result, table
 
 _KINDS = "passed", "failed", "skipped", "dry", "not_run"
 
 
 def projects() -> str:
     """What became of the tests of each project."""
-    samples = result("foreign_tests")["samples"]
-    rows = []
-    for name in dict.fromkeys(row["project"] for row in samples):
-        own = [row for row in samples if row["project"] == name]
-        counts = [sum(row[kind] for row in own) for kind in _KINDS]
-        explained = sum(bool(one["why"]) for row in own for one in row["failures"].values())
-        rows.append(
-            (
-                name.replace("_", "-"),
-                str(len(own)),
-                *(f"{count:,}" for count in (sum(counts), *counts)),
-                str(explained),
-                f"{sum(row['gpu']['compared'] for row in own):,}",
-                str(sum(len(row["gpu"]["differ"]) for row in own)),
-            )
-        )
-    header = "project", "files", "tests", *(kind.replace("_", " ") for kind in _KINDS), "failures explained"
-    return markdown((*header, "judged by a GPU, too", "otherwise"), rows)
+
+    def summed(value: Callable[[Document], int]) -> Callable[[list[Document]], str]:
+        return lambda files: f"{sum(map(value, files)):,}"
+
+    columns: Columns = {
+        "project": lambda files: files[0]["project"].replace("_", "-"),
+        "files": lambda files: str(len(files)),
+        "tests": summed(lambda one: sum(one[kind] for kind in _KINDS)),
+        **{kind.replace("_", " "): summed(itemgetter(kind)) for kind in _KINDS},
+        "failures explained": summed(lambda one: sum(bool(test["why"]) for test in one["failures"].values())),
+        "judged by a GPU, too": summed(lambda one: one["gpu"]["compared"]),
+        "otherwise": summed(lambda one: len(one["gpu"]["differ"])),
+    }
+    by_project = groupby(result("foreign_tests")["samples"], itemgetter("project"))
+    return table((list(files) for _, files in by_project), columns)
 
 
-def interpreted(*programs: str) -> str:
-    """How long these programs, or all, take by both."""
+def interpreted() -> str:
+    """How long each program takes by both."""
     document = result("interpret")
     rows = [
         (
@@ -42,7 +43,6 @@ def interpreted(*programs: str) -> str:
             "" if row["ratio"] is None else f"{row['ratio']:.1f}",
         )
         for row in document["samples"]
-        if not programs or row["program"] in programs
     ]
     mean = f"{document['summary']['times_as_fast']:.1f}"
     return markdown(

@@ -19,12 +19,9 @@ GLUON = {
 }
 
 
-def gluon(name: str = "gluon_h200", *shapes: str) -> str:
-    """TFLOPS of the Gluon kernels and their peers; where calls were also timed without graphs, behind a slash.
-
-    shapes: those that are shown; without any all are.
-    """
-    samples = [sample for sample in result(name)["samples"] if not shapes or sample["shape"] in shapes]
+def gluon(*shapes: str) -> str:
+    """TFLOPS of the Gluon kernels and their peers on an H200, in graphs / in calls without."""
+    samples = [sample for sample in result("gluon_h200")["samples"] if sample["shape"] in shapes]
     labels = [label for label in GLUON if any(label in sample["tflops"] for sample in samples)]
     rows = [(sample["shape"], *(_speeds(sample, label) for label in labels)) for sample in samples]
     return markdown(("TFLOPS", *(GLUON[label] for label in labels)), rows)
@@ -35,9 +32,9 @@ def _speeds(sample: Document, label: str) -> str:
     return " / ".join(f"{speed:.0f}" for speed in speeds if speed is not None)
 
 
-def gluon_means(name: str = "gluon_h200") -> str:
+def gluon_means() -> str:
     """Geometric means over all shapes of the table above."""
-    summary = result(name)["summary"]
+    summary = result("gluon_h200")["summary"]
     pairs = {
         "hopper_bf16_vs_cudnn_geomean": ("hopper_bf16", "cudnn"),
         "hopper_bf16_vs_fa4_geomean": ("hopper_bf16", "fa4"),
@@ -63,7 +60,7 @@ def gluon_fp8_peers(*kinds: str) -> str:
     for peer in ("cudnn_fp8e4nv", "tutorial_fp8e5"):
         columns.append((peer, [s for s in document["fp8_peers"] if s["kernel"] == peer], "rms"))
     rows = []
-    for kind in kinds or dict.fromkeys(sample["kind"] for sample in ours):
+    for kind in kinds:
         cells = []
         for _, samples, name in columns:
             mine = [s[name] for s in samples if s["kind"] == kind and not s["causal"]]

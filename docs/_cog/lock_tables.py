@@ -50,21 +50,3 @@ def who(story: str) -> str:
     return markdown(
         ("changed by", "kernels", "of these worse"), [(one, str(n), str(worse[one])) for one, n in by.most_common()]
     )
-
-
-def registers() -> str:
-    """The kernel that a newer ptxas gives 32 registers: each form, and its time over that of Triton's own ptxas."""
-    found = result("upgrade_registers")
-    own = found["own"]
-    first = found["samples"][0]["timed"]["us"]["reference"]
-    rows = [(f"ptxas {own['ptxas']}, as compiled", *_sizes(own), f"{first:,.0f}", "1")]
-    for sample in found["samples"]:
-        timed = sample["timed"]
-        rows.append(
-            (f"`{sample['form']}`", *_sizes(sample), f"{timed['us']['candidate']:,.0f}", f"{timed['ratio']:.2f}")
-        )
-    return markdown(("form", "registers", "stack", "spill stores", "us", "times the first"), rows)
-
-
-def _sizes(figures: Any) -> tuple[str, str, str]:
-    return f"{figures['registers']:,}", f"{figures['stack']:,}", f"{figures['spill_stores']:,}"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-
 from results import Document, markdown, percent, result
 
 ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
@@ -56,24 +53,16 @@ README_ROWS = {  # what the README shows of name_effect.json: (kernel, ptxas); s
 }
 
 
-def name_effect(chosen: dict[tuple[str, str], str] | None = None) -> str:
-    """Time with `cutlass` in the name over time without, with registers and the instructions that differ."""
-    header = ["kernel", "ptxas", "time", "95% interval", "registers"]
+def name_effect() -> str:
+    """Time with `cutlass` in the name over time without, with registers: the rows of the README."""
     samples = {(_target(row["kernel"]), row["ptxas"]): row for row in result("name_effect")["samples"]}
     rows = []
-    for (name, version), row in samples.items():
+    for (name, version), title in README_ROWS.items():
+        row = samples[name, version]
         low, change, high = change_in_time(row)
-        interval = f"{low} to {high}" if low else ""
-        rows.append([name, version, change, interval, _registers(row), *_instructions(row)])
-    if chosen is None:
-        return markdown([*header, "only without", "only with"], rows)
-    found = {(row[0], row[1]): row for row in rows}
-    versions = {"Triton's": "12.8.93"}
-    few = [
-        [title, versions.get(key[1], key[1]), *found[key][2:5], str(_processes(samples[key]))]
-        for key, title in chosen.items()
-    ]
-    return markdown([*header, "processes"], few)
+        cells = change, f"{low} to {high}", _registers(row), str(_processes(row))
+        rows.append((title, "12.8.93" if version == "Triton's" else version, *cells))
+    return markdown(("kernel", "ptxas", "time", "95% interval", "registers", "processes"), rows)
 
 
 def _processes(row: Document) -> int:
@@ -140,19 +129,3 @@ def _registers(row: Document) -> str:
     sides = ("candidate", "reference") if row.get("stripped") else ("reference", "candidate")
     found = [[one for entries in kernels.get(side, {}).values() for one in entries] for side in sides]
     return " to ".join(", ".join(str(one["registers"]) for one in side) for side in found)
-
-
-def _instructions(row: Document) -> tuple[str, str]:
-    """Instructions that only one side has, of all its instructions, in the kernels that differ."""
-    sides = only_in_one(row.get("code", {}).values())
-    return (sides[1], sides[0]) if row.get("stripped") and sides[1] else sides
-
-
-def only_in_one(texts: Iterable[str]) -> tuple[str, str]:
-    pattern = r"([\d,]+) of ([\d,]+) instructions only in a, ([\d,]+) of ([\d,]+) only in b"
-    found = [re.search(pattern, text) for text in texts]
-    counts = [[int(count.replace(",", "")) for count in one.groups()] for one in found if one]
-    if not counts:
-        return ("other order or registers" if found else ""), ""
-    removed, of_a, added, of_b = (f"{sum(column):,}" for column in zip(*counts, strict=True))
-    return f"{removed} of {of_a}", f"{added} of {of_b}"

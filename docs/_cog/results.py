@@ -10,7 +10,7 @@ Only the standard library is used, so that any Python can check the docs. `make 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
 Document = dict[str, Any]
+Columns = Mapping[str, str | Callable[[Any], str]]  # by title, a format of a row's fields, or what makes the cell
 
 
 @cache
@@ -31,6 +32,12 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table with a blank line on both sides: Markdown readers differ in what may stand right after a comment."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n\n"
+
+
+def table(rows: Iterable[Any], columns: Columns) -> str:
+    """Write a table with a row for each of `rows`."""
+    cells = [[one.format_map(row) if isinstance(one, str) else one(row) for one in columns.values()] for row in rows]
+    return markdown(list(columns), cells)
 
 
 def percent(ratio: float, digits: int = 1) -> str:

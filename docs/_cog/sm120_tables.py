@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from results import Document, markdown, result
+from results import Columns, Document, markdown, result, table
+
+PEERS = {"torch": "torch flash", "fa4": "FA4, SM120 path", "frost": "cudnn-frontend SM120"}
 
 
 def sm120(**where: int | tuple[int, ...]) -> str:
-    """TFLOPS of sm120_attn and its peers on an H100. where: fields of the rows that are shown, else all."""
-    document = result("sm120_bf16_h100")
-    peers = {"torch": "torch flash", "fa4": "FA4, SM120 path", "cutlass_ampere": "CUTLASS Ampere example"}
-    peers["frost"] = "cudnn-frontend SM120"
+    """TFLOPS of sm120_attn and its peers on an H100, captured / eager. where: fields of the rows that are shown."""
     rows = []
-    for one in _where(document["problems"], where):
-        ours = document["summary"]["planned"][_problem(one)]
-        speeds = [f"{one['tflops'][name]:.0f}" for name in (ours, *document["peers"])]
-        ratio = min(one["median_ms"][name] for name in document["peers"]) / one["median_ms"][ours]
+    for one in _where(result("sm120_graph_h100")["problems"], where):
+        operations = 4 * one["batch"] * one["heads"] * one["length"] ** 2 * one["head_dim"] / (1 + one["causal"])
+        ms = {name: statistics.median(samples) for name, samples in one["samples_ms"].items()}
+        speeds = [
+            " / ".join(f"{operations / ms[name + form] / 1e9:.0f}" for form in (", graph", ""))
+            for name in ("ours", *PEERS)
+        ]
+        ratios = (min(ms[name + form] for name in PEERS) / ms["ours" + form] for form in (", graph", ""))
         shape = [str(one[name]) for name in ("batch", "length", "head_dim")]
-        rows.append((*shape, "yes" if one["causal"] else "no", *speeds, f"{ratio:.2f}"))
-    header = ("B", "S", "D", "causal", "ours", *(peers[name] for name in document["peers"]), "ours over the best")
-    return markdown(header, rows)
-
-
-def _problem(one: Document) -> str:
-    mask = "causal" if one["causal"] else "full"
-    return f"B{one['batch']} S{one['length']} D{one['head_dim']} {mask}"
+        rows.append((*shape, "yes" if one["causal"] else "no", *speeds, " / ".join(f"{one:.2f}" for one in ratios)))
+    return markdown(("B", "S", "D", "causal", "ours", *PEERS.values(), "ours over the best"), rows)
 
 
 def sm120_decode(**where: int | tuple[int, ...]) -> str:
-    """Decode over a KV cache on an H200, in CUDA graphs: ours and the peers. where: fields of the rows, else all."""
+    """Decode over a KV cache on an H200, in CUDA graphs: ours and the peers. where: fields of the rows."""
     document = result("sm120_serving_h200")
     rows = []
     for one in _where(document["decode"], where):
@@ -63,13 +60,12 @@ def _where(rows: list[Document], fields: Mapping[str, int | tuple[int, ...]]) ->
 
 
 def sm120_kv_formats(*kinds: str) -> str:
-    """Errors of attention over KV caches of four formats, on each kind of data: rms of O, and the worst row. kinds:
-    else all."""
+    """Errors of attention over KV caches of four formats, on each kind of data: rms of O, and the worst row."""
     document = result("sm120_kv_formats_error")
     names = [name for name in document["rows"][0] if name not in ("kind", "bf16")]
     rows = []
     for row in document["rows"]:
-        if kinds and row["kind"] not in kinds:
+        if row["kind"] not in kinds:
             continue
         errors = [row[name]["format"] for name in names]
         rows.append((row["kind"], *(f"{e['rms']:.1e} / {e['worst']:.1e}" for e in errors)))
@@ -80,21 +76,18 @@ def sm120_kv_formats(*kinds: str) -> str:
 
 def sm120_kv_speed(**where: int | tuple[int, ...]) -> str:
     """Times of decode over KV caches of four formats on an H200, captured and eager."""
-    kinds = ("bf16", "e4m3", "mxfp8", "nvfp4")
-    rows = [
-        (
-            str(one["batch"]),
-            f"{one['keys']:,}",
-            str(one["group"]),
-            str(one["page"]),
-            *(f"{_us(one['us'][kind])} / {_us(one['eager_us'][kind])}" for kind in kinds),
-            *(f"{one['us'][kind] / one['us']['nvfp4']:.2f}" for kind in ("bf16", "e4m3")),
-        )
-        for one in _where(result("sm120_kv_formats_h200")["rows"], where)
-    ]
-    return markdown(
-        ("batch", "keys", "GQA", "page", "BF16", "FP8", "MXFP8", "NVFP4", "BF16 / NVFP4", "FP8 / NVFP4"), rows
-    )
+    kinds = {"bf16": "BF16", "e4m3": "FP8", "mxfp8": "MXFP8", "nvfp4": "NVFP4"}
+
+    def times(kind: str) -> Callable[[Document], str]:
+        return lambda row: f"{_us(row['us'][kind])} / {_us(row['eager_us'][kind])}"
+
+    columns: Columns = {
+        **{"batch": "{batch}", "keys": "{keys:,}", "GQA": "{group}", "page": "{page}"},
+        **{title: times(kind) for kind, title in kinds.items()},
+        "BF16 / NVFP4": lambda row: f"{row['us']['bf16'] / row['us']['nvfp4']:.2f}",
+        "FP8 / NVFP4": lambda row: f"{row['us']['e4m3'] / row['us']['nvfp4']:.2f}",
+    }
+    return table(_where(result("sm120_kv_formats_h200")["rows"], where), columns)
 
 
 def _us(value: float) -> str:
@@ -129,42 +122,19 @@ def sm120_serving_sum() -> str:
 
 
 def sm120_graph_means() -> str:
-    """The means of the table above, as a paragraph."""
+    """Geometric means over all rows and over the long ones, captured and eager."""
     summary = result("sm120_graph_h100")["summary"]
-    torch, fa4, frost, best = (
-        " and ".join(f"{summary[f'vs_{name}_{form}_geomean']:.2f}" for form in ("graph", "eager"))
-        for name in ("torch", "fa4", "frost", "best_peer")
-    )
-    least, least_eager = (f"{summary[f'vs_best_peer_{form}_min']:.2f}" for form in ("graph", "eager"))
-    return (
-        f"\n*Measured* on an H100, the same shapes in CUDA graphs and called from Python: {torch} times as fast as "
-        f"torch flash,\n{fa4} times as FA4's SM120 path, {frost} times as cudnn-frontend's kernel, {best} times as the "
-        f"best peer of each row\n(geometric means of {summary['rows']} rows). The least of a row is {least} in graphs "
-        f"and {least_eager} in calls.\n\n"
-    )
 
+    def means(name: str) -> list[str]:
+        keys = [f"vs_{name}_{form}{rows}_geomean" for rows in ("", "_long") for form in ("graph", "eager")]
+        return [f"{summary[key]:.2f}" if key in summary else "" for key in keys]
 
-def sm120_means() -> str:
-    """Geometric means of sm120_attn against its peers."""
-    document = result("sm120_bf16_h100")
-    titles = {"best_peer": "the best peer of each row", "torch": "torch flash", "fa4": "FA4, SM120 path"}
-    titles |= {"cutlass_ampere": "CUTLASS Ampere example", "frost": "cudnn-frontend SM120"}
-    long = [one for one in document["problems"] if _ours_ms(one, document) >= 0.1]
-    means = []
-    for name, title in titles.items():
-        ratios = [_peer_ms(one, name, document) / _ours_ms(one, document) for one in long]
-        mean = f"{statistics.geometric_mean(ratios):.2f}"
-        means.append((f"times as fast as {title}", f"{document['summary'][f'vs_{name}_geomean']:.2f}", mean))
-    header = ("geometric mean", f"all {len(document['problems'])} rows", f"the {len(long)} rows from 0.1 ms on")
-    return markdown(header, means)
-
-
-def _ours_ms(one: Document, document: Document) -> float:
-    time: float = one["median_ms"][document["summary"]["planned"][_problem(one)]]
-    return time
-
-
-def _peer_ms(one: Document, name: str, document: Document) -> float:
-    names = document["peers"] if name == "best_peer" else [name]
-    fastest: float = min(one["median_ms"][peer] for peer in names)
-    return fastest
+    least = [f"{summary[f'vs_best_peer_{form}_min']:.2f}" for form in ("graph", "eager")]
+    rows = [
+        ("the best peer of each row", *means("best_peer")),
+        ("the best peer, worst row", *least, "", ""),
+        *((title, *means(name)) for name, title in PEERS.items()),
+    ]
+    every, long = (f"{summary[name]} rows" for name in ("rows", "rows_long"))
+    header = (f"all {every}, in graphs", "eager", f"the {long} from 0.1 ms on, in graphs", "eager")
+    return markdown(("times as fast as", *header), rows)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from results import markdown, result
+from collections.abc import Callable
+
+from results import Columns, Document, markdown, result, table
 
 
 def calibration() -> str:
@@ -35,44 +37,22 @@ def calibration() -> str:
     return markdown(("calibration on an H100", "as judged then", "today's interval", "so, with 95% confidence"), rows)
 
 
-def placement_sum() -> str:
-    """The same in one table, of both GPUs."""
-    rows = []
-    for name in ("placement", "placement_h100"):
-        found = result(name)
-        s = found["summary"]
-        rows.append(
-            (
-                found["environment"]["gpu"].removeprefix("NVIDIA "),
-                f"{s['spread_median_percent']:.2f}%, {s['spread_max_percent']:.2f}%",
-                f"{s['fastest_to_slowest_max_percent']:.1f}%",
-                f"{s['kernels_above_the_band']} of {s['kernels']}",
-                f"{s['correlation_same_order']:.2f}",
-                f"{s['correlation_other_order']:.2f}",
-            )
-        )
-    header = ("GPU", "places differ by (median, most)", "slowest over fastest, most", "kernels above the band")
-    return markdown((*header, "correlation, same places", "other places"), rows)
-
-
 def _at_most(found: int, runs: int) -> str:
     """The share that `found` of `runs` allows, with 95% confidence; written for none found."""
     return f"at most {1 - 0.05 ** (1 / runs):.1%}" if found == 0 else ""
 
 
 def simulation(*scenarios: str) -> str:
-    """How often `ab` is right about simulated kernels whose difference is known. scenarios: else all."""
-    document = result("ab_simulation")
-    rows = [
-        (
-            row["scenario"],
-            *(f"{row['verdicts'].get(verdict, 0)}" for verdict in ("same", "faster", "slower", "inconclusive")),
-            "-" if row["carries_over"] else f"{row['coverage']:.1%}",
-            f"{row['processes_mean']:.1f}",
-            f"{row['blocks_mean']:.0f}",
-        )
-        for row in document["rows"]
-        if not scenarios or row["scenario"] in scenarios
-    ]
-    header = ("scenario", "same", "faster", "slower", "inconclusive", "interval covers", "processes", "blocks")
-    return markdown(header, rows)
+    """How often `ab` is right about simulated kernels whose difference is known."""
+
+    def counted(verdict: str) -> Callable[[Document], str]:
+        return lambda row: str(row["verdicts"].get(verdict, 0))
+
+    columns: Columns = {
+        "scenario": "{scenario}",
+        **{verdict: counted(verdict) for verdict in ("same", "faster", "slower", "inconclusive")},
+        "interval covers": lambda row: "-" if row["carries_over"] else f"{row['coverage']:.1%}",
+        "processes": "{processes_mean:.1f}",
+        "blocks": "{blocks_mean:.0f}",
+    }
+    return table((row for row in result("ab_simulation")["rows"] if row["scenario"] in scenarios), columns)

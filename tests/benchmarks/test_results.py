@@ -53,8 +53,9 @@ def test_the_readme_names_every_script_and_every_result() -> None:
     others = {
         "counters_kernels_h100",
         "counters_patterns_h100",
+        "gluon_ab",
         "gluon_h100",
-        "placement_h100",
+        "mma_throughput_h200",
         "same_bits_h100",
         "sm120_kv_formats_hnd_h200",
         "sm120_nvfp4_causes_h200",

@@ -27,7 +27,6 @@ MAKERS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
                 "lock",
                 "miscompiles",
                 "name_effect",
-                "placement",
             ),
             *("recording", "tune_simulation", "upgrades", "verify_h200"),
         ),
@@ -38,7 +37,7 @@ MAKERS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
         lambda script, document: script.summary(document["rows"]),
     ),
     **dict.fromkeys(
-        ("sm120_bf16_h100", "sm120_kv_formats_h200", "sm120_serving_h200"),
+        ("sm120_kv_formats_h200", "sm120_serving_h200"),
         lambda script, document: script.summary_of(document),
     ),
     "counters_h100": lambda script, document: script.summary(document["samples"]["launches"]),
@@ -50,15 +49,12 @@ MAKERS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
         "summary"
     ],
     "memory_h100": lambda script, document: script.summarise(document["samples"]),
-    "mma_throughput": lambda script, document: script.summary(document["samples"], []),
-    "overhead_policy": lambda script, document: script.summarise(document["samples"]),
     "own_sums_h100": lambda script, document: script.summary(document["errors"], document["times"]),
     "sm120_graph_h100": lambda script, document: script.summary_of(document["problems"]),
     "tune_h200": lambda script, document: tune_rows.summed_up([], document)["summary"],
 }
 NOT_OF_SAMPLES = {  # of the whole run, or words
     "emulate": {"memory_gib"},
-    "mma_throughput": {"ptxas_versions"},
     "recording": {"sessions", "sessions_with_launches"},
     "tune_simulation": {"noise_of_comparisons"},
 }
@@ -68,7 +64,7 @@ def by_step(samples: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     return {name: [one for one in samples if one["step"] == name] for name in dict.fromkeys(s["step"] for s in samples)}
 
 
-ROUNDED = {"end_to_end": 2e-3, "overhead_policy": 1e-2}  # differences of large samples, which are rounded
+ROUNDED = {"end_to_end": 2e-3}  # differences of large samples, which are rounded
 
 
 def differences(committed: Any, again: Any, tolerance: float, path: str = "") -> Iterator[str]:

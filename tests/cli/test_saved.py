@@ -81,7 +81,7 @@ def test_a_page_that_could_not_be_written_is_refused_before_the_work(
 def test_markdown_is_printed_and_nothing_written(here: Path, capsys: pytest.CaptureFixture) -> None:
     Path("r.json").write_text(json.dumps(golden("ab")))
     assert main(["show", "r.json", "--markdown"]) == 0
-    assert capsys.readouterr().out.startswith("### :red_circle: A/B timing: Slower by")
+    assert capsys.readouterr().out.startswith("### 🔴 A/B timing: Slower by")
     assert [path.name for path in here.iterdir()] == ["r.json"]
 
 
@@ -117,9 +117,9 @@ def test_a_file_that_exists_is_refused_before_any_work(here: Path, capsys: pytes
 
 def test_diff_in_markdown_keeps_its_exit_code(capsys: pytest.CaptureFixture) -> None:
     assert main(["diff", *CUBINS, "--markdown"]) == 1
-    assert capsys.readouterr().out.startswith("### :purple_circle: Diff: only scheduling differs")
+    assert capsys.readouterr().out.startswith("### 🟣 Diff: only scheduling differs")
     assert main(["diff", CUBINS[0], CUBINS[0], "--markdown"]) == 0
-    assert capsys.readouterr().out.startswith("### :green_circle: Diff: same code")
+    assert capsys.readouterr().out.startswith("### 🟢 Diff: same code")
 
 
 def test_a_saved_comparison_has_its_page_from_ab(here: Path, capsys: pytest.CaptureFixture) -> None:
@@ -143,7 +143,7 @@ def test_captures_of_a_session_have_pages(here: Path, triton_cache: Path, capsys
     assert listings(tree) == ["sass", "ttir", "ttgir", "llir", "ptx"]
     assert main(["show", "captures", "--markdown"]) == 0
     assert "| add\\_kernel | 1" in capsys.readouterr().out
-    assert (session.captures[0]._repr_html_() or "").count("add_kernel") > 1
+    assert "Capture: add\\_kernel" in (session.captures[0]._repr_markdown_() or "")
 
 
 def test_run_writes_a_page_of_its_captures(here: Path, triton_cache: Path, capsys: pytest.CaptureFixture) -> None:

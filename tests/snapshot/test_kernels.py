@@ -64,5 +64,5 @@ def test_a_session_gives_its_kernels(tmp_path: Path, triton_cache: Path) -> None
     with tritonhook.session(tmp_path) as session:
         support.compile_kernel()
     (kernel,) = kernels = session.kernels
-    assert kernel.compile_time and "add_kernel" in (kernels._repr_html_() or "")
+    assert kernel.compile_time and "add\\_kernel" in (kernels._repr_markdown_() or "")
     assert kernel.name == "add_kernel" and session.records == (f"{next((tmp_path / 'kernels').iterdir()).name}",)

@@ -125,24 +125,11 @@ class FakeCuda:
         self.gpu.own += CONTEXT
         return _set(handle, 1)
 
-    def cuCtxDestroy_v2(self, handle):
-        self.gpu.context, self.gpu.own, self.gpu.limit = False, 0, 1024
-        return 0
-
     def cuCtxSynchronize(self):
         return 0
 
     def cuCtxGetLimit(self, value, which):
-        return _set(value, self.gpu.limit if which == 0 else self.gpu.limits[which])
-
-    def cuCtxSetLimit(self, which, value):
-        if which == 0:
-            self.gpu.limit = value.value
-        elif {1: "fifo", 2: "heap"}[which] in self.gpu.buffers:
-            return 1
-        else:
-            self.gpu.limits[which] = value.value
-        return 0
+        return _set(value, self.gpu.limit)
 
     def cuMemGetInfo_v2(self, free, total):
         _set(total, self.gpu.total)

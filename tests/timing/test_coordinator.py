@@ -22,7 +22,7 @@ from tritonhook.cli import main
 from tritonhook.cli.ab import exit_code
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.rename import Rename
-from tritonhook.report.results.ab import TimedComparison, headline, load
+from tritonhook.report.results.ab import TimedComparison, judged, load
 from tritonhook.timing import coordinator
 from tritonhook.timing.coordinator import (
     BLOCKS_PER_PROCESS,
@@ -98,7 +98,7 @@ def test_the_verdict_of_five_processes(case: str, verdict: TimingVerdict, tmp_pa
     assert timed.comparison.processes == 5
     assert timed.comparison.control_of == (CANDIDATE if case == "strip" else REFERENCE)
     assert {block.process for block in timed.comparison.blocks} == {0, 1, 2, 3, 4}
-    assert headline(timed)[0].startswith(verdict.value.capitalize())
+    assert judged(timed)[0].startswith(verdict.value.capitalize())
 
 
 @pytest.mark.parametrize(("case", "word"), [("samecode", "Same code"), ("wrong", "Wrong")])
@@ -106,7 +106,7 @@ def test_equal_code_and_wrong_outputs_are_not_timed(case: str, word: str, tmp_pa
     timed = compare(case, tmp_path)
     assert timed.comparison.blocks == ()
     assert timed.stopped == "nothing to time"
-    assert headline(timed)[0] == word
+    assert judged(timed)[0] == word
 
 
 def test_an_undecided_run_ends_when_its_time_is_over(tmp_path: Path) -> None:

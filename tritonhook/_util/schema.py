@@ -143,7 +143,7 @@ def check_toml(data: bytes) -> None:
 def as_schema(document: Any, shape: type[T]) -> T:
     """Convert JSON values to a schema's value. Raises DocumentError."""
     try:
-        return msgspec.convert(document, shape)
+        return msgspec.convert(document, shape, str_keys=True)  # keys of JSON are text, also those that are numbers
     except msgspec.ValidationError as error:
         raise DocumentError(_sentence(str(error))) from None
     except RecursionError:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from operator import and_
 from typing import Any, ClassVar, NamedTuple
 
-from tritonhook._display import Brief, Notebook
+from tritonhook._display import Brief
 from tritonhook.errors import CubinError
 
 INSTRUCTION_BYTES = 16  # since sm_70
@@ -109,7 +109,7 @@ class Loop(Brief):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Sass(Notebook):
+class Sass(Brief):
     """The code of one kernel. `indirect_targets`: byte offsets that its indirect branches can reach."""
 
     _shown: ClassVar[tuple[str, ...]] = ("kernel", "instructions", "loops")

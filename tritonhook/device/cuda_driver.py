@@ -16,7 +16,7 @@ from tritonhook.errors import DeviceError
 if TYPE_CHECKING:
     from tritonhook.capture.launches.record import Tiling
 
-STACK_SIZE, PRINTF_FIFO_SIZE, MALLOC_HEAP_SIZE = 0, 1, 2  # CUlimit
+_STACK_SIZE = 0  # CUlimit
 _SMS, _THREADS_PER_SM, _MAJOR, _MINOR = 16, 39, 75, 76  # CUdevice_attribute
 _MAX_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTERS, _FUNCTION_SHARED_MODE = 8, 14, 17  # CUfunction_attribute
 _COOPERATIVE, _CLUSTER, _CLUSTER_SCHEDULING, _STREAM_SERIALIZATION, _SHARED_MODE = 2, 4, 5, 6, 18  # CUlaunchAttributeID
@@ -183,18 +183,12 @@ class Driver:
     def create_context(self, device: int) -> int:
         return self._read(ctypes.c_void_p, "cuCtxCreate_v2", 0, device)
 
-    def destroy_context(self, context: int) -> None:
-        self._call("cuCtxDestroy_v2", ctypes.c_void_p(context))
-
     def synchronize(self) -> None:
         self._call("cuCtxSynchronize")
 
-    def limit(self, which: int = STACK_SIZE) -> int:
-        """Read a limit of the current context. STACK_SIZE is in bytes per thread and grows with the deepest kernel."""
-        return self._read(ctypes.c_size_t, "cuCtxGetLimit", which)
-
-    def set_limit(self, which: int, value: int) -> None:
-        self._call("cuCtxSetLimit", which, ctypes.c_size_t(value))
+    def stack_limit(self) -> int:
+        """Read the current context's stack in bytes per thread, which grows with the deepest kernel."""
+        return self._read(ctypes.c_size_t, "cuCtxGetLimit", _STACK_SIZE)
 
     def memory(self) -> tuple[int, int]:
         """Read (free, total) bytes of the current context's device, for all processes together."""

@@ -131,8 +131,8 @@ UNBOUNDED = 0xFFFFFFFF  # MIN_STACK_SIZE if the code has recursion or alloca (pt
 SYSCALL_STACK = {"cp_async_bulk_unicast": 14_448, "tensor_2d_tile_unicast": 14_512, "tensor_4d_tile_unicast": 14_608}
 _ANY_SYSCALL = (min(SYSCALL_STACK.values()), max(SYSCALL_STACK.values()))
 # Undefined symbols that make the driver reserve a buffer, with what it took at the default limits on an H100 under
-# CUDA 13.0 (benchmarks/memory/pool.py, E9 and E10): for printf all at load, for the heap 138 MiB at load and its 8 MiB
-# and a page at the first launch. Not part of the bracket: other GPUs and drivers were not seen.
+# CUDA 13.0 (benchmarks/results/memory_h100.json, E9 and E10): for printf all at load, for the heap 138 MiB at load and
+# its 8 MiB and a page at the first launch. Not part of the bracket: other GPUs and drivers were not seen.
 BUFFERS = {
     "vprintf": ("printf buffer", 64 * MIB),
     "malloc": ("device heap", 148 * MIB),

@@ -195,7 +195,7 @@ class Devices:
         if driver is None or not driver.has_context() or self.is_capturing(stream):
             return None
         try:
-            limit, free = driver.limit(), driver.memory()[0]
+            limit, free = driver.stack_limit(), driver.memory()[0]
             device = self._by_ordinal.get(driver.current_device())
         except DeviceError as error:
             self._note(f"the context could not be read: {error}")

@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePath
 from typing import ClassVar
 
-from tritonhook._display import Notebook
+from tritonhook._display import Brief
 from tritonhook._util.versions import version_key
 from tritonhook.errors import PtxError, listed
 from tritonhook.ptx.linkage_names import linkage_edits, linkage_names
@@ -242,7 +242,7 @@ _RUNS = {".py": "tritonhook run", ".cu": "tritonhook run -- nvcc"}  # remedy for
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Ptx(Notebook):
+class Ptx(Brief):
     """One PTX module.
 
     text: the module as ptxas reads it.

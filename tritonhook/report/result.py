@@ -217,15 +217,6 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A number in large type at the top of a page."""
-
-    label: str
-    value: str
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
     """An HTML page. template: name of its template. parts: the template's variables. data: JSON values for the page's
     script."""

@@ -213,11 +213,6 @@ def matmul_fp8() -> Launch:
     return matmul(dtype=torch.float8_e4m3fn)
 
 
-def matmul_large() -> Launch:
-    """About 5 milliseconds."""
-    return matmul(10240)
-
-
 def matmul_fp32() -> Launch:
     """tf32 on the tensor cores."""
     return matmul(2048, torch.float32)

@@ -22,7 +22,6 @@ def test_a_page_shows_what_its_golden_file_has(kind: str, screens: Screens) -> N
 
 
 def test_a_page_has_no_empty_table() -> None:
-    empty = golden("capture") | {"options": {}, "metadata": {}}
-    text = render_html(page_of(empty))
+    text = render_html(page_of(golden("capture") | {"options": {}, "metadata": {}}))
     assert "<h2>Metadata</h2>" in render_html(page_of(golden("capture")))
     assert "<h2>Metadata</h2>" not in text and "<h2>Options</h2>" not in text

@@ -7,14 +7,14 @@ import re
 import pytest
 from documents import HOSTILE, KINDS, golden, summary_of
 
-from tritonhook.report.render.markdown import code_span, escaped, render_markdown
+from tritonhook.report.render.markdown import SIGNS, code_span, escaped, render_markdown
 from tritonhook.report.result import Summary, Table, Tone
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_a_markdown_summary(kind: str) -> None:
     text = render_markdown(summary_of(golden(kind)))
-    assert text.startswith("### :") and text.endswith("\n")
+    assert text.startswith(tuple(f"### {sign} " for sign in SIGNS.values())) and text.endswith("\n")
     widths: list[int] = []
     for line in text.splitlines():
         if line.startswith("|"):
@@ -28,7 +28,7 @@ def test_the_markdown_of_a_diff_says_what_got_worse() -> None:
     document = golden("diff")
     document["resources"][0] |= {"a": 100, "b": 125}
     text = render_markdown(summary_of(document))
-    assert text.startswith("### :red_circle: Diff: different code\n")
+    assert text.startswith("### 🔴 Diff: different code\n")
     assert "| **registers** | **100** | **125** | **+25** | **worse, +25.0%** |" in text
 
 

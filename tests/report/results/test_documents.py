@@ -63,7 +63,8 @@ def bisections() -> list[Search]:
 def test_a_golden_document_has_its_summary_and_its_page(kind: str) -> None:
     document = golden(kind)
     page, summary = page_of(document), summary_of(document)
-    assert summary.verdict and page.summary == summary
+    assert summary.verdict and page.summary.verdict == summary.verdict
+    assert page.summary.tables[: len(summary.tables)] == summary.tables
 
 
 def test_every_kind_has_a_golden_document_or_a_result() -> None:

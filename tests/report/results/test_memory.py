@@ -67,13 +67,6 @@ def test_every_trace_is_told_to_people(name, needed) -> None:
     assert "None" not in text
 
 
-def test_use_over_time_rises_with_the_samples() -> None:
-    rows = dict(row[:2] for table in summary("tma").tables for row in table.rows)
-    line, _, span = rows["use over time"].partition(" ")
-    assert len(line) == 40 and list(line) == sorted(line) and (line[0], line[-1]) == ("▁", "█")
-    assert span == "500 MiB to 4,832 MiB"
-
-
 def test_of_many_events_the_largest_are_shown() -> None:
     mark = golden("tma").marks[1]
     marks = tuple(replace(mark, t_ns=n, kernel=f"k{n}") for n in range(45))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
+from msgspec import to_builtins
 from msgspec.structs import replace
 
+from tritonhook._util.schema import as_schema
 from tritonhook.report.results.capture import CodeFields, Row, source_summary
 
 
@@ -29,3 +33,9 @@ def test_a_file_whose_text_is_not_known_is_named() -> None:
     found = source_summary(CodeFields("k", (), ("/u/k.py",), None, (row("IADD3", 2),), sources=(None,)))
     assert found.tables[0].rows == (("2", "1", "", "", ""),)
     assert any("no text of k.py" in note for note in found.notes)
+
+
+def test_source_lines_are_read_again_from_json() -> None:
+    code = CodeFields("k", (), ("/u/k.py",), None, (row("EXIT", 2),), sources=({2: "    a = 1"},))
+    saved = json.loads(json.dumps(to_builtins(code)))  # its keys are texts
+    assert as_schema(saved, CodeFields) == code

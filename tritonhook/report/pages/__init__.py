@@ -9,13 +9,13 @@ from tritonhook.report.result import Page, Result, tag_of
 
 _PAGES = {  # by kind of result: the module and its function, loaded when such a page is made
     "ab": ("timing", "timing_page"),
-    "capture": ("captures", "capture_page"),
+    "capture": ("code", "capture_page"),
     "captures": ("captures", "captures_page"),
-    "demo": ("diff", "demo_page"),
-    "diff": ("diff", "diff_page"),
-    "file": ("captures", "file_page"),
+    "demo": ("code", "demo_page"),
+    "diff": ("code", "diff_page"),
+    "file": ("code", "file_page"),
     "memory": ("memory", "memory_page"),
-    "names": ("diff", "names_page"),
+    "names": ("code", "names_page"),
 }
 
 

@@ -67,14 +67,7 @@ def thin(points: Sequence[tuple[float, float]], columns: int) -> list[tuple[floa
     return kept
 
 
-def line(points: Sequence[tuple[float, float]], x: Scale, y: Scale, steps: bool = False) -> str:
-    """Write the `d` attribute of an SVG path. steps: each value holds until the next point."""
-    parts: list[str] = []
-    for index, (at, value) in enumerate(points):
-        if index == 0:
-            parts.append(f"M{x(at):g} {y(value):g}")
-        elif steps:
-            parts.append(f"H{x(at):g}V{y(value):g}")
-        else:
-            parts.append(f"L{x(at):g} {y(value):g}")
-    return "".join(parts)
+def steps(points: Sequence[tuple[float, float]], x: Scale, y: Scale) -> str:
+    """Write the `d` attribute of an SVG path in which each value holds until the next point."""
+    (at, value), *others = points
+    return f"M{x(at):g} {y(value):g}" + "".join(f"H{x(at):g}V{y(value):g}" for at, value in others)

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from tritonhook.memory.timeline import MemorySample, MemoryTimeline
-from tritonhook.report.pages.charts import Scale, line, thin
+from tritonhook.report.pages.charts import Scale, steps, thin
 from tritonhook.report.result import MIB, Page, size
 from tritonhook.report.results.memory import Memory, event, title_of
 
 _COLUMNS = 900  # of pixels in a chart; each can show four points at most
 _WIDTH, _LEFT, _RIGHT, _TOP, _HEIGHT = 1000, 64, 12, 26, 300
-_FLAGS = 12  # marks with a number of their own in the chart
 _MOST_MARKS = 400
 
 
@@ -26,7 +25,7 @@ def memory_page(result: Memory) -> Page:
 
 
 def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
-    """Draw memory in use over time, torch's share, the stack limit and the marks. None without samples."""
+    """Draw memory in use over time, torch's share, and the marks. None without samples."""
     samples = _of_one_source(timeline)
     if not samples:
         return None
@@ -37,7 +36,7 @@ def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
     x = Scale(0, end, _LEFT, _WIDTH - _RIGHT)
     y = Scale(0, highest * 1.06 / divisor or 1, _TOP + _HEIGHT, _TOP)
     drawn = {n: [(t, v / divisor) for t, v in thin(points, _COLUMNS)] for n, points in series.items()}
-    paths = {name: line(points, x, y, steps=True) for name, points in drawn.items()}
+    paths = {name: steps(points, x, y) for name, points in drawn.items()}
     of_both = {"left": _LEFT, "right": _WIDTH - _RIGHT, "unit": unit}
     return of_both | {
         "height": _TOP + _HEIGHT + 34,
@@ -47,8 +46,7 @@ def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
         "paths": paths,
         "ticks": y.ticks(5),
         "times": x.ticks(8),
-        "limit": _limit_path(timeline, x, end),
-        "marks": _flags(timeline, x),
+        "marks": _marks(timeline, x),
         "samples": len(samples),
         "source": samples[0].source,
         "thinned": len(drawn["used"]) < len(series["used"]),
@@ -72,21 +70,17 @@ def _series(samples: Sequence[MemorySample], end: float) -> dict[str, list[tuple
     return series
 
 
-def _flags(timeline: MemoryTimeline, x: Scale) -> list[dict[str, Any]]:
-    """Draw the marks as lines. Only those with the largest growth get a number and a flag."""
-    took = [m for m in timeline.marks if (m.growth_bytes or 0) > 0 or m.stack_growth_bytes]
-    largest = sorted(sorted(took, key=lambda m: -(m.growth_bytes or 0))[:_FLAGS], key=lambda m: m.t_ns)
-    numbered = {id(mark): n for n, mark in enumerate(largest, 1)}
-    levels = _levels([(id(m), x(m.t_ns / 1e9)) for m in largest])
+def _marks(timeline: MemoryTimeline, x: Scale) -> list[dict[str, Any]]:
+    """Draw the marks as lines, long ones where memory grew. Those that took the most memory are never left out."""
+    took = [((m.growth_bytes or 0) > 0 or bool(m.stack_growth_bytes), m) for m in timeline.marks]
     return [
         {
             "x": x(m.t_ns / 1e9),
-            "level": levels.get(id(m), 0),
+            "took": grew,
             "kind": m.kind,
-            "number": numbered.get(id(m)),
             "text": f"{event(m)} at {m.t_ns / 1e9:.3f} s: {m.kernel[:200]}, {size(m.growth_bytes)}",
         }
-        for m in sorted(timeline.marks, key=lambda m: id(m) in numbered)[-_MOST_MARKS:]
+        for grew, m in sorted(took, key=lambda pair: (pair[0], pair[1].growth_bytes or 0))[-_MOST_MARKS:]
     ]
 
 
@@ -98,35 +92,3 @@ def _of_one_source(timeline: MemoryTimeline) -> tuple[MemorySample, ...]:
     sources, wanted = [sample.source for sample in timeline.samples], timeline.attribution().source
     chosen = wanted if wanted in sources else next(iter(Counter(sources).most_common(1)), [""])[0]
     return tuple(sample for sample in timeline.samples if sample.source == chosen)
-
-
-def _levels(flags: Sequence[tuple[int, float]]) -> dict[int, int]:
-    """Assign each flag a row such that no flags overlap."""
-    ends: list[float] = []
-    levels = {}
-    for key, at in flags:
-        level = next((n for n, end in enumerate(ends) if at - end >= 20), len(ends))
-        ends[level : level + 1] = [at]
-        levels[key] = level
-    return levels
-
-
-def _limit_path(timeline: MemoryTimeline, x: Scale, end: float) -> dict[str, Any] | None:
-    """Draw the context's stack limit (bytes per thread) as a chart below the first."""
-    points = [
-        (m.t_ns / 1e9, float(r.stack_limit_bytes))
-        for m in sorted(timeline.marks, key=lambda m: m.t_ns)
-        for r in (m.before, m.after)
-        if r is not None and r.stack_limit_bytes is not None
-    ]
-    if not points:
-        return None
-    values = [v for _, v in points]
-    y = Scale(0, max(values) * 1.1, 56, 6)
-    return {
-        "path": line([*points, (end, values[-1])], x, y, steps=True),
-        "low": f"{min(values):,.0f}",
-        "high": f"{max(values):,.0f}",
-        "high_y": y(max(values)),
-        "constant": min(values) == max(values),
-    }

@@ -1,4 +1,4 @@
-"""A Summary as GitHub-flavoured Markdown, e.g. for $GITHUB_STEP_SUMMARY.
+"""A Summary as GitHub-flavoured Markdown, e.g. for $GITHUB_STEP_SUMMARY and for notebooks.
 
 A result's texts are untrusted: each is escaped or put into a code span, so that none becomes a link, a mention or a
 column of a table.
@@ -11,11 +11,11 @@ import re
 from tritonhook.report.result import Summary, Table, Tone, short, visible
 
 SIGNS = {
-    Tone.GOOD: ":green_circle:",
-    Tone.BAD: ":red_circle:",
-    Tone.CHANGED: ":purple_circle:",
-    Tone.UNSURE: ":yellow_circle:",
-    Tone.NEUTRAL: ":white_circle:",
+    Tone.GOOD: "🟢",
+    Tone.BAD: "🔴",
+    Tone.CHANGED: "🟣",
+    Tone.UNSURE: "🟡",
+    Tone.NEUTRAL: "⚪",
 }
 _MOST_ROWS = 60
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!$@])")

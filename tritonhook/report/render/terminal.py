@@ -1,15 +1,14 @@
 """A Summary in a terminal, drawn with rich.
 
-Figures are never cut or folded. A word that fits into a line is never broken. If a table is too wide, its texts are
-folded between words; if that does not suffice, each row becomes a list of its cells. In tables with one line per row,
-texts are shortened first; then the last columns are left out, except those in `kept`.
+Figures are never cut or folded. Only a path, or a word longer than a line, is broken. If a table is too wide, its texts
+are folded between words; if that does not suffice, each row becomes a list of its cells. In tables with one line per
+row, texts are shortened first; then the last columns are left out, except those in `kept`.
 """
 
 from __future__ import annotations
 
 import io
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
@@ -17,79 +16,12 @@ from typing import Literal, TextIO
 
 from rich import cells as rich_cells
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.measure import Measurement
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table as Grid
 from rich.text import Text
 
 from tritonhook.report.result import Summary, Table, Tone, sentence, visible
-
-_FOLDERS = re.compile(r"[^/]*/|[^/]+")
-_BETWEEN = re.compile(r"[^/\\_,.;:=-]*[/\\_,.;:=-]+|[^/\\_,.;:=-]+")  # a long word may break after these signs
-
-
-class Words:
-    """Text in lines that break between words. A word longer than a line breaks after a sign such as "/".
-
-    mark: prefix of the first line; further lines are indented by its width.
-    """
-
-    def __init__(self, text: str, style: str = "", mark: str = "") -> None:
-        self._text = text
-        self._style = style
-        self._mark = mark
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = _lines(self._text, options.max_width - len(self._mark))
-        indent = " " * len(self._mark)
-        yield Text(self._mark + f"\n{indent}".join(lines), self._style, justify=options.justify, no_wrap=True)
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        longest = max(map(cell_len, self._text.split()), default=0)
-        most = options.max_width
-        return Measurement(min(longest, most), min(cell_len(self._text), most))
-
-
-def _lines(text: str, width: int) -> list[str]:
-    lines, left = [""], width
-    for word in re.findall(r"\s*\S+", text.rstrip()):
-        left -= cell_len(word)
-        if left >= 0:
-            lines[-1] += word
-            continue
-        word = word.lstrip()
-        left = width - cell_len(word)
-        if left >= 0:
-            lines.append(word)
-            continue
-        start = f"{lines.pop()} " if cell_len(lines[-1]) < width // 2 and lines[-1] else ""
-        lines += _pieces(start, word, width)
-        left = width - cell_len(lines[-1])
-    return [line.rstrip() for line in lines if line] or [""]
-
-
-def _pieces(start: str, word: str, width: int) -> list[str]:
-    """Split a word into lines of at most `width` cells, the first after `start`."""
-    lines = [start]
-    parts = _FOLDERS.findall(word)
-    if max(map(cell_len, parts)) > width:
-        parts = _BETWEEN.findall(word)
-    for part in parts:
-        if lines[-1] and cell_len(lines[-1] + part) > width:
-            lines.append("")
-        while cell_len(part) > width:
-            lines[-1:] = [part[:width], ""]
-            part = part[width:]
-        lines[-1] += part
-    return lines
-
-
-def least_width(text: str, available: int, least: int) -> int:
-    """Return the width at which words break only after a "/". A word longer than `available` can break anywhere and
-    counts as `least`."""
-    widths = [cell_len(part) for word in text.split() for part in _FOLDERS.findall(word)]
-    return max((width if width <= available else least for width in widths), default=0)
 
 
 def elided(text: str, width: int) -> str:
@@ -171,8 +103,13 @@ def _line(text: str, style: str, console: Console) -> Iterator[Segment]:
     yield Segment.line()
 
 
-def _text(text: str, style: str = "") -> Words:
-    return Words(_shown(text), style)
+def _text(text: str, style: str = "") -> Text:
+    return _folded(_shown(text), style)
+
+
+def _folded(text: str, style: str = "") -> Text:
+    """Make a text that rich folds between words, and words that are too long anywhere."""
+    return Text(text, style, overflow="fold")
 
 
 def _shown(text: str) -> str:
@@ -181,7 +118,9 @@ def _shown(text: str) -> str:
 
 
 def _item(text: str, style: str = "") -> RenderableType:
-    return Words(_shown(text), style, "- ")
+    item = Grid.grid()
+    item.add_row(Text("- ", style), _text(text, style))
+    return item
 
 
 class TextTable:
@@ -227,26 +166,28 @@ class TextTable:
         return widths
 
     def _least(self, column: int, available: int) -> int:
-        return max((least_width(row[column], available, _NARROWEST) for row in self.rows), default=0)
+        words = {word: cell_len(word) for row in self.rows for word in row[column].split()}
+        long = (_NARROWEST if "/" in word or width > available else width for word, width in words.items())
+        return max(long, default=0)
 
     def _grid(self, widths: Sequence[int]) -> RenderableType:
         grid = Grid(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_header=any(self.columns))
         for heading, width, is_figure in zip(self.columns, widths, self.is_figure, strict=True):
             justify: Literal["left", "right"] = "right" if is_figure else "left"
-            grid.add_column(Words(heading), justify=justify, width=width)
+            grid.add_column(_folded(heading), justify=justify, width=width)
         for number, row in enumerate(self.rows):
-            grid.add_row(*map(Words, row), style=self._style(number))
+            grid.add_row(*map(_folded, row), style=self._style(number))
         return grid
 
     def _lists(self) -> RenderableType:
         """Draw each row as a list: its first cell as heading, then a line for each other cell that is not empty."""
         parts: list[RenderableType] = []
         for number, (first, *others) in enumerate(self.rows):
-            parts.append(Words(first, f"bold {self._style(number)}".strip()))
+            parts.append(_folded(first, f"bold {self._style(number)}".strip()))
             cells = Grid.grid(padding=(0, _GAP, 0, 0))
             for heading, cell in zip(self.columns[1:], others, strict=True):
                 if cell:
-                    cells.add_row(Text(heading, no_wrap=True), Words(cell))
+                    cells.add_row(Text(heading, no_wrap=True), _folded(cell))
             parts.append(Padding(cells, (0, 0, 0, _GAP)))
         return Group(*parts)
 

@@ -102,7 +102,7 @@ def effects_of(comparison: Comparison) -> Effects:
 
 def summarise(timed: Timed, effects: Effects) -> Summary:
     """Summarise a comparison from its effects."""
-    verdict, reason, tone = _judged(timed)
+    verdict, reason, tone = judged(timed)
     facts, tables = [reason, _counts(timed)], [kernels_table(timed)]
     if timed.comparison.blocks:
         facts += [_control_fact(timed, effects), _cycles_fact(timed.comparison, effects)]
@@ -129,13 +129,8 @@ def ptxas_of(timed: Timed, side: str) -> str:
     return ", ".join(timed.compared[side].ptxas) or UNKNOWN
 
 
-def headline(timed: Timed) -> tuple[str, str]:
-    """Return the verdict, and its reason in one sentence."""
-    verdict, reason, _ = _judged(timed)
-    return verdict, reason
-
-
-def _judged(timed: Timed) -> tuple[str, str, Tone]:
+def judged(timed: Timed) -> tuple[str, str, Tone]:
+    """Return the verdict, its reason in one sentence, and the tone."""
     comparison = timed.comparison
     if timed.wrong:
         name, how = next(iter(timed.wrong.items()))

@@ -24,18 +24,6 @@ _TONES = {
     CodeVerdict.DIFFERENT_CODE: Tone.CHANGED,
 }
 _TAKEN = {True: "taken", False: "not taken", None: "cannot tell"}
-_UNITS = {
-    "registers": "per thread",
-    "stack": "bytes per thread",
-    "min_stack": "bytes per thread",
-    "shared": "bytes per block",
-    "dynamic_shared": "bytes per block, in shared",
-    "threads": "per block",
-    "spill_stores": "bytes",
-    "spill_loads": "bytes",
-    "local_stores": "bytes, spills among them",
-    "local_loads": "bytes, spills among them",
-}
 _MOST_LOOPS = 12
 
 
@@ -111,10 +99,6 @@ class Resource(Fields):
     @property
     def label(self) -> str:
         return self.field.replace("_", " ").replace("min stack", "smallest stack")
-
-    @property
-    def unit(self) -> str:
-        return _UNITS.get(self.field, "")
 
     def judgement(self, same_threads: bool) -> tuple[str, str, Tone]:
         """Describe the change: (figures, words, tone). same_threads: whether both kernels have equal threads per block;

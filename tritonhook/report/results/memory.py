@@ -11,12 +11,10 @@ from msgspec import Meta
 from tritonhook._util.schema import Count, Fields, Whole, like
 from tritonhook.memory.prediction import SYSCALL_STACK
 from tritonhook.memory.timeline import Attribution, GrowthCause, Mark, MemorySample, MemoryTimeline, Snapshot
-from tritonhook.report.result import MIB, UNKNOWN, Result, Summary, Table, Tone, number, size, size_range
+from tritonhook.report.result import MIB, UNKNOWN, Result, Summary, Table, Tone, number, size
 
 _SMALL = 16 * MIB  # smaller growth is ignored
 _MOST_MARKS, _MOST_BETWEEN = 20, 3
-_STEPS = "▁▂▃▄▅▆▇█"
-_SPARKS = 40  # characters
 _USED, _TORCH = ("used, at the peak", "growth over the start"), ("allocated (torch)", "reserved (torch)")
 _VARIANT_ROWS = (*_USED, *_TORCH, "local-memory pool")
 
@@ -197,28 +195,10 @@ def _watched_table(timeline: MemoryTimeline, named: str) -> Table:
     rows.append(("watched for", f"{timeline.duration_ns / 1e9:,.1f} s"))
     if peak is not None:
         rows.append(("peak in use", f"{size(peak.used_bytes)} of {size(timeline.total_bytes)}, by {peak.source}"))
-    if timeline.samples:
-        rows.append(("use over time", _sparkline(timeline)))
     launches = len(timeline.launches)
     took = sum((m.growth_bytes or 0) > 0 for m in timeline.launches)
     rows.append(("first launches", f"{launches:,}, {took:,} of them took memory"))
     return Table(_titled("Watched", named), ("", ""), tuple(rows), 2)
-
-
-def _sparkline(timeline: MemoryTimeline) -> str:
-    """Draw memory in use over time: one character for each interval's highest value, scaled from the lowest to the
-    highest."""
-    duration = max(timeline.duration_ns, 1)
-    columns: list[int | None] = [None] * _SPARKS
-    for sample in timeline.samples:
-        at = min(_SPARKS - 1, sample.t_ns * _SPARKS // duration)
-        columns[at] = max(columns[at] or 0, sample.used_bytes)
-    filled: list[int] = []
-    for value in columns:
-        filled.append(value if value is not None else filled[-1] if filled else timeline.samples[0].used_bytes)
-    low, high = min(filled), max(filled)
-    scale = (len(_STEPS) - 1) / ((high - low) or 1)
-    return f"{''.join(_STEPS[round((value - low) * scale)] for value in filled)} {size_range(low, high)}"
 
 
 def _marks_table(marks: Sequence[Mark], named: str) -> Table:

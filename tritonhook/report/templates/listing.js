@@ -325,22 +325,6 @@ class Viewer {
     const off = this.root.classList.toggle("nocontrol");
     this.control.setAttribute("aria-pressed", String(!off));
   }
-  openLoop(number) {
-    const title = `loop ${number + 1} · `;
-    const sass = this.listings.findIndex((each) => each.model.kind === "sass");
-    this.show(sass);
-    const fold = this.listing.model.folds.findIndex(([, , kind, words]) => kind === "loop" && words.startsWith(title));
-    if (fold < 0) return;
-    this.listing.reveal(this.listing.model.folds[fold][0]);
-    this.listing.current = this.listing.items.indexOf(-1 - fold);
-    const at = this.listing.current;
-    this.search.value = ""; this.select.value = "all";
-    this.refresh(false);
-    this.root.scrollIntoView({ block: "start" });
-    this.view.focus({ preventScroll: true });
-    this.view.scrollTop = at * ROW;
-    this.go(at);
-  }
   /* A change inside a fold is found too: the fold opens. */
   change(step) {
     const { items, kinds, model, unequal } = this.listing;

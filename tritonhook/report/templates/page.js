@@ -45,7 +45,6 @@ const holder = $("#data");
 const data = holder ? JSON.parse(holder.textContent) : {};
 let viewer = null;
 if (data.listings && $("#listings")) viewer = new Viewer($("#listings"), data.listings);
-$$("[data-loop]").forEach((button) => button.addEventListener("click", () => viewer && viewer.openLoop(Number(button.dataset.loop))));
 $$("input[data-rows]").forEach(filterRows);
 $$("table.sortable").forEach(sortByColumn);
 $$("svg[data-timeline]").forEach((svg) => {
