@@ -23,7 +23,7 @@ from tritonhook.cubin.resources import dynamic_shared
 from tritonhook.errors import CaptureError, CubinError, PtxError, UsageError, listed
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import Tool, file_at, find_ptxas, find_recorded, is_same_file
-from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS
+from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, toolchain_of
 from tritonhook.report.result import count
 
 if TYPE_CHECKING:
@@ -304,6 +304,16 @@ def chosen_assembler(
             file=sys.stderr,
         )
     return tool or find_ptxas(), arguments
+
+
+def cubin_of(given: Input, ptxas: str | None, options: str | None, trust: bool) -> tuple[Cubin, str | None]:
+    """Return an input's cubin, or assemble its PTX; and the version of the ptxas that made it. The other arguments: as
+    in chosen_assembler."""
+    if given.cubin is not None:
+        return given.cubin, given.ptxas
+    assert given.ptx is not None  # an input has PTX, a cubin, or both
+    tool, arguments = chosen_assembler(ptxas, options, trust, [given])
+    return toolchain_of(tool).assemble_or_raise(given.ptx, arguments).cubin, tool.version
 
 
 def trust_option() -> Any:

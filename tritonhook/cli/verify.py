@@ -53,6 +53,7 @@ from tritonhook.cli._inputs import (
     RecordedLaunch,
     captures_at,
     chosen_assembler,
+    cubin_of,
     input_of,
     limit_option,
     load_input,
@@ -74,7 +75,6 @@ from tritonhook.ptxas.command_line import level_of
 from tritonhook.ptxas.pool import usable_processors
 from tritonhook.ptxas.threads import tool_threads
 from tritonhook.ptxas.tool import available_ptxas, find_ptxas
-from tritonhook.ptxas.toolchain import toolchain_of
 from tritonhook.verify.cpu import CTAS, CpuExecutor, with_ptx
 from tritonhook.verify.cpu import LIMIT_S as CPU_LIMIT_S
 from tritonhook.verify.differential import (
@@ -222,22 +222,17 @@ def _verification(options: Options) -> tuple[Result, int]:
     options = replace(options, cpu=options.cpu or no_gpu is not None)
     if options.cpu:
         _check_cpu(options, no_gpu)
+        runner: Runner = CpuExecutor(options.ctas, options.limit or CPU_LIMIT_S, options.orders)
     elif options.orders > 1:
         raise UsageError("--orders: a GPU chooses its orders itself; give --cpu")
-    runner: Runner = (
-        CpuExecutor(options.ctas, options.limit or CPU_LIMIT_S, options.orders)
-        if options.cpu
-        else Executor(options.limit or LIMIT_S)
-    )
+    else:
+        runner = Executor(options.limit or LIMIT_S)
     verified: list[Verified] = []
-    with (
-        tempfile.TemporaryDirectory(prefix="tritonhook-verify-") as place,
-        runner,
-        working("verifying kernels") as advance,
-    ):
-        for subject, built in _with_builds(_subjects(options, Path(place)), Path(place), options.cpu):
+    with tempfile.TemporaryDirectory(prefix="tritonhook-verify-") as top, runner, working("verifying kernels") as done:
+        folder = Path(top)
+        for subject, built in _with_builds(_subjects(options, folder), folder, options.cpu):
             verified.append(_verified(options, subject, built, runner))
-            advance(1)
+            done(1)
     result = Verification.of(" ".join(options.target), runner.device, verified)
     verdicts = {kernel.verdict for kernel in verified}
     if verdicts & {*_BAD, *((Verdict.NONDETERMINISTIC,) if options.orders > 1 else ())}:
@@ -278,19 +273,12 @@ def _verified(options: Options, subject: _Subject | Skipped, built: Future[Built
     note = "not minimised: that needs PTX, and these are cubins; give the PTX and --args"
     if subject.ptx is not None:
         try:
+            folder, gpu = options.minimise / verified.kernel[:_MOST_CHARACTERS], runner.device or "a GPU"
             with working(f"minimising {verified.kernel}") as advance, runner.trials() as trials:
-                made = reproduce(
-                    case,
-                    subject.ptx,
-                    verified,
-                    subject.recipes,
-                    trials.run_until_lost,
-                    options.minimise / verified.kernel[:_MOST_CHARACTERS],
-                    gpu=runner.device or "a GPU",
-                    tools=tuple(available_ptxas()),
-                    on_step=lambda name, trial: advance(1),
-                )
-            note = made.note
+                run, tools, on_step = trials.run_until_lost, tuple(available_ptxas()), lambda name, trial: advance(1)
+                note = reproduce(
+                    case, subject.ptx, verified, subject.recipes, run, folder, gpu=gpu, tools=tools, on_step=on_step
+                ).note
         except DeviceError:
             raise
         except TritonHookError as error:
@@ -311,12 +299,13 @@ class _Subject:
     builds: tuple[Build, ...] = ()
 
 
-def _with_builds(
-    subjects: Iterable[_Subject | Skipped], folder: Path, on_cpu: bool
-) -> Iterator[tuple[_Subject | Skipped, Future[Built] | None]]:
+_WithBuilds = tuple[_Subject | Skipped, Future[Built] | None]
+
+
+def _with_builds(subjects: Iterable[_Subject | Skipped], folder: Path, on_cpu: bool) -> Iterator[_WithBuilds]:
     """Yield the kernels with their builds, in `folder`, while the next ones are assembled. on_cpu: put the PTX before
     the builds, for the emulator."""
-    waiting: deque[tuple[_Subject | Skipped, Future[Built] | None]] = deque()
+    waiting: deque[_WithBuilds] = deque()
     with tool_threads(usable_processors()) as pool, tool_threads(_AHEAD) as ahead:
 
         def build(subject: _Subject, folder: Path) -> Built:
@@ -343,8 +332,9 @@ def _subjects(options: Options, folder: Path) -> Iterator[_Subject | Skipped]:
     path, entry = Path(first), options.only.entry
     if others and not options.is_program:
         if len(others) > 1:
-            what = "give one target, two builds of one kernel, or a script"
-            raise UsageError(f"{' '.join(others)}: not understood; {what}")
+            raise UsageError(
+                f"{' '.join(others)}: not understood; give one target, two builds of one kernel, or a script"
+            )
         yield _of_two_builds(options, folder)
         return
     if options.is_program:
@@ -394,13 +384,8 @@ def _of_two_builds(options: Options, folder: Path) -> _Subject:
     both = load_pair(a, b, options.only.entry)
     builds = []
     for number, given in enumerate(both):
-        cubin = given.cubin
-        if cubin is None:
-            assert given.ptx is not None
-            tool, arguments = chosen_assembler(options.ptxas, options.ptxas_options, options.trust, [given])
-            cubin = toolchain_of(tool).assemble_or_raise(given.ptx, arguments).cubin
         path = folder / f"{number}.cubin"
-        path.write_bytes(cubin.data)
+        path.write_bytes(cubin_of(given, options.ptxas, options.ptxas_options, options.trust)[0].data)
         builds.append(Build(given.label, path, given.entry, given.ptxas))
     ptx = next((given.ptx for given in both if given.ptx is not None), None)
     latitude = replace(Latitude(contraction=True) if ptx is None else latitude_of(ptx), contracted=True)
