@@ -253,23 +253,22 @@ def all_choices(
     """Find the candidates of kernels, and of the other configurations of each: those that the folder keeps, else
     assemble them. Also return the kernels without any, with the reason. run: as in `choices`. expect: called with the
     number of assemblies."""
-    made: dict[Kernel, Choice] = {}
-    for own in () if asked.is_anew else kernels:
-        if (kept := kept_choice(captures, own)) is not None:
-            made[own] = kept
-            made |= {s: choice for s in own.siblings if (choice := kept_choice(captures, s)) is not None}
-    wanted = [one for own in kernels if own not in made for one in (own, *own.siblings[: asked.configs - 1])]
+    kept = {} if asked.is_anew else {own: kept_choices(captures, own, asked.trust) for own in kernels}
+    whole = {own: choice for own, choice in kept.items() if choice is not None}
+    wanted = [one for own in kernels if own not in whole for one in (own, *own.siblings[: asked.configs - 1])]
     opened = {own: subject_of(captures, own, asked.trust) for own in wanted}
     failed = [own for own in opened.values() if isinstance(own, Skipped)]
     subjects = {own: subject for own, subject in opened.items() if isinstance(subject, Subject)}
     tried = [(subject, asked.levers_of(own, subject)) for own, subject in subjects.items()]
     expect(sum(1 + len(each) for _, each in tried))
+    made: dict[Kernel, Choice] = {}
     for own, outcome in zip(subjects, choices(tried, run, asked.folder) if tried else (), strict=True):
         if isinstance(outcome, Choice):
             made[own] = outcome
         else:
             failed.append(Skipped(own.name, own.record, str(outcome), own.share))
-    return [(own, _with_siblings(captures, own, made, asked.trust)) for own in kernels if own in made], failed
+    whole |= {own: _with_siblings(captures, own, made, asked.trust) for own in kernels if own in made}
+    return [(own, whole[own]) for own in kernels if own in whole], failed
 
 
 def _with_siblings(
@@ -409,12 +408,12 @@ def keep_choices(captures: Path, kernel: Kernel, choice: Choice) -> None:
             keep_choice(captures, record, own)
 
 
-def kept_choices(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
+def kept_choices(captures: CaptureFolder, kernel: Kernel, trust: bool = False) -> Choice | None:
     """Read the kept choices of a kernel and its other configurations; configurations without a kept choice have only
-    their plain code. Raises CaptureError as kept_choice does."""
+    their plain code. trust: as in find_recorded. Raises CaptureError as kept_choice does."""
     kept = {own: kept_choice(captures, own) for own in (kernel, *kernel.siblings)}
     made = {own: choice for own, choice in kept.items() if choice is not None}
-    return _with_siblings(captures, kernel, made) if kernel in made else None
+    return _with_siblings(captures, kernel, made, trust) if kernel in made else None
 
 
 def kept_choice(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
