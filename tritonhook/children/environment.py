@@ -30,9 +30,9 @@ def capture_environment(settings: Settings, base: Mapping[str, str], command: Se
     command: the command of this run, so that a later run of it into the same folder is recognised. Dry runs for several
     architectures are separate commands: each compiles kernels of its own.
     """
+    config = settings.to_run_config().to_environment()
     arch = [] if settings.dry_run is None else [settings.dry_run.arch]
-    own = {RUN_ID: _run_id(command, *arch), "PYTHONPATH": _path(base)}
-    return {**base, **own, **settings.to_run_config().to_environment()}
+    return {**base, **config, RUN_ID: _run_id(command, *arch), "PYTHONPATH": _path(base)}
 
 
 def _run_id(command: Sequence[str], *arch: str) -> str:

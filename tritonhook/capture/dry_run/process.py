@@ -109,8 +109,7 @@ def check_assembled(dry: DryRun) -> None:
         from tritonhook.capture.triton.metadata import assembler_of
         from tritonhook.ptxas.tool import check_targets, tool_at
 
-        own = assembler_of(dry.capability, {}).path or ""
-        check_targets([dry.arch], [tool_at(Path(own), "Triton")])
+        check_targets([dry.arch], [tool_at(Path(assembler_of(dry.capability, {}).path or ""), "Triton")])
 
 
 def begin_triton(dry: DryRun) -> ExitStack:
