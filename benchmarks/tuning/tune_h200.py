@@ -47,12 +47,12 @@ from tritonhook.tuning.candidates import (
     Choice,
     Subject,
     choices,
-    entry_of,
     keep_choice,
     kept_choices,
     subject_of,
 )
 from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
+from tritonhook.tuning.race import entry_of
 
 SHORTEST_US, LONGEST_US = 8.0, 10_000.0  # of a launch that is tuned
 DEVICE = "NVIDIA H200"

@@ -1,4 +1,4 @@
-"""Every verb tells the shared memory of a launch: what the image has, and what the launch adds."""
+"""Every verb gives the shared memory of a launch (what the image has, what the launch adds), and a kernel's spills."""
 
 from __future__ import annotations
 
@@ -53,3 +53,14 @@ def test_what_a_launch_of_a_file_adds_is_not_known(places: list[str], capsys: py
     a, b = rows(document(capsys, "diff", places[0], str(cubin)))["shared"]
     assert a is not None and a > 1024 and b is None
     assert rows(document(capsys, "diff", str(cubin), str(cubin))) == {"shared": (1024, 1024)}
+
+
+def test_diff_and_show_know_the_same_spills(out: Path, triton_cache: Path, capsys: pytest.CaptureFixture) -> None:
+    kernels = pytest.importorskip("triton_kernels", reason="needs Triton")
+    with tritonhook.session(out) as session:
+        for registers in (64, 255):
+            kernels.compile_gemm(80, maxnreg=registers)
+    places = [str(out / "kernels" / record) for record in session.records]
+    shown = [document(capsys, "show", place)["resources"]["spill_stores"] for place in places]
+    rows = {row["field"]: (row["a"], row["b"]) for row in document(capsys, "diff", *places)["resources"]}
+    assert rows["spill_stores"] == tuple(shown) and shown[0] > shown[1] == 0

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.cubin.resources import Stackless, dynamic_shared, proven_spills, stackless_in
+from tritonhook.cubin.resources import Stackless, proven_spills, stackless_in
 from tritonhook.cubin.summary import ImageSummary, KernelSummary, summarise_image
 from tritonhook.errors import CaptureError, CubinError
 
@@ -29,12 +29,6 @@ def resources_of(captures: Mapping[str, Capture], ptx: str | None) -> dict[str, 
         return dict.fromkeys(captures, error)
     stackless = stackless_in(ptx)
     return {record: _resources(capture.kernel, image, stackless) for record, capture in captures.items()}
-
-
-def dynamic_shared_of(capture: Capture, ptx: str | None) -> int | None:
-    """Return the bytes of shared memory that a launch of a captured kernel adds; None if not known. ptx: the
-    kernel's PTX."""
-    return dynamic_shared(capture.metadata.get("shared"), ptx)
 
 
 def _resources(name: str, image: ImageSummary, stackless: Stackless) -> KernelSummary | CubinError:

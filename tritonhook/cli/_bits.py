@@ -14,30 +14,20 @@ from typing import TYPE_CHECKING, Any
 from tritonhook._util.imports import check_numpy
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, TUNED, Compared, DryRun, Emulation
 from tritonhook.cli._programs import program_command, run_emulated
-from tritonhook.cli._results import give
 from tritonhook.errors import UsageError
 
 if TYPE_CHECKING:
     from tritonhook.cli.verify import Options
+    from tritonhook.report.result import Result
 
 ARCH = "sm_90a"
 
 _ROWS = re.compile(r"(?:\w+\.)?\w+(?::\d+)?")
 
 
-def is_compared(options: Options, is_program: bool) -> bool:
-    """Check whether stored bits of a script are compared. Raises UsageError for options that ask for it without one."""
-    asked = [f"--{name}" for name in ("configs", "set", "rows", "stages", "arch", "sanitize") if getattr(options, name)]
-    if asked and not is_program:
-        raise UsageError(f"{asked[0]}: for a script, or MODULE:FUNCTION, which runs dry; {options.target[0]} is none")
-    compares = bool(options.configs or options.set or options.rows is not None or options.stages or options.orders > 1)
-    if asked and not compares:
-        raise UsageError(f"{asked[0]}: only with --orders, --configs, --set, --rows or --stages")
-    return is_program and compares
-
-
-def compare_bits(options: Options) -> int:
-    """Run the script dry, and compare. Returns 1 if bits differ, 2 if nothing was judged. Raises UsageError."""
+def compare_bits(options: Options) -> tuple[Result, int]:
+    """Run the script dry, and compare. Also return the exit code: 1 if bits differ, else 2 if a kernel was not judged.
+    Raises UsageError."""
     from tritonhook.report.results.same_bits import SameBits
     from tritonhook.verify.same_bits import judge_all
     from tritonhook.verify.schema import read_executions
@@ -64,8 +54,7 @@ def compare_bits(options: Options) -> int:
         raise UsageError(f"{options.target[0]}: nothing to compare: {why}")
     tuned = list(dict.fromkeys(one.kernel for one in executions if one.kind == TUNED))
     result = SameBits.of(" ".join(options.target), dry.arch, judged, tuned)
-    give(options.results, result)
-    return result.exit_code
+    return result, result.exit_code
 
 
 def _settings(words: Sequence[str]) -> dict[str, list[Any]]:

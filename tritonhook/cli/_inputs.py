@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.demangle import function_name
 from tritonhook._util.files import read_given
-from tritonhook.capture.figures import dynamic_shared_of
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.selection import KernelSelector, fits, launch_of, settings_of, titles_of
 from tritonhook.capture.settings import default_out
@@ -20,10 +19,11 @@ from tritonhook.capture.store.ids import FEWEST, is_id, is_short_of_id
 from tritonhook.cli._parser import Group, argument, flag, option, seconds
 from tritonhook.cli._progress import working
 from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.resources import dynamic_shared
 from tritonhook.errors import CaptureError, CubinError, PtxError, UsageError, listed
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import Tool, file_at, find_ptxas, find_recorded, is_same_file
-from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS
+from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, toolchain_of
 from tritonhook.report.result import count
 
 if TYPE_CHECKING:
@@ -151,8 +151,7 @@ class Input:
     """One kernel. A capture has PTX, a cubin, or both; a file is one of the two.
 
     label: the path from the command line. entry: the kernel's name in it. assembler: the capture's ptxas and its
-    options. dynamic_shared: bytes of shared memory that a launch adds; None if unknown. capture: its source, if it is a
-    capture.
+    options. capture: its source, if it is a capture.
     """
 
     label: str
@@ -160,8 +159,14 @@ class Input:
     ptx: Ptx | None = None
     cubin: Cubin | None = None
     assembler: Assembler | None = None
-    dynamic_shared: int | None = None
     capture: Capture | None = None
+
+    @property
+    def dynamic_shared(self) -> int | None:
+        """Bytes of shared memory that a launch adds; None if unknown."""
+        if self.capture is None:
+            return None
+        return dynamic_shared(self.capture.metadata.get("shared"), None if self.ptx is None else self.ptx.text)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -204,38 +209,49 @@ def load_input(path: str, entry: str | None) -> Input:
 
     Raises UsageError, PtxError, CubinError or CaptureError; each message has the path.
     """
-    place = Path(path)
-    if place.is_dir():
-        return input_of(path, find_capture(place, entry))
-    return load_file(path).kernel(entry)
+    opened = _opened(path, entry)
+    return opened.kernel(entry) if isinstance(opened, KernelFile) else opened
 
 
 def load_pair(a: str, b: str, entry: str | None) -> list[Input]:
     """Read one kernel of each side. entry: its name, or both names as A:B; required if a side has several.
 
-    If the sides name the kernel differently, `pair_kernels` matches them. Raises what load_input raises.
+    If two files name the kernel differently, `pair_kernels` matches them. Raises what load_input raises.
     """
-    entry_a, is_pair, entry_b = (entry or "").partition(":")
-    if is_pair:
-        inputs = [load_input(a, entry_a), load_input(b, entry_b)]
-        for given, name in zip(inputs, (entry_a, entry_b), strict=True):
-            check_entry(name, [given])
-        return inputs
-    if entry is None or any(Path(path).is_dir() for path in (a, b)):
-        inputs = [load_input(path, entry) for path in (a, b)]
-    else:
-        files = [load_file(path) for path in (a, b)]
-        names = _names_of(entry, *(file.kernels for file in files))
-        inputs = [file.kernel(name) for file, name in zip(files, names, strict=True)]
-    check_entry(entry, inputs)
+    first, is_pair, second = (entry or "").partition(":")
+    names = (first, second) if is_pair else (entry, entry)
+    sides = [_opened(a, names[0]), _opened(b, names[1])]
+    files = [side.kernels for side in sides if isinstance(side, KernelFile)]
+    if entry is not None and not is_pair and len(files) == 2:
+        from tritonhook.compare.modules import pair_kernels
+
+        names = next((pair for pair in pair_kernels(*files).items() if entry in pair), names)
+    inputs = [
+        side.kernel(name) if isinstance(side, KernelFile) else side for side, name in zip(sides, names, strict=True)
+    ]
+    for name, own in ((first, inputs[:1]), (second, inputs[1:])) if is_pair else ((entry, inputs),):
+        check_entry(name, own)
     return inputs
 
 
-def _names_of(entry: str, a: Sequence[str], b: Sequence[str]) -> tuple[str, str]:
-    """Return a kernel's names in two modules; `entry` is its name in one of them."""
-    from tritonhook.compare.modules import pair_kernels
-
-    return next((pair for pair in pair_kernels(a, b).items() if entry in pair), (entry, entry))
+def _opened(path: str, entry: str | None) -> KernelFile | Input:
+    """Read a file, or the captured kernel `entry` of a folder."""
+    place = Path(path)
+    if not place.is_dir():
+        return load_file(path)
+    if (place / "capture.json").exists():
+        return input_of(path, read_capture(place))
+    everything = CaptureFolder.open(place).captures()
+    captures = {record: outcome for record, outcome in everything.items() if isinstance(outcome, Capture)}
+    if not captures:
+        damage = (outcome for outcome in everything.values() if isinstance(outcome, CaptureError))
+        raise next(damage, no_kernels(place))
+    fitting = {record: capture for record, capture in captures.items() if fits(entry, capture.kernel, capture.options)}
+    if len(fitting) == 1:
+        return input_of(path, next(iter(fitting.values())))
+    what = f"{len(fitting):,} captures" if fitting else "no capture"
+    paths = listed([str(place / "kernels" / record) for record in fitting or captures], "\n  ")
+    raise UsageError(f"{place}: {what}{f' of {entry}' if entry else ''}; name one:\n  {paths}")
 
 
 def load_file(path: str) -> KernelFile:
@@ -248,36 +264,12 @@ def load_file(path: str) -> KernelFile:
     return KernelFile(path, Ptx.from_bytes(data, path))
 
 
-def find_capture(place: Path, entry: str | None) -> Capture:
-    if (place / "capture.json").exists():
-        return read_capture(place)
-    folder = CaptureFolder.open(place)
-    everything = folder.captures()
-    captures = {record: outcome for record, outcome in everything.items() if isinstance(outcome, Capture)}
-    if not captures:
-        damage = (outcome for outcome in everything.values() if isinstance(outcome, CaptureError))
-        raise next(damage, no_kernels(place))
-    fitting = {record: capture for record, capture in captures.items() if fits(entry, capture.kernel, capture.options)}
-    if len(fitting) == 1:
-        return next(iter(fitting.values()))
-    what = f"{len(fitting):,} captures" if fitting else "no capture"
-    paths = listed([str(place / "kernels" / record) for record in fitting or captures], "\n  ")
-    raise UsageError(f"{place}: {what}{f' of {entry}' if entry else ''}; name one:\n  {paths}")
-
-
 def input_of(path: str, capture: Capture) -> Input:
     """Convert a captured kernel to an input. path: its name in messages."""
     has_ptx, has_cubin = (stage in capture.artifacts for stage in (Stage.PTX, Stage.CUBIN))
     ptx = capture.ptx if has_ptx else None
-    return Input(
-        label=path,
-        entry=capture.kernel,
-        ptx=ptx,
-        cubin=Cubin.from_bytes(capture.cubin, path).with_proven_spills(ptx) if has_cubin else None,
-        assembler=capture.assembler,
-        dynamic_shared=dynamic_shared_of(capture, None if ptx is None else ptx.text),
-        capture=capture,
-    )
+    cubin = Cubin.from_bytes(capture.cubin, path) if has_cubin else None
+    return Input(path, capture.kernel, ptx, cubin, capture.assembler, capture)
 
 
 def chosen_arguments(given: str | None, inputs: Sequence[Input]) -> tuple[str, ...]:
@@ -312,6 +304,16 @@ def chosen_assembler(
             file=sys.stderr,
         )
     return tool or find_ptxas(), arguments
+
+
+def cubin_of(given: Input, ptxas: str | None, options: str | None, trust: bool) -> tuple[Cubin, str | None]:
+    """Return an input's cubin, or assemble its PTX; and the version of the ptxas that made it. The other arguments: as
+    in chosen_assembler."""
+    if given.cubin is not None:
+        return given.cubin, given.ptxas
+    assert given.ptx is not None  # an input has PTX, a cubin, or both
+    tool, arguments = chosen_assembler(ptxas, options, trust, [given])
+    return toolchain_of(tool).assemble_or_raise(given.ptx, arguments).cubin, tool.version
 
 
 def trust_option() -> Any:

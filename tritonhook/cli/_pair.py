@@ -119,7 +119,8 @@ def side_of(number: int, name: str, inputs: Sequence[Input], tool: ToolOptions, 
     ptx = given.ptx if given.ptx is None or name == given.entry else given.ptx.rename_entries({given.entry: name})
     if ptx is None or not (assemble or name != given.entry):
         assert given.cubin is not None  # load_input gives PTX or a cubin
-        return _Side(name, given.cubin, given.ptxas, _options(given), None if ptx is None else ptx.text)
+        cubin = given.cubin.with_proven_spills(ptx)
+        return _Side(name, cubin, given.ptxas, _options(given), None if ptx is None else ptx.text)
     # Only the name of a capture may change: it is assembled again by the ptxas that made it, not by the other side's.
     sources = inputs if assemble else [given]
     ptxas, arguments = chosen_assembler(tool.ptxas, tool.ptxas_options, tool.trust, sources)

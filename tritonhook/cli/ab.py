@@ -30,6 +30,7 @@ from tritonhook.cli._inputs import (
     captures_at,
     check_entry,
     chosen_assembler,
+    cubin_of,
     load_input,
     load_pair,
     place,
@@ -44,7 +45,7 @@ from tritonhook.cli._streams import complain
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.ptxas.tool import find_ptxas
-from tritonhook.ptxas.toolchain import Toolchain, find_toolchain, toolchain_of
+from tritonhook.ptxas.toolchain import find_toolchain, toolchain_of
 from tritonhook.rename import PREFIX, Rename
 from tritonhook.timing.coordinator import DEFAULT_SECONDS, search_path
 from tritonhook.timing.coordinator import run as time_plan
@@ -325,9 +326,9 @@ def _of_kernel(options: Options, path: str, folder: Path, launch: Path) -> Plann
     other = None if timing.candidate_ptxas is None else find_toolchain(timing.candidate_ptxas)
     further = tuple((timing.candidate_options or "").split())
     change = CandidateChange(rename, tuple(timing.rewrite), other, further)
-    toolchain, arguments = _assembler(options, given)
-    sides = sides_of_ptx(given.ptx, given.entry, change, toolchain, arguments)
-    notes = [f"assembled by ptxas {toolchain.ptxas.version} with {' '.join(arguments) or 'no options'}"]
+    tool, arguments = chosen_assembler(options.tool.ptxas, options.tool.ptxas_options, options.tool.trust, [given])
+    sides = sides_of_ptx(given.ptx, given.entry, change, toolchain_of(tool), arguments)
+    notes = [f"assembled by ptxas {tool.version} with {' '.join(arguments) or 'no options'}"]
     code = Cubin.from_bytes(sides.reference.image).text(sides.reference.entry)
     if given.cubin is not None and given.cubin.text(given.entry) != code:
         notes.append("the assembled code differs from the captured cubin")
@@ -349,17 +350,8 @@ def _of_cubins(options: Options, reference: str, candidate: str, folder: Path) -
 
 
 def _image(options: Options, given: Input) -> KernelImage:
-    if given.cubin is not None:
-        return KernelImage(given.cubin.data, given.entry, given.ptxas)
-    assert given.ptx is not None  # an input has PTX, a cubin, or both
-    toolchain, arguments = _assembler(options, given)
-    cubin = toolchain.assemble_or_raise(given.ptx, arguments).cubin
-    return KernelImage(cubin.data, given.entry, toolchain.ptxas.version)
-
-
-def _assembler(options: Options, given: Input) -> tuple[Toolchain, tuple[str, ...]]:
-    tool, arguments = chosen_assembler(options.tool.ptxas, options.tool.ptxas_options, options.tool.trust, [given])
-    return toolchain_of(tool), arguments
+    cubin, version = cubin_of(given, options.tool.ptxas, options.tool.ptxas_options, options.tool.trust)
+    return KernelImage(cubin.data, given.entry, version)
 
 
 def _launched(options: Options, label: str, folder: Path, sides: Sides, launch: Path, names: tuple[str, str]) -> Plan:

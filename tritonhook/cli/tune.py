@@ -26,21 +26,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import partial
 from pathlib import Path
 
 from tritonhook._util.imports import check_numpy
 from tritonhook._util.locks import changing
 from tritonhook._util.text import say
-from tritonhook._util.versions import version_key
-from tritonhook.capture.policy.levers import AND, CONTROLS_VERSION, Lever, controls_levers, lever, levers
+from tritonhook.capture.policy.levers import controls_levers, levers
 from tritonhook.capture.policy.model import (
     USUAL_NAME,
     Entry,
     Pin,
     read_entries,
     read_pins,
-    unnumbered,
     updated,
     updated_pins,
     write_policy,
@@ -56,13 +53,12 @@ from tritonhook.cli._progress import is_quiet, working
 from tritonhook.cli._results import Results, check_new, give
 from tritonhook.cli._sweeps import Sweep, running
 from tritonhook.errors import INTERRUPTED, DeviceError, PolicyError, UsageError
-from tritonhook.ptxas.tool import available_ptxas
 from tritonhook.report.result import count
 from tritonhook.timing.rough import rough_times
-from tritonhook.tuning.candidates import Choice, Subject, all_choices, keep_choices, usual_levers
+from tritonhook.tuning.candidates import Asked, Choice, all_choices, keep_choices
 from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
 from tritonhook.tuning.gpu import LIMIT_S, GpuProcess
-from tritonhook.tuning.policy_check import against_captures, entries_here, pins_against, pins_here
+from tritonhook.tuning.policy_check import against_captures, pins_against, policy_here
 from tritonhook.tuning.race import TriedKernel, TuneRun, assembled, entries, pins
 from tritonhook.tuning.same_bits import held
 
@@ -126,51 +122,37 @@ class Options(Group):
         """The policy to write."""
         return Path(self.output or USUAL_NAME)
 
+    @property
+    def is_program(self) -> bool:
+        """Whether the target is run, to record its launches."""
+        return bool(self.target) and (is_function(self.target[0]) or is_script(self.target[0]))
+
+    def check(self) -> None:
+        if self.check_policy:
+            if len(self.target) > 1 or self.rest is not None:
+                raise UsageError("--check: give a capture folder, or nothing to list the policy")
+            return
+        if not self.target:
+            raise UsageError("nothing to tune; give a script, MODULE:FUNCTION or a capture folder with launches")
+        first = self.target[0]
+        if len(self.target) > 1 and not is_script(first):
+            raise UsageError(
+                f"{' '.join(self.target)}: not understood; give one target, or a script with its arguments"
+            )
+        if self.rest is not None and not is_script(first):
+            raise UsageError(f"-- {' '.join(self.rest)}: only a script takes arguments after --")
+        if self.arch is not None and not (self.is_program and self.assemble_only):
+            raise UsageError(f"--arch {self.arch}: only for a script or MODULE:FUNCTION with --assemble-only")
+        if self.is_program and self.assemble_only and self.arch is None:
+            raise UsageError(
+                f"--assemble-only: {first} is run to record its launches; give --arch SM to run it dry, or the "
+                "capture folder of `tritonhook run --launch-values` on a GPU"
+            )
+
 
 def run(options: Options) -> int:
     options = replace(options, output=options.output or read_project(Path.cwd()).policy)
-    policy = options.policy
-    if options.check_policy:
-        return _check_policy(options)
-    captures = _checked(options)
-    if options.arch is not None:
-        path = Path(default_out())
-        record_launches([*options.target, *(options.rest or ())], path, "nothing was assembled", options.arch)
-        captures = captures_at(path)
-    before = read_entries(policy) if policy.exists() else ()
-    if options.assemble_only:
-        assert captures is not None
-        return _assemble_only(options, captures, before)
-    if (why := why_not_timed()) is not None:
-        raise DeviceError(f"{why}: tuning needs torch and a GPU; --assemble-only needs neither")
-    with tempfile.TemporaryDirectory(prefix="tritonhook-tune-") as folder:
-        if captures is None:
-            path = Path(folder) / "captures"
-            record_launches([*options.target, *(options.rest or ())], path, "nothing was tuned")
-            options = replace(options, trust=True)  # this command made the capture
-            captures = captures_at(path)
-        kernels, skipped = _kernels(options, captures)
-        with working("timing the recorded launches"):
-            configured = [launch for kernel in kernels for sibling in kernel.siblings for launch in sibling.launches]
-            shares = with_shares(captures, kernels, rough_times(captures.path, others=configured))
-        kernels, others = that_matter(shares, options.top, options.min_share)
-        chosen, failed = _assembled(options, captures, kernels, before)
-        with working("tuning", len(chosen)) as work:
-
-            def show(step: TuneProgress) -> None:
-                work.text, work.done = step.text or "tuning", step.done
-                if step.finished is not None and not is_quiet():
-                    say(f"tritonhook: {finished_line(step.finished)}")
-
-            rtol, same = options.tolerance.rtol, options.same_bits_as is not None
-            settings = TuneSettings(rtol=rtol, limit_s=options.limit, start=GpuProcess, same_bits=same)
-            ran = tune(chosen, settings, show)
-    try:
-        _keep(policy, before, ran)
-    finally:  # show the result even if the policy cannot be written
-        code = _give(options, ran, [*failed, *others, *skipped])
-    went_wrong = failed or skipped or any(not row.tried.is_judged for row in ran.rows)
-    return code or (2 if went_wrong else 0)
+    return _check_policy(options) if options.check_policy else _tune(options)
 
 
 def _check_policy(options: Options) -> int:
@@ -179,68 +161,84 @@ def _check_policy(options: Options) -> int:
     the pinned one won."""
     from tritonhook.report.results.policy import PolicyResult
 
-    path, give_it = options.policy, partial(give, options.results)
-    if len(options.target) > 1 or options.rest is not None:
-        raise UsageError("--check: give a capture folder, or nothing to list the policy")
+    path, target, notes = options.policy, None, list[str]()
     if not options.target:
-        give_it(PolicyResult.of(str(path), None, entries_here(path), pins=pins_here(path)), str(path))
-        return 0
-    folder = captures_at(options.target[0])  # an earlier run's leftovers would count as having a lever
-    with running(options.sweep) as (go, _):
-        entries = against_captures(path, [folder.capture(record) for record in folder.records], go)
-    pins = pins_against(path, folder)
-    give_it(PolicyResult.of(str(path), options.target[0], entries, outdated_note(folder), pins), str(path))
-    return int(any(state.is_trouble for state in (*(one.state for one in entries), *(one.state for one in pins))))
+        checked, pinned = policy_here(path)
+    else:
+        target = options.target[0]
+        folder = captures_at(target)  # an earlier run's leftovers would count as having a lever
+        notes = outdated_note(folder)
+        with running(options.sweep) as (go, _):
+            checked = against_captures(path, [folder.capture(record) for record in folder.records], go)
+        pinned = pins_against(path, folder)
+    give(options.results, PolicyResult.of(str(path), target, checked, notes, pinned), str(path))
+    states = (*(one.state for one in checked), *(one.state for one in pinned))
+    return int(target is not None and any(state.is_trouble for state in states))
 
 
-def _keep(policy: Path, before: Sequence[Entry], ran: TuneRun) -> None:
-    """Write the wins to the policy. before: its entries at the start, used if it can no longer be read. Raises
-    PolicyError if it cannot be written."""
-    judged = {
-        (tried.kernel.name, *tried.kernel.identity[1:3], configuration.subject.ptx_sha256): configuration.levers
-        for row in ran.rows
-        if (tried := row.tried).is_judged
-        for configuration in tried.choice.configurations
-    }
-    if judged or not ran.stopped:
-        earlier: Sequence[Pin] = ()
-        today = date.today().isoformat()
-        won, pinned = entries(ran, today, policy.absolute().parent), pins(ran, today)
-        with changing(policy):
-            with suppress(PolicyError):  # another tuning may have added to it meanwhile
-                before, earlier = read_entries(policy), read_pins(policy)
-            after = updated(before, won, judged)
-            write_policy(policy, after, updated_pins(earlier, pinned, before, after))
+def _tune(options: Options) -> int:
+    """Record the launches of a program, choose kernels, assemble their candidates, and race these; with --assemble-only
+    keep them in the capture folder instead."""
+    from tritonhook.report.results.tuning import Tuning
+
+    asked = _asked(options)
+    words, races = [*options.target, *(options.rest or ())], not options.assemble_only
+    others, unequal = list[Skipped](), list[Skipped]()
+    with tempfile.TemporaryDirectory(prefix="tritonhook-tune-") as folder:
+        made = Path(folder, "captures") if races else Path(default_out())
+        if options.is_program:
+            record_launches(words, made, f"nothing was {'tuned' if races else 'assembled'}", options.arch)
+        captures = captures_at(made if options.is_program else options.target[0])
+        kernels, skipped = _kernels(options, captures)
+        if races:
+            with working("timing the recorded launches"):
+                configured = [launch for own in kernels for sibling in own.siblings for launch in sibling.launches]
+                times = rough_times(captures.path, others=configured)
+            kernels, others = that_matter(with_shares(captures, kernels, times), options.top, options.min_share)
+        if options.same_bits_as is not None and kernels:
+            with working(f"executing the configurations of {count(len(kernels), 'kernel')}"):
+                same = list(held(captures, kernels, options.same_bits_as))
+            kernels = [one for one in same if isinstance(one, Kernel)]
+            unequal = [one for one in same if isinstance(one, Skipped)]
+        with running(options.sweep) as (go, expect):
+            chosen, failed = all_choices(captures, kernels, asked, go, expect)
+        if options.assemble_only:
+            for kernel, choice in chosen:
+                keep_choices(captures.path, kernel, choice)
+            ran = assembled(chosen)
+        else:
+            ran = _raced(options, chosen)
+    try:
+        if races:
+            _keep(options.policy, asked.before, ran)
+    finally:  # show the result even if the policy cannot be written
+        target = " ".join([*options.target, *(["--", *options.rest] if options.rest else [])])
+        left = [*unequal, *failed, *others, *skipped]
+        give(options.results, lambda full: Tuning.of(target, str(options.policy), ran, left, full))
+    if ran.stopped:
+        return INTERRUPTED
+    went_wrong = unequal or failed or skipped or (races and any(not row.tried.is_judged for row in ran.rows))
+    return 2 if went_wrong else 0
 
 
-def _checked(options: Options) -> CaptureFolder | None:
-    """Check the arguments before any work. Returns the captures to tune; None for a program, which is recorded first.
-    Raises UsageError for arguments that exclude each other or files that cannot be written; ToolError for a ptxas that
-    is not installed."""
-    if not options.target:
-        raise UsageError("nothing to tune; give a script, MODULE:FUNCTION or a capture folder with launches")
-    target = " ".join(options.target)
-    recorded = is_function(options.target[0]) or is_script(options.target[0])
-    if len(options.target) > 1 and not is_script(options.target[0]):
-        raise UsageError(f"{target}: not understood; give one target, or a script with its arguments")
-    if options.rest is not None and not is_script(options.target[0]):
-        raise UsageError(f"-- {' '.join(options.rest)}: only a script takes arguments after --")
-    captures = None if recorded else captures_at(options.target[0])
-    if options.arch is not None and not (recorded and options.assemble_only):
-        raise UsageError(f"--arch {options.arch}: only for a script or MODULE:FUNCTION with --assemble-only")
-    if recorded and options.assemble_only and options.arch is None:
-        raise UsageError(
-            f"--assemble-only: {options.target[0]} is run to record its launches; give --arch SM to run it dry, or the "
-            "capture folder of `tritonhook run --launch-values` on a GPU"
-        )
-    given = levers(options.levers) if options.levers is not None else ()
-    for wanted in (*given, *_controls(options, CONTROLS_VERSION)):
-        wanted.assembling(options.policy.absolute().parent)
+def _asked(options: Options) -> Asked:
+    """Check, before any work, what the levers need, and whether the policy can be read and written. Returns what to
+    try. Raises UsageError, PolicyError, ToolError for a ptxas that is not installed, DeviceError without a GPU."""
+    policy, folder = options.policy, options.policy.absolute().parent
+    given = None if options.levers is None else levers(options.levers)
+    controls = controls_levers(os.path.relpath(file, folder) for file in options.controls)
+    for one in (*(given or ()), *controls):
+        one.assembling(folder)
     if options.same_bits_as is not None:
         check_numpy()
     if not options.assemble_only:
-        check_new(options.policy, force=True)
-    return captures
+        check_new(policy, force=True)
+    before = read_entries(policy) if policy.exists() else ()
+    if not options.assemble_only and (why := why_not_timed()) is not None:
+        raise DeviceError(f"{why}: tuning needs torch and a GPU; --assemble-only needs neither")
+    trust = options.trust or (options.is_program and not options.assemble_only)  # this command makes the captures
+    is_anew = given is not None or bool(controls) or options.assemble_only
+    return Asked(given, controls, before, options.configs, trust, is_anew, folder)
 
 
 def _kernels(options: Options, captures: CaptureFolder) -> tuple[list[Kernel], list[Skipped]]:
@@ -256,61 +254,39 @@ def _kernels(options: Options, captures: CaptureFolder) -> tuple[list[Kernel], l
     return kernels, skipped
 
 
-def _give(options: Options, ran: TuneRun, skipped: Sequence[Skipped]) -> int:
-    from tritonhook.report.results.tuning import Tuning
+def _raced(options: Options, chosen: Sequence[tuple[Kernel, Choice]]) -> TuneRun:
+    """Race the candidates, and report each kernel that is done."""
+    with working("tuning", len(chosen)) as work:
 
-    target = " ".join([*options.target, *(["--", *options.rest] if options.rest else [])])
-    give(options.results, lambda full: Tuning.of(target, str(options.policy), ran, skipped, full))
-    return INTERRUPTED if ran.stopped else 0
+        def show(step: TuneProgress) -> None:
+            work.text, work.done = step.text or "tuning", step.done
+            if step.finished is not None and not is_quiet():
+                say(f"tritonhook: {finished_line(step.finished)}")
 
-
-# --- assembling ----------------------------------------------------------------------------------
-
-
-def _assemble_only(options: Options, captures: CaptureFolder, before: Sequence[Entry]) -> int:
-    """Keep the candidates of every kernel with launches in the capture folder."""
-    kernels, skipped = _kernels(options, captures)
-    chosen, failed = _assembled(options, captures, kernels, before)
-    for kernel, choice in chosen:
-        keep_choices(captures.path, kernel, choice)
-    return _give(options, assembled(chosen), [*failed, *skipped]) or (2 if failed or skipped else 0)
+        rtol, same = options.tolerance.rtol, options.same_bits_as is not None
+        settings = TuneSettings(rtol=rtol, limit_s=options.limit, start=GpuProcess, same_bits=same)
+        return tune(chosen, settings, show)
 
 
-def _assembled(
-    options: Options, captures: CaptureFolder, kernels: Sequence[Kernel], before: Sequence[Entry]
-) -> tuple[list[tuple[Kernel, Choice]], list[Skipped]]:
-    """Find the candidates of each kernel: those that the folder keeps if the options name no levers; else assemble
-    them. before: entries of the policy, whose levers have to win again."""
-    left: list[Skipped] = []
-    if options.same_bits_as is not None and kernels:
-        with working(f"executing the configurations of {count(len(kernels), 'kernel')}"):
-            same = list(held(captures, kernels, options.same_bits_as))
-        kernels = [one for one in same if isinstance(one, Kernel)]
-        left = [one for one in same if isinstance(one, Skipped)]
-    given = None if options.levers is None else levers(options.levers)
-
-    def levers_of(kernel: Kernel, subject: Subject) -> tuple[Lever, ...]:
-        own = subject.ptxas
-        first = usual_levers(own, subject.arch, subject.front_end) if given is None else given
-        earlier = (it.lever for it in before if unnumbered(it.identity) == unnumbered(kernel.identity))
-        return tuple(dict.fromkeys((*first, *_controls(options, own.version), *earlier)))
-
-    named = given is not None or bool(options.controls) or options.assemble_only
-    folder, how = options.policy.absolute().parent, (options.configs, options.trust, named)
-    with running(options.sweep) as (go, expect):
-        chosen, failed = all_choices(captures, kernels, levers_of, *how, go, folder, expect)
-    return chosen, [*left, *failed]
-
-
-def _controls(options: Options, own: str) -> tuple[Lever, ...]:
-    """Make a lever for each controls file; if the compiler's ptxas is too old for it, with the newest. Its path is
-    relative to the policy."""
-    folder = options.policy.absolute().parent
-    files = controls_levers(os.path.relpath(file, folder) for file in options.controls)
-    if version_key(own) >= version_key(CONTROLS_VERSION):
-        return files
-    newest = max((tool.version for tool in available_ptxas()), key=version_key, default=own)
-    return tuple(lever(f"ptxas={newest}{AND}{controls.text}") for controls in files)
+def _keep(policy: Path, before: Sequence[Entry], ran: TuneRun) -> None:
+    """Write the wins to the policy. before: its entries at the start, used if it can no longer be read. Raises
+    PolicyError if it cannot be written."""
+    judged = {
+        (tried.kernel.name, *tried.kernel.identity[1:3], configuration.subject.ptx_sha256): configuration.levers
+        for row in ran.rows
+        if (tried := row.tried).is_judged
+        for configuration in tried.choice.configurations
+    }
+    if not judged and ran.stopped:
+        return
+    today, earlier = date.today().isoformat(), tuple[Pin, ...]()
+    pinned, won = pins(ran, today), entries(ran, today, policy.absolute().parent)
+    with changing(policy):
+        with suppress(PolicyError):  # another tuning may have added to it meanwhile
+            before, earlier = read_entries(policy), read_pins(policy)
+        after = updated(before, won, judged)
+        pinned = updated_pins(earlier, pinned, before, after)
+        write_policy(policy, after, pinned)
 
 
 def finished_line(kernel: TriedKernel) -> str:

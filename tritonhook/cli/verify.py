@@ -33,18 +33,19 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tritonhook._util.versions import is_version
 from tritonhook.capture.launches.contents import INPUTS
 from tritonhook.capture.model import Capture
 from tritonhook.capture.selection import Skipped, selected
 from tritonhook.capture.store import by_module, read_capture, read_launch
-from tritonhook.cli._bits import ARCH, compare_bits, is_compared
+from tritonhook.cli._bits import ARCH, compare_bits
 from tritonhook.cli._inputs import (
     HUNG,
     Input,
@@ -52,6 +53,8 @@ from tritonhook.cli._inputs import (
     RecordedLaunch,
     captures_at,
     chosen_assembler,
+    cubin_of,
+    input_of,
     limit_option,
     load_input,
     load_pair,
@@ -72,7 +75,6 @@ from tritonhook.ptxas.command_line import level_of
 from tritonhook.ptxas.pool import usable_processors
 from tritonhook.ptxas.threads import tool_threads
 from tritonhook.ptxas.tool import available_ptxas, find_ptxas
-from tritonhook.ptxas.toolchain import toolchain_of
 from tritonhook.verify.cpu import CTAS, CpuExecutor, with_ptx
 from tritonhook.verify.cpu import LIMIT_S as CPU_LIMIT_S
 from tritonhook.verify.differential import (
@@ -83,15 +85,17 @@ from tritonhook.verify.differential import (
     Verified,
     build_all,
     case_of,
-    inputs_for,
     recipes,
     skipped,
     verify,
 )
-from tritonhook.verify.executor import LIMIT_S, TRIAL_LIMIT_S, Executor
+from tritonhook.verify.executor import LIMIT_S, Executor
 from tritonhook.verify.judgement import Latitude, latitude_of
 from tritonhook.verify.model import Build, Runner, Verdict
 from tritonhook.verify.reproduce import reproduce
+
+if TYPE_CHECKING:
+    from tritonhook.report.result import Result
 
 _BAD = (Verdict.CRASH, Verdict.HANG, Verdict.DIFFERENT)
 _AHEAD = 4  # kernels that are assembled while another one runs
@@ -176,117 +180,105 @@ class Options(Group):
     trust: bool = trust_option()
     results: Results = part(Results)
 
+    @property
+    def is_program(self) -> bool:
+        """Whether the target is run, to record or to execute its launches."""
+        return is_function(self.target[0]) or is_script(self.target[0])
+
+    @property
+    def compares_bits(self) -> bool:
+        """Whether a program's kernels are executed more than once, and the bits that they store compared."""
+        asked = self.configs or self.set or self.rows is not None or self.stages or self.orders > 1
+        return self.is_program and bool(asked)
+
+    def check(self) -> None:
+        if self.known:
+            return
+        if min(self.runs, self.ctas, self.orders) < 1:
+            raise UsageError("--runs, --ctas and --orders must be positive")
+        asked = [f"--{it}" for it in ("configs", "set", "rows", "stages", "arch", "sanitize") if getattr(self, it)]
+        if asked and not self.is_program:
+            raise UsageError(f"{asked[0]}: for a script, or MODULE:FUNCTION, which runs dry; {self.target[0]} is none")
+        if asked and not self.compares_bits:
+            raise UsageError(f"{asked[0]}: only with --orders, --configs, --set, --rows or --stages")
+
 
 def run(options: Options) -> int:
     if options.known:
-        return _give_known(options)
-    if min(options.runs, options.ctas, options.orders) < 1:
-        raise UsageError("--runs, --ctas and --orders must be positive")
-    is_program = is_function(options.target[0]) or is_script(options.target[0])
-    if is_compared(options, is_program):
-        return compare_bits(options)
-    options = replace(options, cpu=options.cpu or why_no_gpu() is not None)
-    if options.orders > 1 and not options.cpu:
-        raise UsageError("--orders: a GPU chooses its orders itself; give --cpu")
-    if options.cpu:
-        _check_cpu(options, is_program)
-    with tempfile.TemporaryDirectory(prefix="tritonhook-verify-") as folder:
-        with _runner(options) as executor:
-            verified = tuple(_verified(options, Path(folder), executor))
-            device = executor.device
-        from tritonhook.report.results.verification import Verification
+        result, code = _known(options)
+    elif options.compares_bits:
+        result, code = compare_bits(options)
+    else:
+        result, code = _verification(options)
+    give(options.results, result)
+    return code
 
-        give(options.results, Verification.of(" ".join(options.target), device, verified))
+
+def _verification(options: Options) -> tuple[Result, int]:
+    """Verify each kernel of the target. While one runs, the next ones are assembled. Also return the exit code."""
+    from tritonhook.report.results.verification import Verification
+
+    no_gpu = why_no_gpu()
+    options = replace(options, cpu=options.cpu or no_gpu is not None)
+    if options.cpu:
+        _check_cpu(options, no_gpu)
+        runner: Runner = CpuExecutor(options.ctas, options.limit or CPU_LIMIT_S, options.orders)
+    elif options.orders > 1:
+        raise UsageError("--orders: a GPU chooses its orders itself; give --cpu")
+    else:
+        runner = Executor(options.limit or LIMIT_S)
+    verified: list[Verified] = []
+    with tempfile.TemporaryDirectory(prefix="tritonhook-verify-") as top, runner, working("verifying kernels") as done:
+        folder = Path(top)
+        for subject, built in _with_builds(_subjects(options, folder), folder, options.cpu):
+            verified.append(_verified(options, subject, built, runner))
+            done(1)
+    result = Verification.of(" ".join(options.target), runner.device, verified)
     verdicts = {kernel.verdict for kernel in verified}
     if verdicts & {*_BAD, *((Verdict.NONDETERMINISTIC,) if options.orders > 1 else ())}:
-        return 1
-    return 2 if not verdicts or verdicts & {Verdict.SKIPPED, Verdict.NOT_UNDERSTOOD} else 0
+        return result, 1
+    return result, 2 if not verdicts or verdicts & {Verdict.SKIPPED, Verdict.NOT_UNDERSTOOD} else 0
 
 
-def _check_cpu(options: Options, is_program: bool) -> None:
+def _check_cpu(options: Options, no_gpu: str | None) -> None:
     """Raise DeviceError if nothing can be emulated; UsageError for a script: without a GPU it needs a dry run first."""
     first = options.target[0]
     if find_spec("numpy") is None:
         raise DeviceError(
-            f"{why_no_gpu() or 'numpy is not installed'}; verify can emulate kernels with numpy: "
+            f"{no_gpu or 'numpy is not installed'}; verify can emulate kernels with numpy: "
             "`pip install 'tritonhook[emulate]'`. `tritonhook verify --known FILE|CAPTURES` needs neither"
         )
-    if is_program:
+    if options.is_program:
         raise UsageError(
-            f"{why_no_gpu() or '--cpu'}: the launches of {first} come from a dry run: "
+            f"{no_gpu or '--cpu'}: the launches of {first} come from a dry run: "
             f"`tritonhook run --arch sm_90a {first}`, then `tritonhook verify tritonhook-captures`"
         )
 
 
-def _runner(options: Options, most_s: float | None = None) -> Executor | CpuExecutor:
-    """Choose the runner of the kernels: GPU or emulator. most_s: seconds per launch."""
-    if options.cpu:
-        limit_s = options.limit or CPU_LIMIT_S
-        return CpuExecutor(options.ctas, min(limit_s, 10 * most_s) if most_s else limit_s, options.orders)
-    limit_s = options.limit or LIMIT_S
-    return Executor(min(limit_s, most_s) if most_s else limit_s)
-
-
-def _verified(options: Options, folder: Path, executor: Runner) -> Iterator[Verified]:
-    """Yield each kernel of the target, verified. While one runs on the GPU, the next ones are assembled."""
-    waiting: deque[tuple[_Subject | Skipped, Future[Built] | None]] = deque()
-    with (
-        tool_threads(usable_processors()) as pool,
-        tool_threads(_AHEAD) as ahead,
-        working("verifying kernels") as advance,
-    ):
-
-        def build(subject: _Subject, number: int) -> Built:
-            builds = folder / f"builds-{number}"
-            if subject.ptx is None:
-                return Built(subject.builds, (), ())
-            built = build_all(subject.ptx, subject.case.kernel, subject.recipes, builds, pool)
-            return with_ptx(built, subject.ptx, subject.case.kernel, builds) if options.cpu else built
-
-        def one() -> Verified:
-            done = _one(options, *waiting.popleft(), executor)
-            advance(1)
-            return done
-
-        for number, subject in enumerate(_subjects(options, folder)):
-            built = None if isinstance(subject, Skipped) else ahead.submit(build, subject, number)
-            waiting.append((subject, built))
-            if len(waiting) > _AHEAD:
-                yield one()
-        while waiting:
-            yield one()
-
-
-def _one(options: Options, subject: _Subject | Skipped, future: Future[Built] | None, executor: Runner) -> Verified:
+def _verified(options: Options, subject: _Subject | Skipped, built: Future[Built] | None, runner: Runner) -> Verified:
+    """Run the builds of one kernel and judge; with --minimise also make a reproducer."""
     if isinstance(subject, Skipped):
         return skipped(subject.kernel, "", subject.reason)
-    assert future is not None
+    assert built is not None
     case = subject.case
     try:
-        verified = verify(case, future.result(), executor, inputs_for(case, options.inputs), options.runs)
+        verified = verify(case, built.result(), runner, options.inputs, options.runs)
     except DeviceError:
         raise
     except TritonHookError as error:  # the others can still be verified
-        executor.close()
+        runner.close()
         return skipped(case.kernel, case.launch.summary, str(error))
     if options.minimise is None or verified.verdict is not Verdict.DIFFERENT:
         return verified
     note = "not minimised: that needs PTX, and these are cubins; give the PTX and --args"
     if subject.ptx is not None:
         try:
-            with working(f"minimising {verified.kernel}") as advance, _runner(options, TRIAL_LIMIT_S) as trials:
-                made = reproduce(
-                    case,
-                    subject.ptx,
-                    verified,
-                    subject.recipes,
-                    trials.run_until_lost,
-                    options.minimise / verified.kernel[:_MOST_CHARACTERS],
-                    gpu=executor.device or "a GPU",
-                    tools=tuple(available_ptxas()),
-                    on_step=lambda name, trial: advance(1),
-                )
-            note = made.note
+            folder, gpu = options.minimise / verified.kernel[:_MOST_CHARACTERS], runner.device or "a GPU"
+            with working(f"minimising {verified.kernel}") as advance, runner.trials() as trials:
+                run, tools, on_step = trials.run_until_lost, tuple(available_ptxas()), lambda name, trial: advance(1)
+                note = reproduce(
+                    case, subject.ptx, verified, subject.recipes, run, folder, gpu=gpu, tools=tools, on_step=on_step
+                ).note
         except DeviceError:
             raise
         except TritonHookError as error:
@@ -307,35 +299,55 @@ class _Subject:
     builds: tuple[Build, ...] = ()
 
 
+_WithBuilds = tuple[_Subject | Skipped, Future[Built] | None]
+
+
+def _with_builds(subjects: Iterable[_Subject | Skipped], folder: Path, on_cpu: bool) -> Iterator[_WithBuilds]:
+    """Yield the kernels with their builds, in `folder`, while the next ones are assembled. on_cpu: put the PTX before
+    the builds, for the emulator."""
+    waiting: deque[_WithBuilds] = deque()
+    with tool_threads(usable_processors()) as pool, tool_threads(_AHEAD) as ahead:
+
+        def build(subject: _Subject, folder: Path) -> Built:
+            if subject.ptx is None:
+                return Built(subject.builds, (), ())
+            built = build_all(subject.ptx, subject.case.kernel, subject.recipes, folder, pool)
+            return with_ptx(built, subject.ptx, subject.case.kernel, folder) if on_cpu else built
+
+        for number, subject in enumerate(subjects):
+            place = folder / f"builds-{number}"
+            waiting.append((subject, None if isinstance(subject, Skipped) else ahead.submit(build, subject, place)))
+            if len(waiting) > _AHEAD:
+                yield waiting.popleft()
+        yield from waiting
+
+
 def _subjects(options: Options, folder: Path) -> Iterator[_Subject | Skipped]:
-    """Yield the kernels of the target. folder: for captures and cubins, as long as the verification lasts.
+    """Yield the kernels of the target; of a capture folder each with its most frequent launch, without the
+    configurations that lost an autotuning. folder: for captures and cubins, as long as the verification lasts.
 
     Raises TritonHookError if there is nothing to run.
     """
-    first, *rest = options.target
-    if is_function(first) or is_script(first):
+    first, *others = options.target
+    path, entry = Path(first), options.only.entry
+    if others and not options.is_program:
+        if len(others) > 1:
+            raise UsageError(
+                f"{' '.join(others)}: not understood; give one target, two builds of one kernel, or a script"
+            )
+        yield _of_two_builds(options, folder)
+        return
+    if options.is_program:
         if options.recorded.args:
             raise UsageError(f"--args: not allowed here: {first} is run to record its launches")
-        captures = folder / "captures"
-        record_launches([first, *rest, *(options.rest or ())], captures, "nothing was verified")
-        yield from _of_captures(replace(options, trust=True), captures)
-    elif len(rest) == 1:
-        yield _of_cubins(options, first, rest[0], folder)
-    elif rest:
-        raise UsageError(f"{' '.join(rest)}: not understood; give one target, two builds of one kernel, or a script")
-    elif (Path(first) / "index").is_dir() and not options.recorded.args:
-        yield from _of_captures(options, Path(first))
-    else:  # a PTX file, a capture, or one kernel of a capture folder
-        given = load_input(first, options.only.entry)
-        yield _subject(options, given, options.recorded.of([first], dry=options.cpu))
-
-
-def _of_captures(options: Options, path: Path) -> Iterator[_Subject | Skipped]:
-    """Yield each kernel of a capture folder with its most frequent launch; configurations that lost an autotuning are
-    left out."""
-    captures = captures_at(path)
-    has_kernels = False
-    for chosen in selected(captures, options.only.entry, options.recorded.launch, dry=options.cpu):
+        path = folder / "captures"
+        record_launches([*options.target, *(options.rest or ())], path, "nothing was verified")
+        options = replace(options, trust=True)  # this command made the captures
+    elif options.recorded.args or not (path / "index").is_dir():  # a PTX file, a capture, or one kernel of a folder
+        yield _of_ptx(options, load_input(first, entry), options.recorded.of([first], dry=options.cpu))
+        return
+    captures, has_kernels = captures_at(path), False
+    for chosen in selected(captures, entry, options.recorded.launch, dry=options.cpu):
         if isinstance(chosen, Skipped):
             yield chosen
             continue
@@ -345,16 +357,16 @@ def _of_captures(options: Options, path: Path) -> Iterator[_Subject | Skipped]:
             yield Skipped(kernel, record, chosen.unrecorded or f"no launch of it was recorded; {record_it}")
             continue
         try:
-            given = load_input(str(captures.path / "kernels" / record), None)
-            yield _subject(options, given, chosen.launches[0].path)
+            given = input_of(str(captures.path / "kernels" / record), chosen.capture)
+            yield _of_ptx(options, given, chosen.launches[0].path)
         except TritonHookError as error:
             yield Skipped(kernel, record, str(error))
     if not has_kernels:
-        what = f"no kernel {options.only.entry!r}" if options.only.entry else "no kernels"
-        raise UsageError(f"{path}: {what} in this capture folder")
+        raise UsageError(f"{path}: {f'no kernel {entry!r}' if entry else 'no kernels'} in this capture folder")
 
 
-def _subject(options: Options, given: Input, launch: Path) -> _Subject:
+def _of_ptx(options: Options, given: Input, launch: Path) -> _Subject:
+    """Choose what assembles a kernel's PTX."""
     if given.ptx is None:
         raise UsageError(f"{given.label}: no PTX to assemble again; give a second build to compare the two unchanged")
     own, arguments = chosen_assembler(options.ptxas, options.ptxas_options, options.trust, [given])
@@ -365,19 +377,15 @@ def _subject(options: Options, given: Input, launch: Path) -> _Subject:
     return _Subject(case, given.ptx, wanted)
 
 
-def _of_cubins(options: Options, a: str, b: str, folder: Path) -> _Subject:
+def _of_two_builds(options: Options, folder: Path) -> _Subject:
     """Read two builds to compare unchanged: cubins, captures of other compilers or options, PTX files."""
+    a, b = options.target
     launch = options.recorded.of([a, b], dry=options.cpu)
     both = load_pair(a, b, options.only.entry)
     builds = []
     for number, given in enumerate(both):
-        cubin = given.cubin
-        if cubin is None:
-            assert given.ptx is not None
-            tool, arguments = chosen_assembler(options.ptxas, options.ptxas_options, options.trust, [given])
-            cubin = toolchain_of(tool).assemble_or_raise(given.ptx, arguments).cubin
         path = folder / f"{number}.cubin"
-        path.write_bytes(cubin.data)
+        path.write_bytes(cubin_of(given, options.ptxas, options.ptxas_options, options.trust)[0].data)
         builds.append(Build(given.label, path, given.entry, given.ptxas))
     ptx = next((given.ptx for given in both if given.ptx is not None), None)
     latitude = replace(Latitude(contraction=True) if ptx is None else latitude_of(ptx), contracted=True)
@@ -388,51 +396,49 @@ def _of_cubins(options: Options, a: str, b: str, folder: Path) -> _Subject:
 # --- known bugs of ptxas: nothing is run ------------------------------------------------------------
 
 
-def _give_known(options: Options) -> int:
+def _known(options: Options) -> tuple[Result, int]:
     """List known bugs in the PTX of files, captures and capture folders: of --ptxas, else of each capture's own, and of
-    the newest installed for a file. Returns 1 if that ptxas is wrong somewhere, or may be; 2 if nothing could be read.
-    Raises CaptureError for a folder without kernels."""
+    the newest installed for a file. Also return the exit code: 1 if that ptxas is wrong somewhere, or may be; 2 if
+    something could not be read. Raises CaptureError for a folder without kernels."""
     from tritonhook.report.results.verification import Known
 
-    ptxas = options.ptxas
-    version = ptxas if ptxas is None or is_version(ptxas) else find_ptxas(ptxas).version
-    modules = [module for target in options.target for module in _modules(target, version)]
-    give(options.results, Known.of(" ".join(options.target), modules))
+    modules = list(_modules(options.target, options.ptxas))
+    result = Known.of(" ".join(options.target), modules)
     if any(hit.is_suspect or hit.ptxas is None for module in modules for hit in module.found):
-        return 1
-    return 2 if any(module.unread is not None for module in modules) else 0
+        return result, 1
+    return result, 2 if any(module.unread is not None for module in modules) else 0
 
 
-def _modules(target: str, ptxas: str | None) -> Iterator[KnownModule]:
-    path = Path(target)
-    if (path / "capture.json").exists():
-        capture = read_capture(path)
-        yield from _captured({capture.kernel: capture}, {}, ptxas)
-    elif path.is_dir():
-        folder = captures_at(target)
-        records = folder.captures()
-        if not records:
-            raise no_kernels(target)
+def _modules(targets: Sequence[str], ptxas: str | None) -> Iterator[KnownModule]:
+    """Yield the modules of the targets, those of captures judged at their own level. ptxas: to judge by; None: a
+    capture's own, and the newest for a file."""
+    version = ptxas if ptxas is None or is_version(ptxas) else find_ptxas(ptxas).version
+    for target in targets:
+        path = Path(target)
+        if not path.is_dir():
+            data = read_bytes(path)
+            if data[:4] == MAGIC:
+                raise UsageError(f"{path}: machine code has no PTX; give PTX, or a capture")
+            ptx, newest = Ptx.from_bytes(data, str(path)), version or find_ptxas(None).version
+            yield KnownModule(str(path), ptx.target, newest, findings(ptx.text, newest))
+            continue
+        records: Mapping[str, Capture | CaptureError]
+        if (path / "capture.json").exists():
+            capture = read_capture(path)
+            records, ids = {target: capture}, {target: capture.kernel}
+        else:
+            folder = captures_at(target)
+            records, ids = folder.captures(), folder.ids
+            if not records:
+                raise no_kernels(target)
         captures = {record: outcome for record, outcome in records.items() if isinstance(outcome, Capture)}
-        yield from _captured(captures, folder.ids, ptxas)
-        damaged = {record: outcome for record, outcome in records.items() if not isinstance(outcome, Capture)}
-        yield from (KnownModule(folder.ids[record], None, None, (), str(error)) for record, error in damaged.items())
-    else:
-        data = read_bytes(path)
-        if data[:4] == MAGIC:
-            raise UsageError(f"{path}: machine code has no PTX; give PTX, or a capture")
-        ptx = Ptx.from_bytes(data, str(path))
-        version = ptxas or find_ptxas(None).version
-        yield KnownModule(str(path), ptx.target, version, findings(ptx.text, version))
-
-
-def _captured(captures: Mapping[str, Capture], ids: Mapping[str, str], ptxas: str | None) -> Iterator[KnownModule]:
-    """Yield each module of the captures, judged at its own level. ptxas: the version to judge by; None: its own."""
-    for module in by_module(captures):
-        record, first = next(iter(module.items()))
-        name, version = ids.get(record, record), ptxas or first.assembler.version
-        try:
-            hits = findings(first.ptx.text, version, level_of(first.assembler.options))
-            yield KnownModule(name, first.arch, version, hits)
-        except (CaptureError, PtxError) as error:
-            yield KnownModule(name, first.arch, version, (), str(error))
+        for module in by_module(captures):
+            record, first = next(iter(module.items()))
+            name, own = ids[record], version or first.assembler.version
+            try:
+                hits = findings(first.ptx.text, own, level_of(first.assembler.options))
+                yield KnownModule(name, first.arch, own, hits)
+            except (CaptureError, PtxError) as error:
+                yield KnownModule(name, first.arch, own, unread=str(error))
+        damaged = ((record, outcome) for record, outcome in records.items() if not isinstance(outcome, Capture))
+        yield from (KnownModule(ids[record], None, None, unread=str(error)) for record, error in damaged)

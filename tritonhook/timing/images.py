@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritonhook.capture.figures import dynamic_shared_of
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.settings import rewrite_by_name
 from tritonhook.capture.store import CaptureFolder, read_launch
 from tritonhook.compare.names import compare_names, diff_cubins
 from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.resources import dynamic_shared
 from tritonhook.errors import TritonHookError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import Assembled, AssembleError, Toolchain
@@ -130,7 +130,7 @@ def describe_captures(out: Path, changed: Sequence[str], toolchain: Toolchain) -
             try:
                 a_cubin, b_cubin = (Cubin.from_bytes(side.cubin, side.kernel) for side in (a, b))
                 diff = diff_cubins(a_cubin, b_cubin, toolchain, a.kernel, b.kernel)
-                shared = (dynamic_shared_of(side, side.text(Stage.PTX)) for side in (a, b))
+                shared = (dynamic_shared(side.metadata.get("shared"), side.text(Stage.PTX)) for side in (a, b))
                 told[name] = diff.with_launches(*shared).summary
             except TritonHookError as error:
                 told[name] = f"not known: {error}"

@@ -36,19 +36,18 @@ def rough_times(
     waiting = [*launches_of(CaptureFolder.open(captures)), *others]
     times: list[dict[str, Any]] = []
     while len(times) < len(waiting):
-        child = Child(command, limit_s)
-        try:
-            for measured in _measured(child, captures, waiting[len(times) :], limit_s):
-                launch = waiting[len(times)]
-                told = {"us": None, "why": measured.why} if measured.us is None else {"us": measured.us}
-                times.append({"record": launch.record, "launch": launch.key, "count": launch.count, **told})
-        finally:
-            child.end()
+        for measured in _measured(captures, waiting[len(times) :], command, limit_s):
+            launch = waiting[len(times)]
+            told = {"us": None, "why": measured.why} if measured.us is None else {"us": measured.us}
+            times.append({"record": launch.record, "launch": launch.key, "count": launch.count, **told})
     return sorted(times, key=lambda entry: -(entry["us"] or 0) * entry["count"])
 
 
-def _measured(child: Child, captures: Path, launches: Sequence[Launched], limit_s: float) -> Iterator[Measured]:
+def _measured(
+    captures: Path, launches: Sequence[Launched], command: Sequence[str], limit_s: float
+) -> Iterator[Measured]:
     """Yield what one process measures, until a launch kills it or all launches are done."""
+    child = Child(command, limit_s)
     try:
         child.begin()
         _ = child.device  # there is a context
@@ -62,6 +61,8 @@ def _measured(child: Child, captures: Path, launches: Sequence[Launched], limit_
         raise DeviceError(
             f"{error}: a recorded launch needs torch and a GPU; `tritonhook diff KERNEL --rename` needs neither"
         ) from None
+    finally:
+        child.end()
 
 
 # --- the process with the GPU --------------------------------------------------------------------

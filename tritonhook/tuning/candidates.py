@@ -14,8 +14,8 @@ from tritonhook._util.schema import MOST_JSON, DocumentError, Fields, FileName, 
 from tritonhook._util.text import to_json
 from tritonhook._util.versions import version_key
 from tritonhook.capture.model import Assembler, Capture
-from tritonhook.capture.policy.levers import Lever, kept_controls, lever
-from tritonhook.capture.policy.model import Entry
+from tritonhook.capture.policy.levers import AND, CONTROLS_VERSION, Lever, lever
+from tritonhook.capture.policy.model import Entry, unnumbered
 from tritonhook.capture.selection import Kernel, Launched, Skipped
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import KernelSummary, summarise_image
@@ -167,35 +167,6 @@ class Choice:
         return frozenset((*(other.text for other in self.others), *equal))
 
 
-def entry_of(
-    subject: Subject,
-    won: Candidate,
-    gain_percent: float,
-    interval_percent: tuple[float, float],
-    gpu: str,
-    date: str,
-    folder: Path = Path(),
-) -> Entry:
-    """Make the policy entry for a candidate that won. won: a candidate with a lever. date: such as "2026-11-22". The
-    other arguments: as in Entry and choices."""
-    assert won.lever is not None
-    controls = won.lever.controls
-    return Entry(
-        kernel=subject.kernel,
-        arch=subject.arch,
-        front_end=subject.front_end,
-        ptx=subject.ptx_sha256,
-        ptxas=subject.ptxas.version,
-        lever=won.lever,
-        code=won.code_hash,
-        gain_percent=gain_percent,
-        interval_percent=interval_percent,
-        gpu=gpu,
-        date=date,
-        controls=None if controls is None else kept_controls(folder, controls).name,
-    )
-
-
 def plain_choice(captures: CaptureFolder, kernel: Kernel, trust: bool = False) -> Choice | None:
     """Make the choice that has only a kernel's captured code, and needs no ptxas; None if the capture is incomplete."""
     subject = subject_of(captures, kernel, trust)
@@ -248,31 +219,56 @@ def choices(
         yield _choice(subject, [(build, outcomes[build.job.key]) for build in builds], dropped)
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What to try on each kernel.
+
+    levers: None: the usual ones. controls: levers of controls files. before: entries of a policy, whose levers have to
+    win again. configs: how many configurations of a kernel get levers; the others have their captured code. trust: as
+    in find_recorded. is_anew: whether codes that the capture folder keeps are assembled again. folder: as in `choices`.
+    """
+
+    levers: tuple[Lever, ...] | None
+    controls: tuple[Lever, ...]
+    before: tuple[Entry, ...]
+    configs: int
+    trust: bool
+    is_anew: bool
+    folder: Path
+
+    def levers_of(self, kernel: Kernel, subject: Subject) -> tuple[Lever, ...]:
+        """List the levers to try on a kernel. Controls that its own ptxas is too old for go with the newest ptxas."""
+        own, identity, controls = subject.ptxas, unnumbered(kernel.identity), self.controls
+        first = usual_levers(own, subject.arch, subject.front_end) if self.levers is None else self.levers
+        if controls and version_key(own.version) < version_key(CONTROLS_VERSION):
+            newest = max((tool.version for tool in available_ptxas()), key=version_key, default=own.version)
+            controls = tuple(lever(f"ptxas={newest}{AND}{one.text}") for one in controls)
+        earlier = (entry.lever for entry in self.before if unnumbered(entry.identity) == identity)
+        return tuple(dict.fromkeys((*first, *controls, *earlier)))
+
+
 def all_choices(
-    captures: CaptureFolder, kernels: Sequence[Kernel], levers_of: Callable[[Kernel, Subject], Sequence[Lever]],
-    configs: int, trust: bool, anew: bool, run: Run, folder: Path, expect: Callable[[int], None],
-) -> tuple[list[tuple[Kernel, Choice]], list[Skipped]]:  # fmt: skip
-    """Find the candidates of kernels, and of the other configurations of each: those that the folder keeps, unless
-    `anew`; else assemble them. Also return the kernels without any, with the reason. configs: how many configurations
-    of a kernel get levers; the others have their captured code. expect: called with the number of assemblies. The other
-    arguments: as of choices and find_recorded."""
-    made: dict[Kernel, Choice] = {}
-    for own in () if anew else kernels:
-        if (kept := kept_choice(captures, own)) is not None:
-            made[own] = kept
-            made |= {s: choice for s in own.siblings if (choice := kept_choice(captures, s)) is not None}
-    wanted = [one for own in kernels if own not in made for one in (own, *own.siblings[: configs - 1])]
-    opened = {own: subject_of(captures, own, trust) for own in wanted}
+    captures: CaptureFolder, kernels: Sequence[Kernel], asked: Asked, run: Run, expect: Callable[[int], None]
+) -> tuple[list[tuple[Kernel, Choice]], list[Skipped]]:
+    """Find the candidates of kernels, and of the other configurations of each: those that the folder keeps, else
+    assemble them. Also return the kernels without any, with the reason. run: as in `choices`. expect: called with the
+    number of assemblies."""
+    kept = {} if asked.is_anew else {own: kept_choices(captures, own, asked.trust) for own in kernels}
+    whole = {own: choice for own, choice in kept.items() if choice is not None}
+    wanted = [one for own in kernels if own not in whole for one in (own, *own.siblings[: asked.configs - 1])]
+    opened = {own: subject_of(captures, own, asked.trust) for own in wanted}
     failed = [own for own in opened.values() if isinstance(own, Skipped)]
     subjects = {own: subject for own, subject in opened.items() if isinstance(subject, Subject)}
-    asked = [(subject, levers_of(own, subject)) for own, subject in subjects.items()]
-    expect(sum(1 + len(tried) for _, tried in asked))
-    for own, outcome in zip(subjects, choices(asked, run, folder) if asked else (), strict=True):
+    tried = [(subject, asked.levers_of(own, subject)) for own, subject in subjects.items()]
+    expect(sum(1 + len(each) for _, each in tried))
+    made: dict[Kernel, Choice] = {}
+    for own, outcome in zip(subjects, choices(tried, run, asked.folder) if tried else (), strict=True):
         if isinstance(outcome, Choice):
             made[own] = outcome
         else:
             failed.append(Skipped(own.name, own.record, str(outcome), own.share))
-    return [(own, _with_siblings(captures, own, made, trust)) for own in kernels if own in made], failed
+    whole |= {own: _with_siblings(captures, own, made, asked.trust) for own in kernels if own in made}
+    return [(own, whole[own]) for own in kernels if own in whole], failed
 
 
 def _with_siblings(
@@ -405,19 +401,19 @@ def keep_choice(captures: Path, kernel: Kernel, choice: Choice) -> None:
 def keep_choices(captures: Path, kernel: Kernel, choice: Choice) -> None:
     """Keep a kernel's choice and those of its other configurations that have levers. Raises CaptureError as
     keep_choice does."""
-    keep_choice(captures, kernel, choice)
-    records = {sibling.ptx: sibling for sibling in kernel.siblings}
-    for sibling in choice.siblings:
-        if sibling.others and (record := records.get(sibling.subject.ptx_sha256)) is not None:
-            keep_choice(captures, record, sibling)
+    by_ptx = {sibling.ptx: sibling for sibling in kernel.siblings}
+    siblings = [(by_ptx.get(own.subject.ptx_sha256), own) for own in choice.siblings if own.others]
+    for record, own in [(kernel, choice), *siblings]:
+        if record is not None:
+            keep_choice(captures, record, own)
 
 
-def kept_choices(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
+def kept_choices(captures: CaptureFolder, kernel: Kernel, trust: bool = False) -> Choice | None:
     """Read the kept choices of a kernel and its other configurations; configurations without a kept choice have only
-    their plain code. Raises CaptureError as kept_choice does."""
+    their plain code. trust: as in find_recorded. Raises CaptureError as kept_choice does."""
     kept = {own: kept_choice(captures, own) for own in (kernel, *kernel.siblings)}
     made = {own: choice for own, choice in kept.items() if choice is not None}
-    return _with_siblings(captures, kernel, made) if kernel in made else None
+    return _with_siblings(captures, kernel, made, trust) if kernel in made else None
 
 
 def kept_choice(captures: CaptureFolder, kernel: Kernel) -> Choice | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -52,13 +53,6 @@ class Checked:
     title: str = ""
 
 
-def entries_here(path: Path) -> list[Checked]:
-    """List the entries of a policy, and whether what each needs is installed. Raises PolicyError if there is no
-    policy."""
-    pairs = [(entry, why_not_here(entry, path)) for entry in read_entries(path)]
-    return [Checked(entry, State.UNUSABLE if why else State.USABLE, why or "") for entry, why in pairs]
-
-
 @dataclass(frozen=True, slots=True)
 class CheckedPin:
     """A pin and what becomes of it. applies: the captured tuning has the same winner. stale: it has another one, or the
@@ -69,15 +63,19 @@ class CheckedPin:
     reason: str = ""
 
 
-def pins_here(path: Path) -> list[CheckedPin]:
-    """List the pins of a policy. Raises PolicyError if there is no policy."""
-    return [CheckedPin(pin, State.USABLE) for pin in read_pins(path)]
+def policy_here(path: Path) -> tuple[list[Checked], list[CheckedPin]]:
+    """List the entries of a policy, each with whether what it needs is installed, and its pins. Raises PolicyError if
+    there is no policy."""
+    entries, pins = read_entries(path), read_pins(path)
+    pairs = [(entry, why_not_here(entry, path)) for entry in entries]
+    checked = [Checked(entry, State.UNUSABLE if why else State.USABLE, why or "") for entry, why in pairs]
+    return checked, [CheckedPin(pin, State.USABLE) for pin in pins]
 
 
 def pins_against(path: Path, folder: CaptureFolder) -> list[CheckedPin]:
     """Compare the pins of a policy with the tunings of a capture folder: which winners changed? Raises PolicyError."""
-    seen = {(won.function, won.arch, won.key): won for won in winners(folder)}
-    return [_pin_beside(pin, seen.get((pin.function, pin.arch, pin.key))) for pin in read_pins(path)]
+    pins, seen = read_pins(path), {(won.function, won.arch, won.key): won for won in winners(folder)}
+    return [_pin_beside(pin, seen.get((pin.function, pin.arch, pin.key))) for pin in pins]
 
 
 def _pin_beside(pin: Pin, won: Winner | None) -> CheckedPin:
@@ -96,39 +94,47 @@ def _pin_beside(pin: Pin, won: Winner | None) -> CheckedPin:
 def against_captures(path: Path, captures: Iterable[Capture], run: Run) -> list[Checked]:
     """Match the entries of a policy with captured kernels. Each match is assembled under its lever, and must give the
     certified code. Raises PolicyError if there is no policy."""
-    seen = [_Seen.of(capture) for capture in captures]
-    names = [function_name(own.rewritten_from or own.kernel) for own in (kernel.capture for kernel in seen)]
-    called = titles({n: (names[n], own.capture.arch, settings_of(own.capture.options)) for n, own in enumerate(seen)})
-    here = entries_here(path)
-    entries = [each.entry for each in here]
-    beside = [_beside(each, seen, entries) if each.state is State.USABLE else each for each in here]
-    judged = []
-    for each in _assembled(beside, seen, path.absolute().parent, run):
-        mine = (n for n, own in enumerate(seen) if own.is_named(each.entry) and own.is_for(each.entry))
-        judged.append(replace(each, title=called.get(next(mine, -1), "")))
-    return judged
+    captures = list(captures)
+    names = [function_name(own.rewritten_from or own.kernel) for own in captures]
+    called = titles({n: (names[n], own.arch, settings_of(own.options)) for n, own in enumerate(captures)})
+    seen = [_Seen.of(capture, called[number]) for number, capture in enumerate(captures)]
+    entries = read_entries(path)
+    stems = [stem(entry.kernel) for entry in entries]
+    checked, subjects = list[Checked](), dict[int, Subject]()
+    for number, entry in enumerate(entries):
+        own = [kernel for kernel in seen if kernel.name == (stems[number], entry.arch, entry.front_end)]
+        siblings = [other for other, name in zip(entries, stems, strict=True) if name == stems[number]]
+        why, plain = why_not_here(entry, path), next((one.capture for one in own if one.ptx == entry.ptx), None)
+        state, reason = (State.UNUSABLE, why) if why else _beside(entry, own, siblings, plain)
+        checked.append(Checked(entry, state, reason, next((one.title for one in own if one.is_for(entry)), "")))
+        if state is State.APPLIES and plain is not None:
+            with suppress(TritonHookError):  # e.g. the CuTe DSL's cannot be assembled here
+                subjects[number] = Subject.of(plain)
+    wanted = [(subject, (entries[number].lever,)) for number, subject in subjects.items()]
+    made = dict(zip(subjects, choices(wanted, run, path.absolute().parent), strict=True))
+    return [_judged(each, made[number]) if number in made else each for number, each in enumerate(checked)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A captured kernel. ptx: the hash of its PTX, as in entries; None without PTX, or where a lever changed it. code:
-    the hash of its code, where it has a lever."""
+    """A captured kernel. title: among the others. name: without the number, with architecture and front end. ptx: the
+    hash of its PTX, as in entries; None without PTX, or where a lever changed it. code: the hash of its code, where it
+    has a lever."""
 
     capture: Capture
+    title: str
+    name: tuple[str, str, str]
     ptx: str | None
     code: str | None
 
     @classmethod
-    def of(cls, capture: Capture) -> _Seen:
+    def of(cls, capture: Capture, title: str) -> _Seen:
         text, lever = capture.text(Stage.PTX), capture.lever
+        name = stem(capture.rewritten_from or capture.kernel), capture.arch, capture.front_end
         ptx = None if text is None or lever is not None else normal_sha256(text, capture.kernel)
         has_code = lever is not None and Stage.CUBIN in capture.artifacts
-        return cls(capture, ptx, summarise_image(capture.cubin, {}).code_hash(capture.kernel) if has_code else None)
-
-    def is_named(self, entry: Entry) -> bool:
-        capture = self.capture
-        name = stem(capture.rewritten_from or capture.kernel)
-        return (name, capture.arch, capture.front_end) == (stem(entry.kernel), entry.arch, entry.front_end)
+        code = summarise_image(capture.cubin, {}).code_hash(capture.kernel) if has_code else None
+        return cls(capture, title, name, ptx, code)
 
     def has_lever(self, entry: Entry) -> bool:
         return self.capture.lever == entry.lever.text and self.code == entry.code
@@ -137,54 +143,31 @@ class _Seen:
         return self.has_lever(entry) or self.ptx == entry.ptx
 
 
-def _beside(checked: Checked, seen: Sequence[_Seen], entries: Sequence[Entry]) -> Checked:
-    entry = checked.entry
-    named = [kernel for kernel in seen if kernel.is_named(entry)]
+def _beside(
+    entry: Entry, named: Sequence[_Seen], siblings: Sequence[Entry], plain: Capture | None
+) -> tuple[State, str]:
+    """Compare an entry with the captured kernels of its name. siblings: all entries of this name. plain: the capture
+    with the entry's PTX."""
     if not named:
-        return Checked(entry, State.NOT_SEEN, f"no captured {entry.front_end} kernel of this name for {entry.arch}")
+        return State.NOT_SEEN, f"no captured {entry.front_end} kernel of this name for {entry.arch}"
     if any(kernel.has_lever(entry) for kernel in named):
-        return Checked(entry, State.APPLIED)
-    same = _plain_of(entry, named)
-    if same is None:
-        siblings = [other for other in entries if stem(other.kernel) == stem(entry.kernel)]
+        return State.APPLIED, ""
+    if plain is None:
         if all(any(kernel.is_for(other) for other in siblings) for kernel in named):
-            return Checked(entry, State.NOT_SEEN, "each captured kernel of this name has another entry")
-        return Checked(
-            entry,
-            State.STALE,
-            "no captured kernel of this name has its PTX; if it has changed, tune again and remove this block",
-        )
-    if same.assembler.version != entry.ptxas:
-        version = same.assembler.version or "an unknown version"
-        return Checked(entry, State.STALE, f"its ptxas is {version} now, and was {entry.ptxas}; tune again")
-    return Checked(entry, State.APPLIES)
-
-
-def _plain_of(entry: Entry, seen: Sequence[_Seen]) -> Capture | None:
-    """Find the capture with the entry's PTX."""
-    return next((kernel.capture for kernel in seen if kernel.is_named(entry) and kernel.ptx == entry.ptx), None)
-
-
-def _assembled(entries: Sequence[Checked], seen: Sequence[_Seen], folder: Path, run: Run) -> list[Checked]:
-    """Assemble the entries that apply under their lever. Kernels that cannot be assembled here, e.g. the CuTe DSL's,
-    stay unchanged."""
-    subjects: dict[int, Subject] = {}
-    for number, each in enumerate(entries):
-        if each.state is State.APPLIES and (capture := _plain_of(each.entry, seen)) is not None:
-            try:
-                subjects[number] = Subject.of(capture)
-            except TritonHookError:
-                continue
-    wanted = [(subject, (entries[number].entry.lever,)) for number, subject in subjects.items()]
-    made = dict(zip(subjects, choices(wanted, run, folder), strict=True))
-    return [_judged(each, made[number]) if number in made else each for number, each in enumerate(entries)]
+            return State.NOT_SEEN, "each captured kernel of this name has another entry"
+        what = "no captured kernel of this name has its PTX"
+        return State.STALE, f"{what}; if it has changed, tune again and remove this block"
+    if plain.assembler.version != entry.ptxas:
+        version = plain.assembler.version or "an unknown version"
+        return State.STALE, f"its ptxas is {version} now, and was {entry.ptxas}; tune again"
+    return State.APPLIES, ""
 
 
 def _judged(checked: Checked, choice: Choice | TritonHookError) -> Checked:
     if isinstance(choice, TritonHookError):
-        return Checked(checked.entry, State.STALE, str(choice))
+        return replace(checked, state=State.STALE, reason=str(choice))
     codes = [candidate.code_hash for candidate in choice.others]
     if codes == [checked.entry.code]:
         return checked
     reason = choice.dropped[0].reason if choice.dropped else f"its lever gives the code {codes[0]} now"
-    return Checked(checked.entry, State.STALE, f"{reason}; tune again")
+    return replace(checked, state=State.STALE, reason=f"{reason}; tune again")

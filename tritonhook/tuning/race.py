@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
+from tritonhook.capture.policy.levers import kept_controls
 from tritonhook.capture.policy.model import Entry, Pin
 from tritonhook.capture.selection import Kernel
 from tritonhook.timing.statistics import (
@@ -28,7 +29,7 @@ from tritonhook.timing.statistics import (
     TimingVerdict,
     student,
 )
-from tritonhook.tuning.candidates import Candidate, Choice, Dropped, entry_of
+from tritonhook.tuning.candidates import Candidate, Choice, Dropped, Subject
 
 MOST_BLOCKS = 12  # per race; then the leader wins
 
@@ -340,6 +341,35 @@ def entries(run: TuneRun, date: str, folder: Path = Path()) -> list[Entry]:
         subject = tried.choice.of(tried.winner).subject
         won.append(entry_of(subject, tried.winner, gain, interval, run.device, date, folder))
     return won
+
+
+def entry_of(
+    subject: Subject,
+    won: Candidate,
+    gain_percent: float,
+    interval_percent: tuple[float, float],
+    gpu: str,
+    date: str,
+    folder: Path = Path(),
+) -> Entry:
+    """Make the policy entry for a candidate that won. won: a candidate with a lever. date: such as "2026-11-22". The
+    other arguments: as in Entry and candidates.choices."""
+    assert won.lever is not None
+    controls = won.lever.controls
+    return Entry(
+        kernel=subject.kernel,
+        arch=subject.arch,
+        front_end=subject.front_end,
+        ptx=subject.ptx_sha256,
+        ptxas=subject.ptxas.version,
+        lever=won.lever,
+        code=won.code_hash,
+        gain_percent=gain_percent,
+        interval_percent=interval_percent,
+        gpu=gpu,
+        date=date,
+        controls=None if controls is None else kept_controls(folder, controls).name,
+    )
 
 
 def pins(run: TuneRun, date: str) -> list[Pin]:

@@ -53,7 +53,8 @@ def _held(captures: CaptureFolder, kernel: Kernel, reference: Kernel) -> Kernel 
     same, notes, launch = [], [], read_launch(reference.launches[0].path)
     for one in (kernel, *kernel.siblings):
         try:
-            why = "" if one is reference else how_far(launch, wanted, _stored(captures, one, problem))
+            stored = wanted if one is reference else _stored(captures, one, problem)
+            why = how_far(launch, wanted, stored)
         except (TritonHookError, MemoryError) as error:
             why = f"not executed: {error}"
         if why:

@@ -27,7 +27,7 @@ from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.verify.contents import difference, differences
 from tritonhook.verify.differential import Built
 from tritonhook.verify.judgement import apart, buffer_name
-from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Order, Ran, Runner
+from tritonhook.verify.model import TRIAL_LIMIT_S, Build, Difference, Failure, FailureKind, Order, Ran, Runner
 
 if TYPE_CHECKING:
     from tritonhook.cubin.sass import Sass
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 CTAS = 2
 LIMIT_S = 120.0
+_SLOWER = 10  # times as much time as on a GPU has a trial
 DEVICE = "CPU (emulated)"
 PTX_LABEL = "PTX"
 _SUFFIX = ".ptx"
@@ -64,6 +65,9 @@ class CpuExecutor(Runner):
     def __init__(self, ctas: int = CTAS, limit_s: float = LIMIT_S, orders: int = 1) -> None:
         self.ctas, self.limit_s, self.orders = ctas, limit_s, orders
         self.device: str | None = DEVICE
+
+    def trials(self) -> CpuExecutor:
+        return CpuExecutor(self.ctas, min(self.limit_s, _SLOWER * TRIAL_LIMIT_S), self.orders)
 
     def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
         """Carry out an order, as Executor.run does."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from tritonhook.capture.launches.schema import LaunchFields
 from tritonhook.device.child import Child, Lost, Message
 from tritonhook.errors import DeviceError
-from tritonhook.verify.model import Build, Failure, FailureKind, Order, Ran, Runner
+from tritonhook.verify.model import TRIAL_LIMIT_S, Build, Failure, FailureKind, Order, Ran, Runner
 
 
 class RunBuilds(Message):
@@ -37,7 +37,6 @@ class Done(Message):
 
 WORKER = (sys.executable, "-m", "tritonhook.verify.worker")
 LIMIT_S = 10.0
-TRIAL_LIMIT_S = 2.0  # per launch while a kernel is minimised: many trials never end
 _SPARES = 2  # children that are started ahead once one was lost: a start takes longer than most launches
 _REST_S = 120.0  # between launches: time to compare large buffers
 
@@ -53,6 +52,9 @@ class Executor(Runner):
         self._child: Child | None = None
         self._spares: deque[Child] = deque()
         self.device: str | None = None  # the GPU's name, once a child has sent it
+
+    def trials(self) -> Executor:
+        return Executor(min(self.limit_s, TRIAL_LIMIT_S), self.command)
 
     def close(self) -> None:
         self._drop()

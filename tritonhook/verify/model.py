@@ -63,6 +63,9 @@ class Order:
     save: Path | None = None
 
 
+TRIAL_LIMIT_S = 2.0  # per launch while a kernel is minimised: many trials never end
+
+
 class Runner(AbstractContextManager["Runner"]):
     """Carries out orders: on a GPU (executor.py), or on the CPU (cpu.py). device: None before the first run.
     limit_s: of one launch."""
@@ -74,6 +77,10 @@ class Runner(AbstractContextManager["Runner"]):
     def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
         """Carry out an order: one Ran for each input and build, in that order. stop: ends the order after this Ran; the
         rest does not run."""
+
+    @abstractmethod
+    def trials(self) -> Runner:
+        """Make another runner of this kind, with a shorter limit, to minimise a kernel."""
 
     def run_until_lost(self, order: Order) -> tuple[Ran, ...]:
         """Run as `run` does, but stop after the first build that fails, and could be started."""

@@ -209,8 +209,9 @@ def policy_text(entries: Iterable[Entry], name: str = USUAL_NAME, pins: Sequence
 
 def write_policy(path: Path, entries: Iterable[Entry], pins: Sequence[Pin] = ()) -> None:
     """Write a policy file. Raises PolicyError if it cannot be written."""
+    text = policy_text(entries, path.name, pins)
     try:
-        write_given(path, policy_text(entries, path.name, pins))
+        write_given(path, text)
     except OSError as error:
         raise PolicyError(f"{path}: cannot be written: {error.strerror}") from None
 

@@ -14,14 +14,14 @@ from msgspec.structs import asdict, replace
 
 from tritonhook._util.demangle import function_name
 from tritonhook._util.schema import Count, Fields, like
-from tritonhook.capture.figures import dynamic_shared_of, resources_of
+from tritonhook.capture.figures import resources_of
 from tritonhook.capture.model import META_LEVER, META_REWRITES, Capture, Stage, dry_run_note, front_end_name
 from tritonhook.capture.selection import settings_of
 from tritonhook.capture.store import by_module
 from tritonhook.capture.store.schema import KernelRecord, Ptxas
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.line_info import Lines, read_lines
-from tritonhook.cubin.resources import WARP, Occupancy, occupancy
+from tritonhook.cubin.resources import WARP, Occupancy, dynamic_shared, occupancy
 from tritonhook.cubin.sass import INSTRUCTION_BYTES, Instruction, Sass
 from tritonhook.cubin.summary import KernelSummary
 from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError, TritonHookError
@@ -310,7 +310,10 @@ class KernelsRead:
                 self.unread.setdefault(str(own), []).append(record)
             known = None
             if isinstance(own, KernelSummary):
-                of_launch = {"dynamic_shared": dynamic_shared_of(capture, ptx), "threads": _threads(capture)}
+                of_launch = {
+                    "dynamic_shared": dynamic_shared(capture.metadata.get("shared"), ptx),
+                    "threads": _threads(capture),
+                }
                 count = own.code_bytes // INSTRUCTION_BYTES
                 known = like(own, ResourceFields, instructions=count, arch=capture.arch, **of_launch)
             stages, ptxas = tuple(stage.value for stage in capture.artifacts), like(capture.assembler, Ptxas)
