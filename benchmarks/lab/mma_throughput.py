@@ -106,7 +106,7 @@ def forms(kernel: Kernel) -> dict[str, Any]:
     named = Rename(prefix=PREFIX).new_name(bare)
     control = control_name(bare, named)
     own = kernel.ptx.rename_entries({kernel.entry: control})
-    plain = own.with_directives(max(own.version, PTX_VERSION, key=version_key), own.target)
+    plain = own.with_directives(max(own.version, PTX_VERSION, key=version_key))
     name = plain.rename_entries({control: named})
     pragma = ThroughputPragma((control,)).apply(plain)
     both = ThroughputPragma((named,)).apply(name)

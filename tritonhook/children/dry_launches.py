@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import sys
@@ -25,7 +24,7 @@ from tritonhook.capture.dry_run.autotuner import tuners
 from tritonhook.capture.dry_run.gpu import DryRun, Emulation, notes
 from tritonhook.capture.dry_run.room import room_of
 from tritonhook.capture.dry_run.suppressions import found
-from tritonhook.capture.launches.live_tensors import memory_of
+from tritonhook.capture.launches.live_tensors import cpu_bytes
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.launches.recorder import Describe, of_triton
 from tritonhook.capture.launches.views import views_of
@@ -271,6 +270,6 @@ def _bytes_of(tensor: Any, start: int, size: int) -> Any:
     """View an allocation in the CPU's memory as bytes, to read and to write."""
     if not size:
         return np.zeros(0, np.uint8)
-    if (memory := memory_of(tensor)) is None:
+    if (view := cpu_bytes(tensor, start, size)) is None:
         raise EmulationError(f"an argument of shape {tuple(tensor.shape)} has no memory: give a tensor on the GPU")
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(memory[0] + start), np.uint8)
+    return np.frombuffer(view, np.uint8)

@@ -7,7 +7,6 @@ because they steer what a kernel does; those of floating-point tensors only with
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -220,8 +219,10 @@ def _contents(tensor: Any, start: int, size: int) -> bytes:
     """Read the bytes of an allocation, through a tensor that points into it."""
     import torch
 
+    from tritonhook.capture.launches.live_tensors import cpu_bytes
+
     storage = tensor.untyped_storage()
-    if storage.device.type == "cpu":  # in a dry run. No operator is called: a library may have replaced it by a kernel
-        return ctypes.string_at(storage.data_ptr() + start, size)
+    if storage.device.type == "cpu":  # in a dry run
+        return bytes(cpu_bytes(tensor, start, size) or b"")
     whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
     return bytes(whole[start : start + size].cpu().numpy().tobytes())
