@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field
 from fnmatch import fnmatchcase
@@ -85,6 +86,13 @@ class Found:
     texts: list[str] = field(default_factory=list)
     _seen: set[tuple[str, str, tuple[str, ...], str]] = field(default_factory=set)
 
+    @classmethod
+    def in_file(cls, suppressions: Sequence[Suppression]) -> Found:
+        """Make findings that other processes hand on in a temporary file, which `take` removes."""
+        handle, path = tempfile.mkstemp(prefix="tritonhook-findings-")
+        os.close(handle)
+        return cls(suppressions, path)
+
     @property
     def emulation(self) -> Emulation:
         """How other processes look for what this one takes."""
@@ -142,6 +150,7 @@ class Found:
                 notes[one["note"]] = None
             else:
                 taken.add(*one["finding"])
+        path.unlink(missing_ok=True)
         self.used |= taken.used
         return taken.texts, [*notes, *self.unused()]
 

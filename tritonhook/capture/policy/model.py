@@ -209,8 +209,9 @@ def policy_text(entries: Iterable[Entry], name: str = USUAL_NAME, pins: Sequence
 
 def write_policy(path: Path, entries: Iterable[Entry], pins: Sequence[Pin] = ()) -> None:
     """Write a policy file. Raises PolicyError if it cannot be written."""
+    text = policy_text(entries, path.name, pins)
     try:
-        write_given(path, policy_text(entries, path.name, pins))
+        write_given(path, text)
     except OSError as error:
         raise PolicyError(f"{path}: cannot be written: {error.strerror}") from None
 
@@ -293,7 +294,8 @@ def read_policy(path: Path) -> Policy:
     read_entries does."""
     usable: list[Entry] = []
     left_out: dict[str, list[str]] = {}
-    for entry in read_entries(path):
+    entries, pins = read_entries(path), read_pins(path)
+    for entry in entries:
         assembling = _assembling(entry, path)
         if isinstance(assembling, str):
             left_out.setdefault(assembling, []).append(entry.kernel)
@@ -301,8 +303,9 @@ def read_policy(path: Path) -> Policy:
             usable.append(replace(entry, assembling=assembling))
     notes = (f"{_kernels(kernels)} of {path.name} not applied: {why}" for why, kernels in left_out.items())
     here = {entry.ptx for entry in usable}
-    pins = tuple(pin for pin in read_pins(path) if pin.ptx is None or pin.ptx in here)
-    return Policy(tuple(usable), str(path), tuple(notes), pins)
+    return Policy(
+        tuple(usable), str(path), tuple(notes), tuple(pin for pin in pins if pin.ptx is None or pin.ptx in here)
+    )
 
 
 def why_not_here(entry: Entry, path: Path) -> str | None:
