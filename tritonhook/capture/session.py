@@ -16,6 +16,7 @@ from tritonhook._display import Notebook
 from tritonhook._util.locks import ForkLock, lock_that_forks_wait_for
 from tritonhook._util.text import say
 from tritonhook.capture import store
+from tritonhook.capture.chosen_ptxas import tool_of
 from tritonhook.capture.cute import state as cute
 from tritonhook.capture.dry_run.gpu import notes as dry_run_notes
 from tritonhook.capture.inductor import inductor
@@ -399,18 +400,16 @@ class Session(Notebook):
 
     def keep_crash(self, name: str, text: str, assembler: Assembler, message: str) -> None:
         """Keep PTX, command line and signal of a ptxas that failed on rewritten PTX."""
-        from tritonhook.ptxas.tool import Tool
         from tritonhook.ptxas.toolchain import Crash, assemble
 
         details: dict[str, Any] = {"triton_message": message}
-        version = assembler.version or "(unknown version)"
-        what = f"ptxas {version} failed on {name}"
+        tool = tool_of(assembler)
+        what = f"ptxas {tool.version} failed on {name}"
         if assembler.path and assembler.arguments is not None:
-            tool = Tool(Path(assembler.path), version, "Triton")
             crash = assemble(tool, Ptx(text), assembler.arguments)
             if isinstance(crash, Crash):
                 details |= {"signal": crash.signal, "returncode": crash.returncode}
-                details |= {"command": crash.command, "stderr": crash.stderr, "ptxas": version}
+                details |= {"command": crash.command, "stderr": crash.stderr, "ptxas": tool.version}
                 what = f"{crash.summary} on {name}"
         folder = self._writer.add_crash(name, text, details)
         self.crashes.append(folder)

@@ -233,17 +233,23 @@ def _in_words(error: Fault | Hang, ptx: Ptx) -> str:
     return f"{kind_of(error)} at {at(error.line or 0)}: {error.text}, by {error.who}{wrapped}"
 
 
+def end_at_the_launch(traceback: TracebackType | None) -> None:
+    """Cut the frames of Triton and tritonhook off a traceback: the last one is the line that launched."""
+    last = None
+    while traceback is not None:
+        if traceback.tb_frame.f_globals.get("__name__", "").partition(".")[0] not in _LAUNCHERS:
+            last = traceback
+        traceback = traceback.tb_next
+    if last is not None:
+        last.tb_next = None
+
+
 def _without_frames_of_ours(original: Callable[..., Any]) -> Callable[..., Any]:
     """Show a kernel's fault below the line of the program that launched the kernel."""
 
     def shown(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        one, last = traceback, None
-        while one is not None and isinstance(error, KernelFault):
-            if one.tb_frame.f_globals.get("__name__", "").partition(".")[0] not in _LAUNCHERS:
-                last = one
-            one = one.tb_next
-        if last is not None:
-            last.tb_next = None
+        if isinstance(error, KernelFault):
+            end_at_the_launch(traceback)
         original(kind, error, traceback)
 
     return shown

@@ -197,9 +197,6 @@ format = {format}
 """
 
 
-# --- the file ------------------------------------------------------------------------------------
-
-
 def policy_text(entries: Iterable[Entry], name: str = USUAL_NAME, pins: Sequence[Pin] = ()) -> str:
     """Format a policy as the text of its file."""
     blocks = [toml_block("kernel", _values(entry)) for entry in sorted(entries, key=lambda entry: entry.identity)]
