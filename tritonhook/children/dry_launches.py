@@ -26,7 +26,7 @@ from tritonhook.capture.dry_run.room import room_of
 from tritonhook.capture.dry_run.suppressions import found
 from tritonhook.capture.launches.live_tensors import cpu_bytes
 from tritonhook.capture.launches.record import Launch
-from tritonhook.capture.launches.recorder import Describe, of_triton
+from tritonhook.capture.launches.recorder import Describe, around_launches, of_triton
 from tritonhook.capture.launches.views import views_of
 from tritonhook.capture.patching import Patch
 from tritonhook.children.bits import begin_comparing, bits
@@ -61,32 +61,20 @@ def begin_triton(emulation: Emulation) -> ExitStack:
     from triton.compiler import CompiledKernel
 
     emulator = Emulator(emulation)
-    comparing = begin_comparing(emulation.compared) if emulation.compared is not None else ExitStack()
 
-    def executing(original: property) -> property:
-        def run(kernel: Any) -> Any:
-            launch = original.__get__(kernel)
+    def execute(kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> None:
+        bits.compiled = kernel
+        emulator.execute(
+            kernel.name, kernel.hash, lambda: kernel.asm["ptx"], partial(of_triton, kernel, grid, arguments),
+            lambda: kernel.asm["cubin"], is_triton="ttir" in kernel.asm,  # not of Gluon, whose source orders accesses
+        )  # fmt: skip
 
-            def launched(x: int, y: int, z: int, stream: int, function: Any, packed: Any, *rest: Any) -> Any:
-                result = launch(x, y, z, stream, function, packed, *rest)
-                described = partial(of_triton, kernel, (x, y, z), rest[3:])
-                bits.compiled = kernel
-                emulator.execute(
-                    kernel.name, kernel.hash, lambda: kernel.asm["ptx"], described, lambda: kernel.asm["cubin"],
-                    is_triton="ttir" in kernel.asm,  # not of Gluon, whose source orders accesses
-                )  # fmt: skip
-                return result
-
-            return launched
-
-        return property(run)
-
-    stack = comparing
+    stack = begin_comparing(emulation.compared) if emulation.compared is not None else ExitStack()
     if emulation.compared is not None and emulation.compared.rows:
         from tritonhook.children.rows import begin_rows
 
         begin_rows(emulation.compared, stack)
-    stack.callback(Patch(CompiledKernel, "run", executing).undo)
+    stack.callback(Patch(CompiledKernel, "run", partial(around_launches, execute, True)).undo)
     stack.callback(Patch(sys, "excepthook", _without_frames_of_ours).undo)
     return stack
 

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.launches.arguments import ENCODED, Arguments, Unrecordable
@@ -29,6 +30,7 @@ _STATIC_TYPES |= {"f": "fp32", "d": "fp64", "O": "*", "e": "fp16", "y": "bf16", 
 
 
 Describe = Callable[[], tuple[Launch, Sequence[Any]]]  # a launch, and the storages of its buffers
+Launched = Callable[[Any, Sequence[int], Sequence[Any]], None]  # takes a kernel, the grid and the arguments
 Kept = tuple["Observer", str, str]  # a session, its record of the kernel, the key of the launch
 
 
@@ -46,27 +48,16 @@ class Recorder(Hooks):
     def _patched(self) -> list[Patch]:
         from triton.compiler import CompiledKernel
 
-        return [Patch(CompiledKernel, "run", self._recording_property)]
+        return [Patch(CompiledKernel, "run", partial(around_launches, self._met_triton, False))]
+
+    def _met_triton(self, kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> None:
+        self.met(self.sessions, kernel.hash, lambda: of_triton(kernel, grid, arguments))
 
     def look_again(self) -> None:
         """Patch torch.compile's launcher, if it was loaded since. Called after each compile."""
         if self.sessions:
             with self._lock:
                 self._patch_inductor()
-
-    def _recording_property(self, original: property) -> property:
-        """Wrap Triton's property `run`, which returns the kernel's launcher: ours records first, then launches."""
-
-        def run(kernel: Any) -> Any:
-            launch = original.__get__(kernel)
-
-            def recording(x: int, y: int, z: int, stream: int, function: Any, packed: Any, *rest: Any) -> Any:
-                self.met(self.sessions, kernel.hash, lambda: of_triton(kernel, (x, y, z), rest[3:]))
-                return launch(x, y, z, stream, function, packed, *rest)
-
-            return recording
-
-        return property(run)
 
     def _patch_inductor(self) -> None:
         """Patch torch.compile's static launcher, once torch has loaded it."""
@@ -148,6 +139,25 @@ class Recorder(Hooks):
 
 
 recorder = Recorder()
+
+
+def around_launches(met: Launched, is_after: bool, original: property) -> property:
+    """Wrap Triton's property `run`, which returns a kernel's launcher. met: called before or after each launch."""
+
+    def run(kernel: Any) -> Any:
+        launch = original.__get__(kernel)
+
+        def launched(x: int, y: int, z: int, stream: int, function: Any, packed: Any, *rest: Any) -> Any:
+            if not is_after:
+                met(kernel, (x, y, z), rest[3:])
+            result = launch(x, y, z, stream, function, packed, *rest)
+            if is_after:
+                met(kernel, (x, y, z), rest[3:])
+            return result
+
+        return launched
+
+    return property(run)
 
 
 def _wants_values(buffer: Buffer, all_of_them: bool) -> bool:
