@@ -42,24 +42,10 @@ def _with_kv_cache(
     max_seqlen_q: int,
     num_splits: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    visible = (causal, window_left, window_right)
-    made = launch(
-        (
-            q,
-            k_cache,
-            v_cache,
-            cache_seqlens,
-            block_table,
-            cu_seqlens_q,
-            sinks,
-            k_descale,
-            v_descale,
-            k_scales,
-            v_scales,
-        ),
-        (visible, scale, softcap, return_lse, max_seqlen_q, num_splits),
-    )
-    return given_lse(q, made)
+    cache, rest = (k_cache, v_cache, cache_seqlens, block_table), (cu_seqlens_q, sinks)
+    scales = k_descale, v_descale, k_scales, v_scales
+    asked = (causal, window_left, window_right), scale, softcap, return_lse, max_seqlen_q, num_splits
+    return given_lse(q, launch((q, *cache, *rest, *scales), asked))
 
 
 define_operator("with_kv_cache", _with_kv_cache, fake_result, "attention_with_kv_cache")
@@ -101,27 +87,10 @@ def _append_and_attend(
     num_splits: int | None,
     rotary_interleaved: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return given_lse(
-        q,
-        append.launch(
-            (
-                q,
-                k_cache,
-                v_cache,
-                cache_seqlens,
-                block_table,
-                cu_seqlens_q,
-                sinks,
-                k_descale,
-                v_descale,
-                k_scales,
-                v_scales,
-            ),
-            (k_new, v_new, rotary_cos, rotary_sin, k_mean),
-            ((causal, window_left, window_right), scale, softcap, return_lse, max_seqlen_q, num_splits),
-            rotary_interleaved,
-        ),
-    )
+    cache, rest = (k_cache, v_cache, cache_seqlens, block_table), (cu_seqlens_q, sinks)
+    scales, new = (k_descale, v_descale, k_scales, v_scales), (k_new, v_new, rotary_cos, rotary_sin, k_mean)
+    asked = (causal, window_left, window_right), scale, softcap, return_lse, max_seqlen_q, num_splits
+    return given_lse(q, append.launch((q, *cache, *rest, *scales), new, asked, rotary_interleaved))
 
 
 define_operator(

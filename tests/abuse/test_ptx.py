@@ -17,7 +17,7 @@ from repository import GOLDEN
 from tritonhook.errors import PtxError
 from tritonhook.ptx.cta_loads import ClusterToCta, sites
 from tritonhook.ptx.miscompiles import warnings_of
-from tritonhook.ptx.module import Ptx, retarget
+from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.throughput_pragma import ThroughputPragma, trigger_of
 from tritonhook.rename import Rename
 
@@ -55,7 +55,7 @@ def use_all(text: str) -> None:
         ThroughputPragma().apply,
         lambda ptx: warnings_of(ptx.text, "12.8.93"),
         lambda ptx: [trigger_of(entry, ptx.text, "13.5.37") for entry in ptx.entries],
-        lambda ptx: retarget(ptx, "sm_120a", "9.0"),
+        lambda ptx: ptx.with_directives("9.0", "sm_120a"),
         lambda ptx: (ptx.target, ptx.version, ptx.only_entry(None)),
         Rename(strip="foo").apply,
     )

@@ -100,6 +100,7 @@ def test_a_table_that_is_none_is_named(project) -> None:
         path = project(line, table="[tool]" if why != "no TOML" else "")
         with pytest.raises(UsageError, match=re.escape(f"{path}: {why}")):
             read_project(path.parent)
+    assert read_project(project("out = ", table="[tool.other]").parent) == Project(), "another tool's file"
     path.unlink()
     path.mkdir()
     assert read_project(path.parent) == Project(), "a folder of that name is no file"

@@ -60,6 +60,15 @@ def test_status_lists_the_project_and_every_variable(
     assert "TRITONHOOK_OUT" not in document["environment"]  # it is set by the project, not by the user
 
 
+def test_a_policy_of_the_project_goes_with_no_other_change(project: Path, capfd: pytest.CaptureFixture) -> None:
+    (project / "pyproject.toml").write_text('[tool.tritonhook]\npolicy = "gone.toml"\n')
+    Path("script.py").touch()
+    assert main(["run", "script.py"]) == 2
+    assert "gone.toml: cannot read the policy" in capfd.readouterr().err
+    for change in (["--strip"], ["--rewrite", "tma-cta"], ["--options=-O1"], ["--pin", "pins.toml"]):
+        assert main(["run", *change, "script.py"]) == 0
+
+
 @pytest.mark.parametrize(
     ("line", "error"),
     [

@@ -15,6 +15,8 @@ import pytest
 from ended import ended
 from hangs import HANG_S
 
+from tritonhook.cli import main
+
 pytest.importorskip("triton", reason="needs triton")
 
 SCRIPT = """
@@ -132,6 +134,17 @@ def test_a_program_and_a_module(place: Path) -> None:
     module = tritonhook(place, "run", "-m", "script")
     assert "6 kernels seen, 0 from cache" in program.stderr
     assert "6 kernels seen, 6 from cache" in module.stderr
+
+
+def test_programs_find_the_wrapper_of_ptxas_first(place: Path, monkeypatch, capfd) -> None:
+    own = place / "bin" / "ptxas"
+    own.parent.mkdir()
+    own.write_text("#!/bin/sh\n")
+    own.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{own.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("TRITONHOOK_CACHE", str(place / "cache"))
+    assert main(["run", "--out", str(place / "out"), "--", "sh", "-c", "command -v ptxas"]) == 0
+    assert Path(capfd.readouterr().out.strip()).is_relative_to(place / "cache" / "toolkits")
 
 
 @pytest.mark.parametrize("code", [0, 1, 7])

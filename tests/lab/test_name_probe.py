@@ -25,7 +25,7 @@ from tritonhook.lab.name_probe import (
 )
 from tritonhook.lab.name_templates import DEFAULT_NAMES, PRAGMA
 from tritonhook.lab.published_table import condition
-from tritonhook.ptx.module import Ptx, retarget
+from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.pool import sweep
 from tritonhook.ptxas.result_cache import OutcomeKind
 from tritonhook.ptxas.tool import Tool
@@ -161,7 +161,7 @@ def test_one_of_several_kernels(tools: Toolchain, go: Run) -> None:
 
 
 def test_a_newer_module_is_lowered(tools: Toolchain, go: Run) -> None:
-    newer = retarget(PTX, "sm_90a", "9.0")
+    newer = PTX.with_directives("9.0", "sm_90a")
     setup = setup_of(tools.ptxas, newer, newest={"12.8.93": "8.7"})
     assert judge(setup, ["cutlass_*"], go)["cutlass_*"].verdict is NameVerdict.CHANGED
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ptx_modules import module
 
-from tritonhook.ptx.module import Ptx, lowered_for, newest_version, retarget, version_for
+from tritonhook.ptx.module import Ptx, lowered_for, newest_version, version_for
 from tritonhook.ptxas.toolchain import Assembled, Toolchain
 
 
@@ -38,9 +38,9 @@ def test_the_version_that_a_module_needs(own: str, arch: str, newest: str | None
 
 def test_a_retargeted_module_differs_in_two_directives() -> None:
     before = module("k")
-    after = retarget(before, "sm_120a", "8.8")
+    after = before.with_directives("8.8", "sm_120a")
     assert after.text == before.text.replace("sm_90a", "sm_120a").replace("8.7", "8.8")
-    assert retarget(after, "sm_120a", "8.8") is after
+    assert after.with_directives("8.8", "sm_120a") is after
 
 
 @pytest.mark.parametrize(("ptxas", "version"), [("12.5.82", "8.5"), ("12.8.93", "8.7"), ("13.0.88", "8.7")])

@@ -6,10 +6,14 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tritonhook.capture.model import Assembler
 from tritonhook.errors import CaptureError
 from tritonhook.ptx.module import Ptx, lowered_for
+
+if TYPE_CHECKING:
+    from tritonhook.ptxas.tool import Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +60,16 @@ class Assembling:
         return replace(own, path=self.path or own.path, version=self.version or own.version, arguments=arguments)
 
 
+def tool_of(assembler: Assembler) -> Tool:
+    """Make the tool of an assembler, without a check of its file."""
+    from tritonhook.ptxas.tool import Tool
+
+    return Tool(Path(assembler.path or ""), assembler.version or "(unknown version)", "the session")
+
+
 def assemble_by(assembler: Assembler, text: str) -> bytes:
     """Assemble PTX into a cubin. Raises AssembleError if ptxas fails, ToolError if it is missing."""
-    from tritonhook.ptxas.tool import Tool
     from tritonhook.ptxas.toolchain import Toolchain
 
-    tool = Tool(Path(assembler.path or ""), assembler.version or "(unknown version)", "the session")
+    tool = tool_of(assembler)
     return Toolchain(tool, tool).assemble_or_raise(Ptx(text), assembler.arguments or ()).cubin.data

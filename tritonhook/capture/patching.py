@@ -88,6 +88,14 @@ class Hooks:
         for session in self.sessions:
             session.contain(doing, error)
 
+    def tell(self, doing: str, report: Callable[[Observer], None]) -> None:
+        """Report to each session; one in which that fails gets the error."""
+        for session in self.sessions:
+            try:
+                report(session)
+            except Exception as error:
+                session.contain(doing, error)
+
     def _patched(self) -> list[Patch]:
         """Patch the functions."""
         raise NotImplementedError

@@ -6,14 +6,13 @@ An option of the command line has priority, then an environment variable, then t
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tritonhook._util.files import read_given
+from tritonhook._util.toml import read_settings
 from tritonhook._util.versions import is_version
 from tritonhook.capture.settings import REWRITES
 from tritonhook.errors import UsageError, did_you_mean
@@ -26,7 +25,6 @@ _TESTS: Mapping[str, tuple[type, ...]] = {
 _KEYS = ("out", "only", "ptxas", "rewrites", "policy", "lock", "max_registers", "allow_spills", *_TESTS)
 _TEXTS = ("out", "only", "ptxas", "policy", "lock")
 USUAL_LOCK = "tritonhook.lock"
-_MOST_BYTES = 1 << 20  # limit for a pyproject.toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +85,10 @@ def read_project(start: Path) -> Project:
 
 
 def _table(path: Path) -> Mapping[str, Any] | None:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        data = read_given(path, _MOST_BYTES)
-        if b"tritonhook" not in data:
-            return None
-        table = tomllib.loads(data.decode()).get("tool", {}).get("tritonhook")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot read: {error.strerror}") from None
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{path}: no TOML that can be read: {error}") from None
+    tools = read_settings(path, b"tritonhook").get("tool", {})
+    if not isinstance(tools, dict):
+        raise UsageError(f"{path}: no TOML that can be read: tool is not a table")
+    table = tools.get("tritonhook")
     if table is not None and not isinstance(table, dict):
         raise UsageError(f"{path}: tool.tritonhook is not a table")
     return table

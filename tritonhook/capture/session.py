@@ -16,8 +16,8 @@ from tritonhook._display import Notebook
 from tritonhook._util.locks import ForkLock, lock_that_forks_wait_for
 from tritonhook._util.text import say
 from tritonhook.capture import store
+from tritonhook.capture.chosen_ptxas import tool_of
 from tritonhook.capture.cute import state as cute
-from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.dry_run.gpu import notes as dry_run_notes
 from tritonhook.capture.inductor import inductor
 from tritonhook.capture.launches.record import Launch
@@ -47,11 +47,9 @@ _MOST_NAMED = 5  # kernels in one note
 _STAGES = tuple((stage.value, stage) for stage in Stage)
 
 
-def summary_line(kernels: int, from_cache: int, out: Path, dry_run: DryRun | None = None) -> str:
-    """Return the first line of the summary of a session or a run."""
-    dry = "" if dry_run is None else f"dry run for {dry_run.arch}, nothing was launched: "
-    seen = f"{kernels} kernel{'' if kernels == 1 else 's'} seen, {from_cache} from cache"
-    return f"tritonhook: {dry}{seen}; captures in {out}"
+def seen_text(kernels: int, from_cache: int, out: Path) -> str:
+    """Count the kernels of a session or a run, for the first line of its summary."""
+    return f"{kernels} kernel{'' if kernels == 1 else 's'} seen, {from_cache} from cache; captures in {out}"
 
 
 # Makes the `kernels` of a session from its folder and its captures by record; it stands above this package.
@@ -139,7 +137,7 @@ class Session(Notebook):
     @property
     def summary(self) -> str:
         """A short paragraph: number of kernels, number from cache, the folder, and the notes."""
-        lines = [summary_line(len(self.seen), self.from_cache, self.out)]
+        lines = [f"tritonhook: {seen_text(len(self.seen), self.from_cache, self.out)}"]
         if self.binary_only:
             lines.append(
                 f"  {len(self.binary_only)} from a binary-only cache (TRITON_STORE_BINARY_ONLY): only the cubin is kept"
@@ -402,18 +400,16 @@ class Session(Notebook):
 
     def keep_crash(self, name: str, text: str, assembler: Assembler, message: str) -> None:
         """Keep PTX, command line and signal of a ptxas that failed on rewritten PTX."""
-        from tritonhook.ptxas.tool import Tool
         from tritonhook.ptxas.toolchain import Crash, assemble
 
         details: dict[str, Any] = {"triton_message": message}
-        version = assembler.version or "(unknown version)"
-        what = f"ptxas {version} failed on {name}"
+        tool = tool_of(assembler)
+        what = f"ptxas {tool.version} failed on {name}"
         if assembler.path and assembler.arguments is not None:
-            tool = Tool(Path(assembler.path), version, "Triton")
             crash = assemble(tool, Ptx(text), assembler.arguments)
             if isinstance(crash, Crash):
                 details |= {"signal": crash.signal, "returncode": crash.returncode}
-                details |= {"command": crash.command, "stderr": crash.stderr, "ptxas": version}
+                details |= {"command": crash.command, "stderr": crash.stderr, "ptxas": tool.version}
                 what = f"{crash.summary} on {name}"
         folder = self._writer.add_crash(name, text, details)
         self.crashes.append(folder)

@@ -133,16 +133,19 @@ def make_settings(
         )
     if launches not in (None, True, False, SHAPES, VALUES):
         raise CaptureError(f"launches={launches!r}: give True or {VALUES!r}")
-    step = make_rename(rename, strip)
-    steps = (*((step,) if step else ()), *_as_rewrites(rewrites))
     _check_only(only)
     folder = _out_folder(default_out() if out is None else out)
-    wanted = launches if isinstance(launches, str) else SHAPES if launches else None
+    kept = launches if isinstance(launches, str) else SHAPES if launches else None
+    steps = _as_rewrites(rewrites)
+    if policy is not None and not isinstance(policy, Policy):
+        path = _policy_path(policy)
+        policy = read_policy(path)
+    if step := make_rename(rename, strip):
+        steps = (step, *steps)
     assembling = Assembling.of(None if ptxas is None else os.fspath(ptxas), options)
     if reason := Rewrites(steps).why_not(assembling.version if assembling else None):
         raise CaptureError(reason)
-    chosen = policy if policy is None or isinstance(policy, Policy) else read_policy(_policy_path(policy))
-    return Settings(folder.absolute(), Rewrites(steps), only, wanted, assembling, chosen, dry_run)
+    return Settings(folder.absolute(), Rewrites(steps), only, kept, assembling, policy, dry_run)
 
 
 def _policy_path(policy: object) -> Path:

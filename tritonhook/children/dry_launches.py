@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import sys
@@ -25,9 +24,9 @@ from tritonhook.capture.dry_run.autotuner import tuners
 from tritonhook.capture.dry_run.gpu import DryRun, Emulation, notes
 from tritonhook.capture.dry_run.room import room_of
 from tritonhook.capture.dry_run.suppressions import found
-from tritonhook.capture.launches.live_tensors import memory_of
+from tritonhook.capture.launches.live_tensors import cpu_bytes
 from tritonhook.capture.launches.record import Launch
-from tritonhook.capture.launches.recorder import Describe, of_triton
+from tritonhook.capture.launches.recorder import Describe, around_launches, of_triton
 from tritonhook.capture.launches.views import views_of
 from tritonhook.capture.patching import Patch
 from tritonhook.children.bits import begin_comparing, bits
@@ -62,32 +61,20 @@ def begin_triton(emulation: Emulation) -> ExitStack:
     from triton.compiler import CompiledKernel
 
     emulator = Emulator(emulation)
-    comparing = begin_comparing(emulation.compared) if emulation.compared is not None else ExitStack()
 
-    def executing(original: property) -> property:
-        def run(kernel: Any) -> Any:
-            launch = original.__get__(kernel)
+    def execute(kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> None:
+        bits.compiled = kernel
+        emulator.execute(
+            kernel.name, kernel.hash, lambda: kernel.asm["ptx"], partial(of_triton, kernel, grid, arguments),
+            lambda: kernel.asm["cubin"], is_triton="ttir" in kernel.asm,  # not of Gluon, whose source orders accesses
+        )  # fmt: skip
 
-            def launched(x: int, y: int, z: int, stream: int, function: Any, packed: Any, *rest: Any) -> Any:
-                result = launch(x, y, z, stream, function, packed, *rest)
-                described = partial(of_triton, kernel, (x, y, z), rest[3:])
-                bits.compiled = kernel
-                emulator.execute(
-                    kernel.name, kernel.hash, lambda: kernel.asm["ptx"], described, lambda: kernel.asm["cubin"],
-                    is_triton="ttir" in kernel.asm,  # not of Gluon, whose source orders accesses
-                )  # fmt: skip
-                return result
-
-            return launched
-
-        return property(run)
-
-    stack = comparing
+    stack = begin_comparing(emulation.compared) if emulation.compared is not None else ExitStack()
     if emulation.compared is not None and emulation.compared.rows:
         from tritonhook.children.rows import begin_rows
 
         begin_rows(emulation.compared, stack)
-    stack.callback(Patch(CompiledKernel, "run", executing).undo)
+    stack.callback(Patch(CompiledKernel, "run", partial(around_launches, execute, True)).undo)
     stack.callback(Patch(sys, "excepthook", _without_frames_of_ours).undo)
     return stack
 
@@ -234,17 +221,23 @@ def _in_words(error: Fault | Hang, ptx: Ptx) -> str:
     return f"{kind_of(error)} at {at(error.line or 0)}: {error.text}, by {error.who}{wrapped}"
 
 
+def end_at_the_launch(traceback: TracebackType | None) -> None:
+    """Cut the frames of Triton and tritonhook off a traceback: the last one is the line that launched."""
+    last = None
+    while traceback is not None:
+        if traceback.tb_frame.f_globals.get("__name__", "").partition(".")[0] not in _LAUNCHERS:
+            last = traceback
+        traceback = traceback.tb_next
+    if last is not None:
+        last.tb_next = None
+
+
 def _without_frames_of_ours(original: Callable[..., Any]) -> Callable[..., Any]:
     """Show a kernel's fault below the line of the program that launched the kernel."""
 
     def shown(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        one, last = traceback, None
-        while one is not None and isinstance(error, KernelFault):
-            if one.tb_frame.f_globals.get("__name__", "").partition(".")[0] not in _LAUNCHERS:
-                last = one
-            one = one.tb_next
-        if last is not None:
-            last.tb_next = None
+        if isinstance(error, KernelFault):
+            end_at_the_launch(traceback)
         original(kind, error, traceback)
 
     return shown
@@ -271,6 +264,6 @@ def _bytes_of(tensor: Any, start: int, size: int) -> Any:
     """View an allocation in the CPU's memory as bytes, to read and to write."""
     if not size:
         return np.zeros(0, np.uint8)
-    if (memory := memory_of(tensor)) is None:
+    if (view := cpu_bytes(tensor, start, size)) is None:
         raise EmulationError(f"an argument of shape {tuple(tensor.shape)} has no memory: give a tensor on the GPU")
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(memory[0] + start), np.uint8)
+    return np.frombuffer(view, np.uint8)

@@ -18,7 +18,9 @@ from pathlib import Path
 from tritonhook._util.files import write_whole
 from tritonhook._util.text import visible
 from tritonhook._util.variables import RUN, RUN_ID, WATCH
+from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
 from tritonhook.capture.settings import Settings
+from tritonhook.capture.store.writer import CaptureWriter
 from tritonhook.children import SITE
 from tritonhook.errors import StartupError
 
@@ -30,9 +32,19 @@ def capture_environment(settings: Settings, base: Mapping[str, str], command: Se
     command: the command of this run, so that a later run of it into the same folder is recognised. Dry runs for several
     architectures are separate commands: each compiles kernels of its own.
     """
-    config = settings.to_run_config().to_environment()
     arch = [] if settings.dry_run is None else [settings.dry_run.arch]
-    return {**base, **config, RUN_ID: _run_id(command, *arch), "PYTHONPATH": _path(base)}
+    own = {RUN_ID: _run_id(command, *arch), "PYTHONPATH": _path(base)}
+    return {**base, **settings.to_run_config().to_environment(), **own}
+
+
+def run_environment(settings: Settings, command: Sequence[str]) -> tuple[dict[str, str], Path]:
+    """Make the environment of a whole run: what capture_environment makes, and wrappers of ptxas first on PATH. Also
+    return the log of the wrappers. Raises UsageError as capture_environment, and CaptureError, before anything runs, if
+    the folder for captures cannot be written."""
+    environment = capture_environment(settings, os.environ, command)
+    CaptureWriter(settings.out).close()
+    home = WrapperHome.for_run(settings.out)
+    return path_environment(environment, home), home.log
 
 
 def _run_id(command: Sequence[str], *arch: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tritonhook._util.imports import check_numpy
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, PINNED, DryRun
-from tritonhook.capture.dry_run.process import check_assembled
+from tritonhook.capture.dry_run.process import assembled
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.selection import titles_of
 from tritonhook.cli._github import without_commands
@@ -76,9 +76,7 @@ def dry_places(
         return
     if not scripts or any(Path(script).is_dir() for script in scripts):
         raise UsageError("--arch: for a script, which is run dry; a capture folder has its architectures")
-    runs = [DryRun.of(arch.strip()) for arch in archs.split(",")]
-    for dry in runs:
-        check_assembled(dry)
+    runs = [assembled(DryRun.of(arch.strip())) for arch in archs.split(",")]
     with TemporaryDirectory(prefix="tritonhook-dry-") as folder:
         words = ["-m", "tritonhook", "run", "--out", folder, "--autotune", autotune or ALL]
         for dry in runs:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tritonhook._util.variables import DRY_RUN
 from tritonhook.capture.dry_run.gpu import ALL, DryRun, Emulation
-from tritonhook.capture.dry_run.process import check_assembled
+from tritonhook.capture.dry_run.process import assembled
 from tritonhook.capture.model import Stage
 from tritonhook.capture.settings import SHAPES, VALUES, make_settings
 from tritonhook.capture.store import read_capture
@@ -126,8 +126,7 @@ def run_well(command: list[str], environment: dict[str, str], what: str, without
 def run_emulated(command: list[str], dry: DryRun, emulation: Emulation, out: Path, what: str, without: str) -> None:
     """Run a program dry, with its launches executed on the CPU. out: its captures. what, without: as for run_well.
     Raises ProgramError, ToolError."""
-    check_assembled(dry)
-    environment = capture_environment(make_settings(out, dry_run=dry), os.environ, command)
+    environment = capture_environment(make_settings(out, dry_run=assembled(dry)), os.environ, command)
     print(f"running {what} dry for {dry.arch}, on the CPU ...", file=sys.stderr, flush=True)
     run_well(command, environment | emulation.to_environment(), what, without, dry.arch)
 
@@ -210,9 +209,7 @@ def record_launches(words: Sequence[str], out: Path, without: str, arch: str | N
     without: as of run_well. Raises UsageError if no kernel was seen, and else as run_well.
     """
     target, command = words[0], program_command(words)
-    dry = None if arch is None else DryRun.of(arch, autotune=ALL)
-    if dry is not None:
-        check_assembled(dry)
+    dry = None if arch is None else assembled(DryRun.of(arch, autotune=ALL))
     settings = make_settings(out, launches=VALUES if dry is None else SHAPES, dry_run=dry)
     print(f"running {target} once, to record its launches ...", file=sys.stderr, flush=True)
     run_well(command, capture_environment(settings, os.environ, command), target, without, arch)

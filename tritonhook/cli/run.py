@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -30,20 +29,19 @@ from tritonhook._util.imports import check_numpy
 from tritonhook._util.locks import changing
 from tritonhook._util.text import say
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, NONE, PINNED, PTXAS_SECONDS, REAL, DryRun, Emulation
-from tritonhook.capture.dry_run.process import check_assembled
+from tritonhook.capture.dry_run.process import assembled
 from tritonhook.capture.dry_run.suppressions import Found, read_suppressions
 from tritonhook.capture.launches.views import BOUNDS, STORAGE
 from tritonhook.capture.model import Capture
-from tritonhook.capture.policy.model import Pin, read_entries, read_pins, write_policy
+from tritonhook.capture.policy.model import Pin, read_entries, read_pins, updated_pins, write_policy
 from tritonhook.capture.policy.winners import winners
 from tritonhook.capture.project import Project, read_project
-from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
 from tritonhook.capture.ptxas_wrapper.script import troubles
-from tritonhook.capture.session import summary_line
-from tritonhook.capture.settings import DEFAULT_OUT, SHAPES, VALUES, make_settings
-from tritonhook.capture.store import CaptureFolder, CaptureWriter
-from tritonhook.children.environment import PTH, capture_environment, install_pth, pth_state, site_folder, uninstall_pth
-from tritonhook.cli._parser import Group, argument, flag, given_options, option, option_names, part
+from tritonhook.capture.session import seen_text
+from tritonhook.capture.settings import DEFAULT_OUT, SHAPES, VALUES, default_out, make_settings
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.children.environment import PTH, install_pth, run_environment, site_folder, uninstall_pth
+from tritonhook.cli._parser import Group, argument, flag, option, option_names, part
 from tritonhook.cli._programs import Ended, near, reading_ahead, run_to_end, script_command
 from tritonhook.cli._progress import working
 from tritonhook.cli._renames import RenameOptions, rewrite_option
@@ -126,7 +124,7 @@ class Options(Group):
 def run(options: Options) -> int:
     if options.install_startup or options.remove_startup:
         return _change_startup(options)
-    options = _with_project(options, read_project(Path.cwd()))
+    options = _completed(options, read_project(Path.cwd()))
     return _watch(options) if options.watch else _run_once(options).code
 
 
@@ -135,12 +133,11 @@ def _change_startup(options: Options) -> int:
     from tritonhook.report.results.tools import Installed
 
     folder = site_folder(options.install_startup or options.remove_startup or sys.executable)
-    done = "installed"
-    if options.install_startup:
-        install_pth(folder)
+    if options.remove_startup:
+        state, done = "not installed", "removed" if uninstall_pth(folder) else "was not installed"
     else:
-        done = "removed" if uninstall_pth(folder) else "was not installed"
-    state = pth_state(folder)
+        install_pth(folder)
+        state = done = "installed"
     give(options.results, Installed("startup file", str(folder / PTH), state, done))
     return 0
 
@@ -149,7 +146,7 @@ def _watch(options: Options) -> int:
     """Run, and again after each change of a source, until a signal such as Ctrl-C. Only the first run may raise."""
     from tritonhook.cli._changes import give_folders
 
-    out = near(make_settings(options.out).out)
+    out = near(Path(options.out or default_out()).absolute())
     runs, times, sources = _runs(out), times_of(_sources(options, out)), list[Path]()
     while True:
         try:
@@ -183,9 +180,9 @@ def _sources(options: Options, out: Path) -> list[Path]:
 
 
 def _run_once(options: Options) -> Ended:
+    dry_run = _dry_run(options)
     command = script_command(options.command, options.module)
     rename = options.rename.wanted()
-    dry_run = _dry_run(options)
     settings = make_settings(
         options.out,
         rename,
@@ -197,15 +194,11 @@ def _run_once(options: Options) -> Ended:
         policy=options.policy,
         dry_run=dry_run,
     )
-    CaptureWriter(settings.out).close()  # raises here, not in a child process, if the folder cannot be written
     started = time.time_ns()
-    home = WrapperHome.for_run(settings.out)
-    environment = path_environment(capture_environment(settings, os.environ, command), home)
+    environment, log = run_environment(settings, command)
     found = None
     if options.sanitize:
-        handle, findings_path = tempfile.mkstemp(prefix="tritonhook-findings-")
-        os.close(handle)
-        found = Found(read_suppressions(Path(options.suppress)) if options.suppress else (), findings_path)
+        found = Found.in_file(read_suppressions(Path(options.suppress)) if options.suppress else ())
     if options.emulate:
         how = Emulation() if found is None else replace(found.emulation, bounds=options.bounds or STORAGE)
         environment |= how.to_environment()
@@ -218,20 +211,18 @@ def _run_once(options: Options) -> Ended:
         notes = [
             *(settings.policy.notes if settings.policy else ()),
             *folder.notes,
-            *troubles(home.log, settings.out, started),
+            *troubles(log, settings.out, started),
             *_unmatched(rename, folder),
+            *_passed_by(command, folder),
+            *_behind_script(options.command),
         ]
-        notes += _passed_by(command, folder)
-        notes += _behind_script(options)
         if options.emulate:
             until = f", until the program ended with status {ended.code}" if ended.code else ""
             notes.append(f"emulated: each launch was executed on the CPU{until}")
         if found is not None:
             findings, further = found.take()
-            notes += [*(f"FAULT {text}" for text in findings), *further]
             faults = count(len(findings), "fault") if findings else "no fault"
-            notes.append(f"sanitized: {faults} found{until}")
-            Path(found.handed_to).unlink(missing_ok=True)
+            notes += [*(f"FAULT {text}" for text in findings), *further, f"sanitized: {faults} found{until}"]
             ended = ended._replace(code=1) if findings and not ended.code else ended
         if options.pin is not None:
             notes.append(keep_pins(Path(options.pin), folder))
@@ -245,58 +236,55 @@ def _run_once(options: Options) -> Ended:
             with working("counting kernels"):
                 counting = Counting.of_captures(folder)
             give(options.results, counting)
-            return ended
-        captures = Captures.of(folder).with_notes(notes)
-        give(options.results, captures, show=lambda summary: _report(summary, folder, dry_run))
+        else:
+            captures = Captures.of(folder).with_notes(notes)
+            give(options.results, captures, show=lambda summary: _report(summary, folder, dry_run))
     except Exception as error:  # the script has run: its status is returned anyway
         complain("run, after the script", error)
     return ended
 
 
 def _dry_run(options: Options) -> DryRun | None:
-    """Return the target of a dry run, or None without --arch.
+    """Return the target of a dry run; None without --arch or --gpu. Raises UsageError, and ToolError if no ptxas of
+    this Python's Triton knows the architecture."""
+    if options.arch is None and options.gpu is None:
+        return None
+    limit = PTXAS_SECONDS if options.ptxas_limit is None else options.ptxas_limit
+    autotune, memory = options.autotune or FIRST, options.memory or REAL
+    return assembled(DryRun.of(options.arch, options.gpu, autotune, memory, limit, options.launch_anyway))
 
-    Raises UsageError, or ToolError if no ptxas of this Python's Triton knows the architecture."""
+
+def _completed(options: Options, project: Project) -> Options:
+    """Check options that need or exclude others, and add the settings of the project; `out` comes by the environment,
+    to other verbs too. A policy does not go with options that say how kernels are changed. Raises UsageError."""
     if options.count and not options.emulate:
         raise UsageError("--count: only with --emulate; `tritonhook emulate CAPTURES --count` counts recorded launches")
+    if options.pin is not None and options.policy is not None:
+        raise UsageError("--pin measures again; leave out --policy, whose pins would decide")
     if options.arch is None and options.gpu is None:
         for name in ("autotune", "memory", "ptxas_limit", "launch_anyway", "emulate", "sanitize", "suppress", "bounds"):
             if getattr(options, name):
                 raise UsageError(f"--{name.replace('_', '-')} is for dry runs; give --arch too")
-        return None
-    if options.pin is not None:
+    elif options.pin is not None:
         raise UsageError("--pin: a dry run measures nothing; run on a GPU")
+    elif options.launch_values:
+        raise UsageError("--launch-values: a dry run has no values, as nothing is launched; use --launches")
     if options.emulate:
         check_numpy("--emulate")
-    if options.sanitize and not options.emulate:
+        if options.memory == NONE:
+            raise UsageError("--emulate needs the values of tensors; leave --memory none out")
+    elif options.sanitize:
         raise UsageError("--sanitize: only with --emulate, which executes launches")
     if name := next((name for name in ("suppress", "bounds") if getattr(options, name) and not options.sanitize), ""):
         raise UsageError(f"--{name}: only with --sanitize")
-    if options.autotune == PINNED and options.policy is None:
-        raise UsageError("--autotune pinned: give --policy FILE, a policy that pins configurations")
-    if options.emulate and options.memory == NONE:
-        raise UsageError("--emulate needs the values of tensors; leave --memory none out")
-    if options.launch_values:
-        raise UsageError("--launch-values: a dry run has no values, as nothing is launched; use --launches")
     if options.ptxas_limit is not None and options.ptxas_limit <= 0:
         raise UsageError(f"--ptxas-limit {options.ptxas_limit}: give a number above 0")
-    limit = options.ptxas_limit or PTXAS_SECONDS
-    chosen = options.autotune or FIRST, options.memory or REAL, limit, options.launch_anyway
-    dry = DryRun.of(options.arch, options.gpu, *chosen)
-    check_assembled(dry)
-    return dry
-
-
-def _with_project(options: Options, project: Project) -> Options:
-    """Return the options, filled up from the project's settings. `out` comes by the environment, to
-    other verbs too. A policy does not go with options that say how kernels are changed."""
-    changed = options.ptxas or options.ptxas_options or options.rewrite or given_options(options.rename)
-    options = replace(options, only=project.only if options.only is None else options.only)
-    if options.pin is not None and options.policy is not None:
-        raise UsageError("--pin measures again; leave out --policy, whose pins would decide")
-    if not changed and options.policy is None and options.pin is None:
-        options = replace(options, policy=project.policy)
-    if options.policy is not None:
+    changes = options.ptxas or options.ptxas_options or options.rewrite or options.rename.wanted()
+    policy = options.policy if options.policy or changes or options.pin is not None else project.policy
+    if options.autotune == PINNED and policy is None:
+        raise UsageError("--autotune pinned: give --policy FILE, a policy that pins configurations")
+    options = replace(options, policy=policy, only=project.only if options.only is None else options.only)
+    if policy is not None:
         return options
     return replace(options, ptxas=options.ptxas or project.ptxas, rewrite=options.rewrite or project.rewrites)
 
@@ -312,9 +300,9 @@ def _unmatched(rename: Rename | None, folder: CaptureFolder) -> Iterator[str]:
             yield f"--to {old}={new}: no kernel of that name was seen"
 
 
-def _behind_script(options: Options) -> Iterator[str]:
+def _behind_script(command: Sequence[str]) -> Iterator[str]:
     """Write a note on options of ours behind the script. Options that its text has are its own."""
-    script, *words = options.command
+    script, *words = command
     text = Path(script).read_text(errors="replace") if Path(script).is_file() else ""
     ours = option_names(Options)
     late = {name for word in words if (name := word.partition("=")[0]) in ours and name.startswith("--")}
@@ -343,7 +331,8 @@ def _report(summary: Summary, folder: CaptureFolder, dry_run: DryRun | None) -> 
             print(f"  {note}", file=sys.stderr)
     if len(records) > _LISTED:
         print(f"... {len(records) - _LISTED} more; to list them all: tritonhook show {folder.path}", file=sys.stderr)
-    print(summary_line(len(records), hits, folder.path, dry_run), file=sys.stderr)
+    dry = "" if dry_run is None else f"dry run for {dry_run.arch}, nothing was launched: "
+    print(f"tritonhook: {dry}{seen_text(len(records), hits, folder.path)}", file=sys.stderr)
 
 
 # --- --watch -------------------------------------------------------------------------------------
@@ -393,8 +382,8 @@ def keep_pins(path: Path, folder: CaptureFolder) -> str:
         return f"{path} is unchanged: no autotuner measured; a winner from an autotuning cache is not seen"
     with changing(path):
         entries, pins = (read_entries(path), read_pins(path)) if path.exists() else ((), ())
-        kept = {pin.identity: pin for pin in (*pins, *won)}
-        write_policy(path, entries, [kept[identity] for identity in sorted(kept)])
+        kept = updated_pins(pins, won, entries, entries)
+        write_policy(path, entries, kept)
     changed = sum(pinned.identity in {pin.identity for pin in pins} and pinned not in pins for pinned in won)
     again = f", {changed:,} of them changed" if changed else ""
     return f"wrote {path}: {count(len(won), 'winner')} of autotuning pinned{again}"

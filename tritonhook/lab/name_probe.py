@@ -19,7 +19,7 @@ from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.summary import ImageSummary
 from tritonhook.lab.name_templates import PRAGMA, fill_in, neutral
-from tritonhook.ptx.module import Ptx, retarget, version_for
+from tritonhook.ptx.module import Ptx, version_for
 from tritonhook.ptx.throughput_pragma import PTX_VERSION, ThroughputPragma
 from tritonhook.ptxas.command_line import without_level
 from tritonhook.ptxas.pool import Job, ResultCache, Run
@@ -43,7 +43,7 @@ class ProbedKernel:
 
     def ptx(self, arch: str) -> Ptx:
         """Return the module. For another architecture, its .target and .version are replaced."""
-        return retarget(self.module, arch, version_for(self.module.version, arch))
+        return self.module.with_directives(version_for(self.module.version, arch), arch)
 
 
 class NameVerdict(str, Enum):
@@ -225,7 +225,7 @@ def setups(
             module = kernel.ptx(arch)
             for tool in tools:
                 version = version_for(module.version, arch, (newest or {}).get(tool.version))
-                fitting = retarget(module, arch, version)
+                fitting = module.with_directives(version, arch)
                 for options in _with_levels(kernel.options, levels):
                     yield Setup(SetupKey(kernel.label, tool.version, arch, options), fitting, kernel.entry, tool)
 
@@ -235,8 +235,7 @@ def pragma_setups(chosen: Iterable[Setup]) -> Iterator[Setup]:
     that allows the pragma, so that a kernel and its control differ in the pragma only."""
     for setup in chosen:
         if ThroughputPragma().why_not(setup.tool.version) is None:
-            version = max(setup.module.version, PTX_VERSION, key=version_key)
-            module = setup.module.with_directives(version, setup.module.target)
+            module = setup.module.with_directives(max(setup.module.version, PTX_VERSION, key=version_key))
             yield replace(setup, key=replace(setup.key, pragma=True), module=module)
 
 

@@ -341,10 +341,11 @@ class Ptx(Brief):
         self._check_renamed(renamed, changes, counts)
         return renamed
 
-    def with_directives(self, version: str, target: str) -> Ptx:
-        """Return the module with other values of `.version` and `.target`; nothing else changes."""
-        wanted = (self.tokens.version, version), (self.tokens.target, target)
-        return edited(self, ((span, new) for span, new in wanted if span is not None))
+    def with_directives(self, version: str, target: str | None = None) -> Ptx:
+        """Return the module with another `.version`, and another `.target` if it is not None; options behind the target
+        (", debug") stay."""
+        changes = (self.tokens.version, version), (self.tokens.target, target)
+        return edited(self, ((span, new) for span, new in changes if span is not None and new is not None))
 
     def rename_entries(self, names: Mapping[str, str]) -> Ptx:
         """Rename entries together with their `{entry}_param_{n}` symbols, which compilers derive from the name."""
@@ -442,9 +443,4 @@ def newest_version(ptxas: str) -> str:
 
 def lowered_for(ptx: Ptx, ptxas: str) -> Ptx:
     """Return the module with `.version` lowered to what a ptxas of this version reads, if that is older."""
-    return retarget(ptx, ptx.target, min(ptx.version, newest_version(ptxas), key=version_key))
-
-
-def retarget(ptx: Ptx, arch: str, version: str) -> Ptx:
-    """Return the module with these directives; options behind the target (", debug") stay."""
-    return ptx.with_directives(version=version, target=arch)
+    return ptx.with_directives(min(ptx.version, newest_version(ptxas), key=version_key))

@@ -50,8 +50,7 @@ class ThroughputPragma:
             return ptx
         _check_target(ptx)
         changed = edited(ptx, [(Span("", wanted[entry]), f" {DIRECTIVE}") for entry in missing])
-        version = max(ptx.version, PTX_VERSION, key=version_key)
-        return changed.with_directives(version, ptx.target)
+        return changed.with_directives(max(ptx.version, PTX_VERSION, key=version_key))
 
     def why_not(self, ptxas_version: str) -> str | None:
         """Explain why a ptxas of this version cannot take the pragma, with both remedies; None if it can."""

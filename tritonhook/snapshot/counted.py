@@ -28,14 +28,12 @@ def launch_at(place: str | Path, shape: str = "") -> RecordedLaunch:
     return chosen
 
 
-def count_launch(
-    capture: Capture, recorded: RecordedLaunch, ctas: int | None = None, limit_s: float = LIMIT_S
-) -> Counted:
+def count_launch(capture: Capture, recorded: RecordedLaunch, ctas: int | None = None) -> Counted:
     """Count a launch of a captured kernel, from its machine code. ctas: None: all of them.
 
     Raises CaptureError without machine code, NotUnderstood, UsageError, Fault, Hang, Unfinished."""
     case = case_of(capture.kernel, recorded.launch, recorded.folder, None, Latitude())
-    return counted(case, Cubin.from_bytes(capture.cubin, capture.kernel), RECORDED, ctas, limit_s)[0]
+    return counted(case, Cubin.from_bytes(capture.cubin, capture.kernel), RECORDED, ctas, LIMIT_S)[0]
 
 
 def figures_of(found: Counted) -> dict[str, int | None]:

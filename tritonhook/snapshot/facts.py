@@ -36,7 +36,7 @@ T = TypeVar("T")
 _SPECIALISES = ("num_warps", "num_ctas", "num_stages", "maxnreg")
 _SIGNATURE = re.compile(r"tt\.func public @[\w$]+\(([^{]*?(?:\{[^}]*\}[^{]*?)*)\) attributes")
 _ARGUMENT = re.compile(r"%[\w$.-]+: (!?[\w.]+(?:<[^>%]*>+)?(?: \{[^}%]*\})?)")
-_HASH_DIGITS = 16  # as for the other codes
+_HASH_DIGITS = 16  # hex digits
 
 Disassemble = Callable[[Sequence[tuple[Cubin, str]]], Sequence[Sass]]  # takes many kernels at a time
 
@@ -234,7 +234,6 @@ MAKERS = {
     "llir": "Triton's lowering to LLVM",
     "ptx": "LLVM",
 }
-_HASH = 16  # hex digits
 _LOCATION = re.compile(r' loc\((?:[^()"]|"(?:[^"\\]|\\.)*"|\((?:[^()"]|"(?:[^"\\]|\\.)*"|\([^()]*\))*\))*\)')
 _NAMED_LOCATION = re.compile(r" loc\(#\w+\)")  # matches nearly all locations
 _VALUE = re.compile(r"(%[\w$.-]+)", re.ASCII)
@@ -248,7 +247,7 @@ def stage_hashes(capture: Capture) -> dict[str, str]:
     for stage in ORDER:
         if (text := capture.text(stage)) is not None:
             normal = without_hashes(normalised(stage, text).replace(capture.kernel, "{kernel}"))
-            hashes[stage.value] = hashlib.sha256(normal.encode()).hexdigest()[:_HASH]
+            hashes[stage.value] = hashlib.sha256(normal.encode()).hexdigest()[:_HASH_DIGITS]
     return hashes
 
 

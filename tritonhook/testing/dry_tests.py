@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tritonhook._util.imports import check_numpy
-from tritonhook.capture.dry_run.gpu import ALL, DryRun, Emulation, notes
-from tritonhook.capture.dry_run.process import check_assembled
+from tritonhook.capture.dry_run.gpu import ALL, FIRST, DryRun, Emulation, notes
+from tritonhook.capture.dry_run.process import assembled
 from tritonhook.capture.dry_run.suppressions import Found, read_suppressions
 from tritonhook.capture.launches.views import BOUNDS, STORAGE
 from tritonhook.capture.project import read_project
@@ -52,8 +52,7 @@ class Target:
         if not (arch := option("kernel_arch")):
             raise UsageError("--kernel-emulate: give --kernel-arch too, such as sm_90a")
         emulates = option("kernel_emulate")
-        dry = DryRun.of(arch) if emulates else DryRun.of(arch, autotune=ALL)
-        check_assembled(dry)
+        dry = assembled(DryRun.of(arch, autotune=FIRST if emulates else ALL))
         if not emulates:
             if needs := [name for name in NEED_EMULATE if config.getoption(f"kernel_{name}")]:
                 raise UsageError(f"--kernel-{needs[0]}: only with --kernel-emulate, which executes launches")

@@ -11,7 +11,7 @@ import pytest
 
 from tritonhook.capture.dry_run.gpu import Emulation
 from tritonhook.capture.dry_run.suppressions import Found, Suppression, found
-from tritonhook.children.dry_launches import begin_test, launches
+from tritonhook.children.dry_launches import begin_test, end_at_the_launch, launches
 from tritonhook.emulate.errors import NotExecuted
 from tritonhook.errors import KernelFault
 from tritonhook.report.result import count
@@ -94,23 +94,12 @@ def _judge(item: pytest.Item, outcome: Any) -> None:
             item.add_report_section("call", "faults of emulated kernels", text)
         return
     if isinstance(error, KernelFault):
-        _end_at_the_launch(error)
+        end_at_the_launch(error.__traceback__)
     if not launches.left and (cause := _not_executed(error)) is not None:
         launches.left.append((cause.kind, str(cause)))  # by an earlier test, whose fixture this one shares
     if launches.left:
         kept.clear()
         outcome.force_exception(pytest.skip.Exception(launches.left[0][1], _use_item_location=True))
-
-
-def _end_at_the_launch(error: BaseException) -> None:
-    """Cut the frames of Triton and tritonhook off a traceback: the last one is the test's line that launched."""
-    frame = last = error.__traceback__
-    while frame is not None:
-        if frame.tb_frame.f_globals.get("__name__", "").partition(".")[0] not in ("triton", "tritonhook"):
-            last = frame
-        frame = frame.tb_next
-    if last is not None:
-        last.tb_next = None
 
 
 def _not_executed(error: BaseException | None) -> NotExecuted | None:

@@ -10,12 +10,10 @@ from pathlib import Path
 
 from tritonhook._util.variables import RUN
 from tritonhook.capture.dry_run.gpu import DryRun, Emulation
-from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
 from tritonhook.capture.session import Session
 from tritonhook.capture.settings import make_settings
-from tritonhook.capture.store.writer import CaptureWriter
 from tritonhook.children import SITE, bootstrap
-from tritonhook.children.environment import capture_environment
+from tritonhook.children.environment import run_environment
 
 
 def is_recorded() -> bool:
@@ -35,11 +33,9 @@ class Recording:
         """Begin. Raises CaptureError if the folder cannot be written. dry_run: compile for this, and launch nothing.
         emulation: execute its launches on the CPU."""
         settings = make_settings(out, launches=dry_run is not None, dry_run=dry_run)
-        CaptureWriter(settings.out).close()
         self._before = dict(os.environ)
-        environment = capture_environment(settings, os.environ, sys.argv)
-        environment |= {} if emulation is None else emulation.to_environment()
-        self._set = path_environment(environment, WrapperHome.for_run(settings.out))
+        self._set, _ = run_environment(settings, sys.argv)
+        self._set |= {} if emulation is None else emulation.to_environment()
         self._ended = False
         os.environ.update(self._set)
         sys.path.insert(0, str(SITE))  # torch.compile's workers get this path instead of PYTHONPATH

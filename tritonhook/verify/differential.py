@@ -17,7 +17,7 @@ from tritonhook.compare.alignment import align, align_texts
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Instruction, Sass
 from tritonhook.errors import TritonHookError, UsageError
-from tritonhook.ptx.module import Ptx, newest_version, retarget, version_for
+from tritonhook.ptx.module import Ptx, newest_version, version_for
 from tritonhook.ptxas.command_line import level_of, without_level
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Assembled, Crash, Toolchain, assemble, reading_toolchain
@@ -179,7 +179,7 @@ def _make(ptx: Ptx, recipe: Recipe) -> tuple[list[NotBuilt], tuple[Recipe, Assem
     for variant in (recipe, *recipe.others):
         version = version_for(ptx.version, ptx.target, newest_version(variant.ptxas.version))
         try:
-            result = assemble(variant.ptxas, retarget(ptx, ptx.target, version), variant.options, _ASSEMBLING_S)
+            result = assemble(variant.ptxas, ptx.with_directives(version), variant.options, _ASSEMBLING_S)
         except TritonHookError as error:
             failed.append(NotBuilt(variant.label, str(error).splitlines()[0]))
             continue

@@ -22,7 +22,7 @@ from tritonhook.capture.launches.record import DTYPE_BYTES, Descriptor, Launch, 
 from tritonhook.capture.launches.tensor_map import BYTES, encoded
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import TritonHookError, UsageError
-from tritonhook.ptx.module import Ptx, newest_version, retarget, version_for
+from tritonhook.ptx.module import Ptx, newest_version, version_for
 from tritonhook.ptxas.pool import Job, sweep
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import reading_toolchain
@@ -99,7 +99,7 @@ def _start(case: Case, ptx: Ptx, verified: Verified, sides: Sequence[Recipe]) ->
     worst = verified.judgement.worst
     assert worst is not None
     versions = [version_for(ptx.version, ptx.target, newest_version(side.ptxas.version)) for side in sides]
-    text = retarget(ptx, ptx.target, min(versions, key=version_key)).text
+    text = ptx.with_directives(min(versions, key=version_key)).text
     numbers = range(len(case.launch.buffers))
     contents = tuple(before(case.launch, case.folder, number, worst.input, case.keep) for number in numbers)
     return Trial(text, case.kernel, case.launch, contents)

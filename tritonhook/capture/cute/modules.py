@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonhook.capture.cute import modules, state
+from tritonhook.capture.cute import state
 from tritonhook.capture.cute.state import FRONT_END, CompiledFunction
 from tritonhook.capture.model import META_LEVER, META_REWRITES, Assembler, Capture, Stage
 from tritonhook.cubin.image import Cubin
@@ -301,7 +301,7 @@ class Keeping:
             hash=cubin.sha256,
             arch=ptx.target if ptx is not None else f"sm_{cubin.arch}",
             artifacts=dict.fromkeys(files, ""),
-            assembler=modules.assembler_of(cubin, ptx),
+            assembler=assembler_of(cubin, ptx),
             options=self._options(asked),
             metadata={
                 "front_end": FRONT_END,
@@ -323,7 +323,7 @@ class Keeping:
         """Return the policy's lever that made the kernel's code, as metadata; empty if there is none."""
         for attachment in state.attached:
             policy = attachment.session.settings.policy
-            if policy is not None and (entry := modules.entry_of_code(policy, own, kernel, cubin)) is not None:
+            if policy is not None and (entry := entry_of_code(policy, own, kernel, cubin)) is not None:
                 return {META_LEVER: entry.lever.text}
         return {}
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritonhook._util.imports import AfterImport
 from tritonhook._util.locks import ForkLock
-from tritonhook.capture.cute import state
 from tritonhook.capture.patching import Patch
 
 if TYPE_CHECKING:
@@ -118,15 +117,15 @@ _lock = ForkLock()
 def is_installed() -> bool:
     """Check whether this Python has a CuTe DSL, without importing it."""
     if "cutlass" in sys.modules:
-        return state.dsl_version() is not None
+        return dsl_version() is not None
     return any((Path(entry or ".") / "nvidia_cutlass_dsl").is_dir() for entry in sys.path)
 
 
 def attach(session: Observer) -> None:
     """Capture for this session, from now on, or from the program's import of cutlass on."""
-    global _waiting
+    global attached, _waiting
     with _lock:
-        state.attached = (*state.attached, Attached(session))
+        attached = (*attached, Attached(session))
         if _waiting is None:
             _waiting = AfterImport("cutlass", _install)
             _waiting.begin()
@@ -146,13 +145,13 @@ def _install() -> None:
 
 def detach(session: Observer) -> None:
     """End what `attach` began; with the last session the DSL gets its methods back."""
-    global _waiting
+    global attached, _waiting
     with _lock:
-        leaving = [attachment for attachment in state.attached if attachment.session is session]
-        state.attached = tuple(attachment for attachment in state.attached if attachment.session is not session)
+        leaving = [attachment for attachment in attached if attachment.session is session]
+        attached = tuple(attachment for attachment in attached if attachment.session is not session)
         if hooks := sys.modules.get("tritonhook.capture.cute.hooks"):
             hooks.left()
-        if not state.attached and _waiting is not None:
+        if not attached and _waiting is not None:
             _waiting.end()
             _waiting = None
     for attachment in leaving:
@@ -164,4 +163,4 @@ def detach(session: Observer) -> None:
 
 def holders() -> dict[str, str]:
     """List the DSL's methods that tritonhook has patched in this process, for `status`."""
-    return {f"cute {patch.owner.__name__}.{patch.name}": "tritonhook" for patch in state.patches}
+    return {f"cute {patch.owner.__name__}.{patch.name}": "tritonhook" for patch in patches}

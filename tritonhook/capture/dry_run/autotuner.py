@@ -16,6 +16,7 @@ from tritonhook._util.variables import EMULATE
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, PINNED, notes
 from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.patching import patched
+from tritonhook.capture.triton.autotuner import function_name
 from tritonhook.capture.triton.listener import listening
 from tritonhook.errors import listed
 
@@ -105,15 +106,14 @@ def _tried(autotune: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
     def bench(tuner: Any, *arguments: Any, **named: Any) -> Any:
         if autotune == PINNED:
-            notes.add(
-                f"{_name(tuner)}: the policy pins no configuration for this call; the first that fits is compiled"
-            )
+            why = "the policy pins no configuration for this call; the first that fits is compiled"
+            notes.add(f"{function_name(tuner)}: {why}")
         if autotune != ALL and id(tuner) in tuners.found:
             return _NEVER
         outer, tuners.trying = tuners.trying, True
         own = vars(tuner).get("do_bench", _missing)
         is_first = id(tuner) not in tuners.found
-        executed = partial(_executed, _name(tuner), is_first, named.get("config"))
+        executed = partial(_executed, function_name(tuner), is_first, named.get("config"))
         tuner.do_bench = executed if EMULATE in os.environ else _call_once
         try:
             times = original(tuner, *arguments, **named)
@@ -139,14 +139,12 @@ def _pruned(autotune: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if autotune == ALL:
             compile_ahead(tuner, tuners.arguments, named, configs)
         elif autotune == FIRST and len(configs) > 1:
-            notes.add(f"{_name(tuner)}: 1 of {len(configs)} configurations compiled; --autotune all compiles all")
+            notes.add(
+                f"{function_name(tuner)}: 1 of {len(configs)} configurations compiled; --autotune all compiles all"
+            )
         return configs
 
     return prune
-
-
-def _name(tuner: Any) -> str:
-    return str(getattr(tuner.base_fn, "__name__", tuner.base_fn))
 
 
 def _call_once(call: Callable[[], Any], quantiles: Any = None, **_: Any) -> list[float]:
@@ -204,7 +202,7 @@ def compile_ahead(tuner: Any, arguments: tuple[Any, ...], named: dict[str, Any],
         children.append(child)
     os.close(writing)
     with os.fdopen(reading, "rb", buffering=0) as done:
-        _show(_name(tuner), len(configs), done)
+        _show(function_name(tuner), len(configs), done)
     for child in children:
         os.waitpid(child, 0)
 

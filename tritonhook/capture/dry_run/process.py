@@ -103,13 +103,16 @@ def _remove(command: Any, options: dict[str, Any]) -> None:
             Path(path or "").unlink()
 
 
-def check_assembled(dry: DryRun) -> None:
-    """Check that a ptxas of this Python's Triton supports the architecture. Raises ToolError if none does."""
+def assembled(dry: DryRun) -> DryRun:
+    """Return the dry run, if the ptxas of this Python's Triton supports its architecture. Raises ToolError."""
     if find_spec("triton") is not None:
         from tritonhook.capture.triton.metadata import assembler_of
         from tritonhook.ptxas.tool import check_targets, tool_at
 
-        check_targets([dry.arch], [tool_at(Path(assembler_of(dry.capability, {}).path or ""), "Triton")])
+        ptxas = assembler_of(dry.capability, {}).path
+        tool = tool_at(Path(ptxas or ""), "Triton")
+        check_targets([dry.arch], [tool])
+    return dry
 
 
 def begin_triton(dry: DryRun) -> ExitStack:
@@ -156,8 +159,7 @@ def begin_cute(dry: DryRun) -> ExitStack:
 def dry_program(arch: str) -> Iterator[DryRun]:
     """Let this program compile for an architecture and launch nothing, for the length of a `with` block: also with
     libraries that it imports within. Raises UsageError, ToolError."""
-    dry = DryRun.of(arch)
-    check_assembled(dry)
+    dry = assembled(DryRun.of(arch))
     with ExitStack() as stack:
         for name, begin in (("torch", begin_torch), ("triton", begin_triton), ("cutlass", begin_cute)):
             waiting = AfterImport(name, lambda begin=begin: stack.enter_context(begin(dry)))  # type: ignore[misc]

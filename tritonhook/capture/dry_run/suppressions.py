@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import json
 import os
-import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from tritonhook._util.files import read_given
+from tritonhook._util.toml import read_settings
 from tritonhook.capture.dry_run.gpu import Emulation
 from tritonhook.errors import UsageError, did_you_mean
 
 _KEYS = ("kernel", "kind", "line", "reason")
-_MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +50,7 @@ class Suppression:
 
 def read_suppressions(path: Path) -> tuple[Suppression, ...]:
     """Read a file. Raises UsageError."""
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        entries = tomllib.loads(read_given(path, _MOST_BYTES).decode()).get("suppress", [])
-    except OSError as error:
-        raise UsageError(f"{path}: cannot read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: no TOML that can be read: {error}") from None
+    entries = read_settings(path).get("suppress", [])
     if not isinstance(entries, list) or not entries:
         raise UsageError(f"{path}: no suppressions: give tables [[suppress]] with {', '.join(_KEYS)}")
     for entry in entries:
@@ -84,6 +74,13 @@ class Found:
     used: set[int] = field(default_factory=set)
     texts: list[str] = field(default_factory=list)
     _seen: set[tuple[str, str, tuple[str, ...], str]] = field(default_factory=set)
+
+    @classmethod
+    def in_file(cls, suppressions: Sequence[Suppression]) -> Found:
+        """Make findings that other processes hand on in a temporary file, which `take` removes."""
+        handle, path = tempfile.mkstemp(prefix="tritonhook-findings-")
+        os.close(handle)
+        return cls(suppressions, path)
 
     @property
     def emulation(self) -> Emulation:
@@ -142,6 +139,7 @@ class Found:
                 notes[one["note"]] = None
             else:
                 taken.add(*one["finding"])
+        path.unlink(missing_ok=True)
         self.used |= taken.used
         return taken.texts, [*notes, *self.unused()]
 

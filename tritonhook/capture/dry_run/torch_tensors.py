@@ -24,7 +24,7 @@ from tritonhook.capture.dry_run.gpu import NONE, REAL, Emulation, line_of_progra
 from tritonhook.capture.dry_run.streams import order
 from tritonhook.capture.dry_run.suppressions import found
 from tritonhook.capture.dry_run.torch_random import DryGenerator
-from tritonhook.capture.launches.live_tensors import memory_of
+from tritonhook.capture.launches.live_tensors import cpu_bytes, memory_of
 from tritonhook.capture.launches.record import POISON
 from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.patching import patched
@@ -350,8 +350,7 @@ def _set_unset(made: Any, poison: bytes, start: int = 0) -> None:
 
 
 def _check_written(given: Any) -> None:
-    """Look for what nothing has written in tensors whose values the program uses. It calls no operator: a library may
-    have replaced it by a kernel."""
+    """Look for what nothing has written in tensors whose values the program uses."""
     import numpy as np
     import torch
 
@@ -363,9 +362,9 @@ def _check_written(given: Any) -> None:
         if one.is_conj() or one.numel() * size % 4:
             continue
         span = 1 + sum((n - 1) * step for n, step in zip(one.shape, one.stride(), strict=True))
-        memory = np.frombuffer((ctypes.c_uint8 * (span * size)).from_address(one.data_ptr()), np.uint8)
+        memory = np.frombuffer(cpu_bytes(one, one.storage_offset() * size, span * size) or b"", np.uint8)
         steps = (*(step * size for step in one.stride()), 1)
-        data = np.ascontiguousarray(np.lib.stride_tricks.as_strided(memory, (*one.shape, size), steps, writeable=False))
+        data = np.ascontiguousarray(np.lib.stride_tricks.as_strided(memory, (*one.shape, size), steps))
         unset = 4 * int(np.isin(data.reshape(-1).view(np.uint32), words).sum()) // size
         if unset:
             line, what = line_of_program(), f"{unset:,} of {one.numel():,} elements"

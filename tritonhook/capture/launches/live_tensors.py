@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 import weakref
@@ -108,6 +109,13 @@ def memory_of(tensor: Any) -> tuple[int, int] | None:
         if memory.device.type != "meta" and (begin := memory.data_ptr()):  # torch warns of a fake tensor's address
             return begin, begin + memory.nbytes()
     return None
+
+
+def cpu_bytes(tensor: Any, start: int, size: int) -> memoryview | None:
+    """View part of a CPU tensor's allocation as bytes, to read and to write; None for a tensor without memory of its
+    own. Calls no operator of torch: a library may have replaced it by a kernel."""
+    memory = memory_of(tensor)
+    return memory and memoryview((ctypes.c_uint8 * size).from_address(memory[0] + start))
 
 
 def _span(tensor: Any) -> _Span | None:

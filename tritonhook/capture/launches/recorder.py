@@ -7,11 +7,11 @@ because they steer what a kernel does; those of floating-point tensors only with
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.launches.arguments import ENCODED, Arguments, Unrecordable
@@ -30,6 +30,7 @@ _STATIC_TYPES |= {"f": "fp32", "d": "fp64", "O": "*", "e": "fp16", "y": "bf16", 
 
 
 Describe = Callable[[], tuple[Launch, Sequence[Any]]]  # a launch, and the storages of its buffers
+Launched = Callable[[Any, Sequence[int], Sequence[Any]], None]  # takes a kernel, the grid and the arguments
 Kept = tuple["Observer", str, str]  # a session, its record of the kernel, the key of the launch
 
 
@@ -47,27 +48,16 @@ class Recorder(Hooks):
     def _patched(self) -> list[Patch]:
         from triton.compiler import CompiledKernel
 
-        return [Patch(CompiledKernel, "run", self._recording_property)]
+        return [Patch(CompiledKernel, "run", partial(around_launches, self._met_triton, False))]
+
+    def _met_triton(self, kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> None:
+        self.met(self.sessions, kernel.hash, lambda: of_triton(kernel, grid, arguments))
 
     def look_again(self) -> None:
         """Patch torch.compile's launcher, if it was loaded since. Called after each compile."""
         if self.sessions:
             with self._lock:
                 self._patch_inductor()
-
-    def _recording_property(self, original: property) -> property:
-        """Wrap Triton's property `run`, which returns the kernel's launcher: ours records first, then launches."""
-
-        def run(kernel: Any) -> Any:
-            launch = original.__get__(kernel)
-
-            def recording(x: int, y: int, z: int, stream: int, function: Any, packed: Any, *rest: Any) -> Any:
-                self.met(self.sessions, kernel.hash, lambda: of_triton(kernel, (x, y, z), rest[3:]))
-                return launch(x, y, z, stream, function, packed, *rest)
-
-            return recording
-
-        return property(run)
 
     def _patch_inductor(self) -> None:
         """Patch torch.compile's static launcher, once torch has loaded it."""
@@ -151,6 +141,25 @@ class Recorder(Hooks):
 recorder = Recorder()
 
 
+def around_launches(met: Launched, is_after: bool, original: property) -> property:
+    """Wrap Triton's property `run`, which returns a kernel's launcher. met: called before or after each launch."""
+
+    def run(kernel: Any) -> Any:
+        launch = original.__get__(kernel)
+
+        def launched(x: int, y: int, z: int, stream: int, function: Any, packed: Any, *rest: Any) -> Any:
+            if not is_after:
+                met(kernel, (x, y, z), rest[3:])
+            result = launch(x, y, z, stream, function, packed, *rest)
+            if is_after:
+                met(kernel, (x, y, z), rest[3:])
+            return result
+
+        return launched
+
+    return property(run)
+
+
 def _wants_values(buffer: Buffer, all_of_them: bool) -> bool:
     integers = buffer.dtype.startswith(("int", "uint", "bool"))
     return all_of_them or (integers and buffer.size <= MOST_INTEGERS)
@@ -220,8 +229,10 @@ def _contents(tensor: Any, start: int, size: int) -> bytes:
     """Read the bytes of an allocation, through a tensor that points into it."""
     import torch
 
+    from tritonhook.capture.launches.live_tensors import cpu_bytes
+
     storage = tensor.untyped_storage()
-    if storage.device.type == "cpu":  # in a dry run. No operator is called: a library may have replaced it by a kernel
-        return ctypes.string_at(storage.data_ptr() + start, size)
+    if storage.device.type == "cpu":  # in a dry run
+        return bytes(cpu_bytes(tensor, start, size) or b"")
     whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
     return bytes(whole[start : start + size].cpu().numpy().tobytes())

@@ -197,9 +197,6 @@ format = {format}
 """
 
 
-# --- the file ------------------------------------------------------------------------------------
-
-
 def policy_text(entries: Iterable[Entry], name: str = USUAL_NAME, pins: Sequence[Pin] = ()) -> str:
     """Format a policy as the text of its file."""
     blocks = [toml_block("kernel", _values(entry)) for entry in sorted(entries, key=lambda entry: entry.identity)]
@@ -294,7 +291,8 @@ def read_policy(path: Path) -> Policy:
     read_entries does."""
     usable: list[Entry] = []
     left_out: dict[str, list[str]] = {}
-    for entry in read_entries(path):
+    entries, pins = read_entries(path), read_pins(path)
+    for entry in entries:
         assembling = _assembling(entry, path)
         if isinstance(assembling, str):
             left_out.setdefault(assembling, []).append(entry.kernel)
@@ -302,8 +300,9 @@ def read_policy(path: Path) -> Policy:
             usable.append(replace(entry, assembling=assembling))
     notes = (f"{_kernels(kernels)} of {path.name} not applied: {why}" for why, kernels in left_out.items())
     here = {entry.ptx for entry in usable}
-    pins = tuple(pin for pin in read_pins(path) if pin.ptx is None or pin.ptx in here)
-    return Policy(tuple(usable), str(path), tuple(notes), pins)
+    return Policy(
+        tuple(usable), str(path), tuple(notes), tuple(pin for pin in pins if pin.ptx is None or pin.ptx in here)
+    )
 
 
 def why_not_here(entry: Entry, path: Path) -> str | None:

@@ -24,7 +24,7 @@ def begin_tile() -> None:
         return
     folder = _tile_toolkit()
     if folder is not None and home.folder not in folder.parents:
-        os.environ["CUDA_ROOT"] = str(linked_toolkit(folder, folder / "ptxas", home))
+        os.environ["CUDA_ROOT"] = str(linked_toolkit(home, folder, folder / "ptxas", True))
     cached = _tile_cache()
     if cached is not None:
         CaptureWriter(RunConfig.from_environment(os.environ).out).close([cached])

@@ -75,24 +75,23 @@ def path_environment(base: Mapping[str, str], home: WrapperHome) -> dict[str, st
     wanted: list[str] = []
     for entry in entries:
         with contextlib.suppress(OSError, ValueError):
-            linked = _linked_for(Path(entry), home) if entry.startswith("/") else None
-            if linked is not None and str(linked) not in wanted:
-                wanted.append(str(linked))
+            programs = _programs_of(Path(entry)) if entry.startswith("/") else None
+            if programs is not None and (linked := str(linked_toolkit(home, *programs) / "bin")) not in wanted:
+                wanted.append(linked)
         wanted.append(entry)
     return {**base, "PATH": os.pathsep.join(wanted), **home.to_environment()}
 
 
-def _linked_for(entry: Path, home: WrapperHome) -> Path | None:
-    """Return the linked folder for one entry of PATH; None if the entry has neither nvcc nor ptxas."""
+def _programs_of(entry: Path) -> tuple[Path, Path, bool] | None:
+    """Find what an entry of PATH uses: the folder of programs, the ptxas, and whether it is a whole toolkit; None if
+    the entry has neither nvcc nor ptxas."""
     nvcc, ptxas = entry / "nvcc", entry / "ptxas"
     toolkit = toolkit_of(nvcc) if os.access(nvcc, os.X_OK) else None
     if toolkit is not None:
         target = toolkit / "ptxas" if os.access(toolkit / "ptxas", os.X_OK) else ptxas
         if os.access(target, os.X_OK):
-            return linked_toolkit(toolkit, target, home) / "bin"
-    if os.access(ptxas, os.X_OK) and not ptxas.is_dir():
-        return _build(home, entry, ptxas, []) / "bin"
-    return None
+            return toolkit, target, True
+    return (entry, ptxas, False) if os.access(ptxas, os.X_OK) and not ptxas.is_dir() else None
 
 
 def toolkit_of(nvcc: Path) -> Path | None:
@@ -108,13 +107,10 @@ def toolkit_of(nvcc: Path) -> Path | None:
     return Path(match[1]) if match and (Path(match[1]) / "nvcc").exists() else None
 
 
-def linked_toolkit(folder: Path, ptxas: Path, home: WrapperHome) -> Path:
-    """Make the linked copy of the toolkit with programs in `folder`. Raises OSError if it cannot be made."""
-    return _build(home, folder, ptxas, sorted(p.name for p in folder.iterdir()))
-
-
-def _build(home: WrapperHome, folder: Path, ptxas: Path, programs: Sequence[str]) -> Path:
-    """Build the copy under a temporary name and rename it; once per toolkit, ptxas and Python."""
+def linked_toolkit(home: WrapperHome, folder: Path, ptxas: Path, is_toolkit: bool) -> Path:
+    """Make the linked copy of the toolkit with programs in `folder`, or of the ptxas alone: under a temporary name,
+    then renamed; once per toolkit, ptxas and Python. Raises OSError if it cannot be made."""
+    programs = sorted(p.name for p in folder.iterdir()) if is_toolkit else []
     ptxas = original(ptxas.absolute())
     folder = folder.absolute()
     at = os.stat(ptxas)  # noqa: PTH116

@@ -225,11 +225,10 @@ class _Variant:
 
     def _assemble(self) -> None:
         try:
-            from tritonhook.ptxas.tool import Tool
+            from tritonhook.capture.chosen_ptxas import tool_of
             from tritonhook.ptxas.toolchain import assemble
 
-            tool = Tool(Path(self._assembler.path or ""), self._assembler.version or "(unknown version)", "wrapper")
-            self._result = assemble(tool, self.ptx, self._assembler.arguments or ())
+            self._result = assemble(tool_of(self._assembler), self.ptx, self._assembler.arguments or ())
         except Exception as error:
             self._result = error
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.patching import Hooks, Patch
@@ -46,21 +47,17 @@ class Listening(Hooks):
 
     def _and_then(self, held: Any) -> Callable[..., None]:
         def hear(**event: Any) -> None:
-            for session in self.sessions:
-                _tell(session, event)
+            self.tell("not all kernels are captured", partial(_read, event))
             if held is not None:
                 held(**event)
 
         return hear
 
 
-def _tell(session: Observer, event: dict[str, Any]) -> None:
-    try:
-        constants = constants_of(event.get("src"))
-        hit = bool(event["cache_hit"])
-        session.read(event["metadata"], event["metadata_group"], hit, constants, {} if hit else _times(event))
-    except Exception as error:
-        session.contain("not all kernels are captured", error)
+def _read(event: dict[str, Any], session: Observer) -> None:
+    constants = constants_of(event.get("src"))
+    hit = bool(event["cache_hit"])
+    session.read(event["metadata"], event["metadata_group"], hit, constants, {} if hit else _times(event))
 
 
 def _times(event: dict[str, Any]) -> dict[str, int]:

@@ -62,22 +62,17 @@ class Rejecting(Hooks):
         return made
 
     def _tell_all(self, stage: str, source: Any, metadata: Callable[[], dict[str, Any]], error: Exception) -> None:
+        def keep(session: Observer) -> None:
+            known, text = metadata(), source if isinstance(source, str) else ""
+            session.keep_rejected(stage, text, known, _files(known), error)
+
         if not muted_threads.is_muted:  # muted: a trial of a rewrite, which has its own report
-            for session in self.sessions:
-                _tell(session, stage, source, metadata, error)
+            self.tell("a rejected kernel could not be kept", keep)
 
 
 def _of_source(source: Any, target: Any, options: Any) -> dict[str, Any]:
     """Make the metadata of a kernel that has none yet, as Triton makes them after its front end."""
     return {"hash": source.hash(), "name": source.name, "target": target, **vars(options)}
-
-
-def _tell(session: Observer, stage: str, source: Any, metadata: Callable[[], dict[str, Any]], error: Exception) -> None:
-    try:
-        known = metadata()
-        session.keep_rejected(stage, source if isinstance(source, str) else "", known, _files(known), error)
-    except Exception as ours:
-        session.contain("a rejected kernel could not be kept", ours)
 
 
 def _files(metadata: dict[str, Any]) -> dict[str, str]:

@@ -164,11 +164,11 @@ class Rewriting(Hooks):
             compiles: Compile | None = getattr(self._thread, "compiles", None)
             reason = compiles.refusal if compiles is not None and compiles.source is src else None
             self._thread.compiles = None
-            for session in self.sessions:
-                try:
-                    session.check_rewritten(kernel.metadata._asdict(), group, reason or LATE)
-                except Exception as error:
-                    session.contain("whether a kernel was rewritten is not known", error)
+
+            def check(session: Observer) -> None:
+                session.check_rewritten(kernel.metadata._asdict(), group, reason or LATE)
+
+            self.tell("whether a kernel was rewritten is not known", check)
 
         return init
 
