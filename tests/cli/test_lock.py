@@ -266,7 +266,6 @@ def test_a_gate_that_compares_nothing_does_not_pass(locked: Path, compiled: Comp
     assert "no kernel is on both sides: nothing was compared" in said and "fails" not in said
 
 
-@pytest.mark.usefixtures("cold_start")
 def test_a_script_is_checked_by_its_dry_run(here: Path, triton_cache: Path, capsys: pytest.CaptureFixture) -> None:
     from tests.capture.dry_run.test_programs import LAUNCH, PRELUDE
 
