@@ -16,13 +16,6 @@ from tritonhook.snapshot.lockfile import kept_ptx, read_lock, write_lock
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path / "cache of results"))
-    return tmp_path
-
-
-@pytest.fixture
 def locked(here: Path, compiled: Compile, capsys: pytest.CaptureFixture) -> Path:  # noqa: F811
     compiled("old")
     assert main(["lock", "old"]) == 0
