@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from documents import in_terminal
 from memory_traces import TRACES
 
 from tritonhook.cli.mem.watch import is_over
@@ -44,6 +45,12 @@ def test_on_gb10_the_parts_come_from_the_driver_and_the_sum_from_the_process() -
     assert attribution.part("local-memory pool").bytes == 1077 * MIB  # type: ignore[union-attr]
     assert attribution.growth_bytes == 1581 * MIB
     assert attribution.unexplained_bytes == 0
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_what_is_not_known_is_called_so(name: str) -> None:
+    text = " ".join(in_terminal(summary(name)).split())
+    assert "None" not in text and ("growth not known" in text) == (golden(name).attribution().growth_bytes is None)
 
 
 def test_use_over_time_rises_with_the_samples() -> None:
