@@ -10,7 +10,7 @@ PARALLEL ?= -n auto
 demo: $(or $(wildcard $(VENV)/.installed),$(VENV)/.runs)
 	$(VENV)/bin/tritonhook demo
 
-# Tests start thousands of Python processes: what these load is compiled once.
+# Tests start thousands of Python processes: what these load is compiled once, when the first one loads it.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Every test in one of three environments: without torch and the CuTe DSL; with torch on the CPU (200 MB); with the CuTe
@@ -108,15 +108,20 @@ TORCH_TESTS = tests/emulate/test_dry_launches.py tests/capture/test_inductor.py 
 	tests/docs/test_findings.py tests/cli/test_counted.py::test_an_emulated_run_counts_its_kernels \
 	$(addprefix tests/children/test_processes.py::,test_torchrun test_the_users_own_startup_files_still_run)
 
-test-torch: .venv-torch/.installed
+test-torch: $(VENV)/.installed .venv-torch/.installed
 	.venv-torch/bin/python -m pytest -q $(PARALLEL) --dist loadfile --durations=5 $(TORCH_TESTS)
 
-.venv-torch/.installed: requirements.txt requirements-torch.txt pyproject.toml
+# torch alone, which takes the rest from $(VENV).
+.venv-torch/.installed: requirements-torch.txt
 	$(PYTHON) -m venv .venv-torch
-	.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-torch.txt
+	$(call finds_packages_of,.venv-torch,$(VENV),import site; site.addsitedir({path!r}))
+	.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements-torch.txt
 	touch $@
+
+# An environment that finds the packages of another one too: the name of its folder, that of the other one, the line that
+# names the other one's {path}.
+finds_packages_of = $(1)/bin/python -c 'import pathlib, site; [pathlib.Path(own, "shared.pth").write_text(f"$(3)\n") \
+	for own in site.getsitepackages() for path in [own.replace("/$(1)/", "/$(2)/")]]'
 
 # The CuTe DSL's tests, in an environment that has the DSL and no triton; `make test-cute-matrix` for all its versions.
 test-cute: .venv-cute-4.8.1/.tested
@@ -196,7 +201,7 @@ $(VENV)/.installed: requirements.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "tritonhook needs Python 3.10 or newer; set PYTHON=")'
 	@echo "Installing Triton and the test tools into $(VENV): about 350 MB to download, once"
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --disable-pip-version-check -r requirements.txt
+	$(VENV)/bin/python -m pip install --disable-pip-version-check --no-compile -r requirements.txt
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
@@ -223,12 +228,15 @@ $(CUTES:%=.venv-cute-%/.installed): .venv-cute-%/.installed: requirements.txt re
 	$(PYTHON) -m venv .venv-cute-$*
 	sed '/^\(triton\|mypy\|ruff\|import-linter\|zizmor\|check-jsonschema\)==/d' requirements.txt > .venv-cute-$*/requirements.txt
 	sed 's/^\(nvidia-cutlass-dsl.*\)==.*/\1==$*/' requirements-cute.txt > .venv-cute-$*/requirements-cute.txt
-	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check -r .venv-cute-$*/requirements.txt
-	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r .venv-cute-$*/requirements.txt
+	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps \
 		-r .venv-cute-$*/requirements-cute.txt
 	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	$(if $(filter 4.8.%,$*),.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-torch.txt)
+	$(if $(filter 4.8.%,$*),$(call finds_packages_of,.venv-cute-$*,.venv-torch,{path}))
 	touch $@
+
+# torch without triton, which the packages of $(VENV) have.
+$(patsubst %,.venv-cute-%/.tested,$(filter 4.8.%,$(CUTES))): .venv-torch/.installed
 
 .PHONY: $(CUTES:%=.venv-cute-%/.tested)
 $(CUTES:%=.venv-cute-%/.tested): .venv-cute-%/.tested: .venv-cute-%/.installed

@@ -40,10 +40,6 @@ def lock(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def _one() -> str:
-    return lock_text("k.lock", [facts()])
-
-
 DEEP = 100_000 if LARGE else 5_000
 TEXTS = {
     "lists": ("x = " + "[" * DEEP, "nested too deep"),

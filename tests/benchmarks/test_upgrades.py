@@ -13,8 +13,6 @@ import tritonhook
 from benchmarks import upgrades
 from benchmarks.__main__ import parsed
 from benchmarks.upgrading import audit
-from tritonhook.ptxas.pool import Run
-from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.snapshot.facts import KernelFacts
 
 TRITONS = "12.8.93", "12.9.86"  # both come with Triton 3.6
@@ -72,9 +70,3 @@ def test_worse_are_spills_stack_and_fewer_blocks(folder: Path) -> None:
     assert audit.verdict(old, facts(folder, registers=255)) == audit.WORSE
     assert audit.verdict(facts(folder, registers=254), facts(folder, registers=255)) == audit.CHANGED
     assert audit.verdict(old, replace(old, figures={}, failure="no memory")) == audit.FAILED
-
-
-def rows(folder: Path, run: Run) -> Any:
-    found = audit.assembled([kernel_of(folder)], list(map(find_ptxas, TRITONS)), run, lambda more: None)
-    (row,) = audit.rows_of(found, TRITONS, run, lambda more: None)
-    return row

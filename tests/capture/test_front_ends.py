@@ -36,7 +36,17 @@ def wheels() -> Path:
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         staged = folder.with_name(f".{folder.name}.{os.getpid()}")
-        line = [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--target", str(staged)]
+        line = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-compile",
+            "--only-binary=:all:",
+            "--target",
+            str(staged),
+        ]
         done = subprocess.run([*line, "-r", str(REQUIREMENTS)], capture_output=True, text=True, check=False)
         if done.returncode:
             shutil.rmtree(staged, ignore_errors=True)

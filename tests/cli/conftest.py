@@ -17,6 +17,14 @@ def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with an empty cache of results."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path / "cache of results"))
+    return tmp_path
+
+
+@pytest.fixture
 def plain(tmp_path: Path) -> Path:
     path = tmp_path / "plain.ptx"
     path.write_text(EXP.ptx("work", **TARGET).text)

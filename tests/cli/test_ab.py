@@ -17,7 +17,7 @@ from repository import ROOT, SUPPORT
 from triton_kernels import add_kernel, cutlass_copy_kernel, fresh
 
 import tritonhook
-from tests.timing.test_coordinator import FAKE
+from tests.timing.test_coordinator import Simulated
 from tritonhook.capture.store import CaptureFolder, read_launch
 from tritonhook.cli import _programs, ab, main, parser
 from tritonhook.cli._parser import from_namespace
@@ -27,7 +27,6 @@ from tritonhook.errors import DeviceError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.rename import Rename
 from tritonhook.timing import coordinator
-from tritonhook.timing.coordinator import Process
 from tritonhook.timing.images import CandidateChange, sides_of_ptx
 from tritonhook.timing.plan import Plan
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
@@ -35,7 +34,7 @@ from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """The plans that would be timed; simulated processes answer for them. Images are read while they are there."""
+    """The plans that would be timed; simulations answer for them. Images are read while they are there."""
     seen: list[Plan] = []
 
     def run(plan: Plan, *more: Any, **options: Any) -> Any:
@@ -43,7 +42,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
         for image in plan.images:
             images[image.side] = Cubin.from_bytes(Path(image.path).read_bytes())
         fake = Plan("fake:slower3", plan.out, Rename(prefix="x_"))
-        return coordinator.run(fake, *more, **options, start=lambda: Process(FAKE))
+        return coordinator.run(fake, *more, **options, start=Simulated)
 
     images: dict[str, Cubin] = {}
     monkeypatch.setattr(ab, "time_plan", run)

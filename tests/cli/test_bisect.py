@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import EXP, TARGET, failing
 
-from tests.cli.test_lock import here, locked  # noqa: F401  (fixtures)
+from tests.cli.test_lock import locked  # noqa: F401  (a fixture)
 from tests.snapshot.conftest import captured_before, compile_now, compiled  # noqa: F401  (fixtures)
 from tritonhook.cli import bisect, main
 from tritonhook.errors import ToolError
@@ -18,7 +18,7 @@ ENDS = ("--good", "12.8.93", "--bad", "12.9.86")
 
 
 @pytest.fixture(autouse=True)
-def both(here: Path, tools: object) -> None:  # noqa: F811
+def both(here: Path, tools: object) -> None:
     if not {"12.8.93", "12.9.86"} <= {tool.version for tool in available_ptxas()}:
         pytest.skip("needs ptxas 12.8.93 and 12.9.86, which come with Triton")
 
@@ -49,13 +49,13 @@ def test_other_options_are_taken_and_every_version_is_shown(locked: Path, capsys
     assert all(int(tried["values"][0]) > 100 for tried in kernel["tried"])
 
 
-def test_equal_ends_are_0(here: Path, capsys: pytest.CaptureFixture) -> None:  # noqa: F811
+def test_equal_ends_are_0(here: Path, capsys: pytest.CaptureFixture) -> None:
     (here / "a.ptx").write_text(EXP.ptx("work", **TARGET).text)
     assert main(["bisect", "a.ptx", *ENDS, "--at-hand", "--on", "spills"]) == 0
     assert "ptxas 12.8.93 and 12.9.86 give the same spills" in capsys.readouterr().out
 
 
-def test_an_end_that_does_not_take_the_target_is_trouble(here: Path, capsys: pytest.CaptureFixture) -> None:  # noqa: F811
+def test_an_end_that_does_not_take_the_target_is_trouble(here: Path, capsys: pytest.CaptureFixture) -> None:
     (here / "a.ptx").write_text(EXP.ptx("work", target="sm_103a", version="8.8").text)
     assert main(["bisect", "a.ptx", *ENDS, "--at-hand"]) == 2
     said = " ".join(capsys.readouterr().out.split())
@@ -64,7 +64,7 @@ def test_an_end_that_does_not_take_the_target_is_trouble(here: Path, capsys: pyt
 
 
 def test_what_is_not_at_hand_is_fetched(
-    here: Path,  # noqa: F811
+    here: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture,
 ) -> None:
@@ -116,7 +116,7 @@ def test_what_is_not_at_hand_is_fetched(
     ],
 )
 def test_what_cannot_be_searched_is_said(
-    here: Path,  # noqa: F811
+    here: Path,
     capsys: pytest.CaptureFixture,
     words: list[str],
     said: str,

@@ -21,13 +21,6 @@ from tritonhook.snapshot.lockfile import read_lock, write_lock
 from tritonhook.snapshot.rules import rules
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path / "cache of results"))
-    return tmp_path
-
-
 def options(*words: str) -> verb.Options:
     return from_namespace(verb.Options, parser("check").parse_args(["check", *words]))
 

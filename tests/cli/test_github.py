@@ -24,13 +24,6 @@ HEAD = json.loads((GOLDEN / "github" / "pull_request.json").read_text())["pull_r
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path / "cache of results"))
-    return tmp_path
-
-
-@pytest.fixture
 def workflow(here: Path, monkeypatch: pytest.MonkeyPatch) -> Workflow:
     """Run `check --github` as a step of a workflow; what it gave: its code, and what gh holds then."""
     state = here / "gh.json"

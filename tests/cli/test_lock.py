@@ -16,13 +16,6 @@ from tritonhook.snapshot.lockfile import kept_ptx, read_lock, write_lock
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path / "cache of results"))
-    return tmp_path
-
-
-@pytest.fixture
 def locked(here: Path, compiled: Compile, capsys: pytest.CaptureFixture) -> Path:  # noqa: F811
     compiled("old")
     assert main(["lock", "old"]) == 0
@@ -266,7 +259,6 @@ def test_a_gate_that_compares_nothing_does_not_pass(locked: Path, compiled: Comp
     assert "no kernel is on both sides: nothing was compared" in said and "fails" not in said
 
 
-@pytest.mark.usefixtures("cold_start")
 def test_a_script_is_checked_by_its_dry_run(here: Path, triton_cache: Path, capsys: pytest.CaptureFixture) -> None:
     from tests.capture.dry_run.test_programs import LAUNCH, PRELUDE
 

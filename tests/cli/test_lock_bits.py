@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("numpy")
 pytest.importorskip("triton", minversion="3.6")
+
+from tritonhook.cli import main
 
 SCRIPT = """
 import torch, triton, triton.language as tl
@@ -23,12 +22,13 @@ total[(1,)](torch.randn(1024, device="cuda"), torch.zeros(1, device="cuda"), 102
 """
 
 
-def test_only_other_bits_fail(tmp_path, triton_cache):
+def test_only_other_bits_fail(tmp_path, triton_cache, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
     def ran(*words: str, status: int = 0) -> str:
-        line = [sys.executable, "-m", "tritonhook", *words]
-        done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == status, done.stdout + done.stderr
-        return " ".join((done.stdout + done.stderr).split())
+        code, said = main([*words]), "".join(capsys.readouterr())
+        assert code == status, said
+        return " ".join(said.split())
 
     script, at = tmp_path / "script.py", ("script.py", "--arch", "sm_90a")
     script.write_text(SCRIPT)

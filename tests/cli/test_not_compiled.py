@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_lock import here  # noqa: F401  (a fixture)
 from tests.snapshot.conftest import Compile, captured_before, compile_now, compiled  # noqa: F401  (fixtures)
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.cli import main

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from repository import ROOT, SUPPORT
 from triton_kernels import add_kernel, fresh, multiply_kernel
 
 import tritonhook
+from tests.tuning.test_engine import Simulated, in_processes
 from tritonhook.capture.policy.model import read_entries, read_pins, write_policy
 from tritonhook.capture.selection import Launched, launches_of
 from tritonhook.capture.store import CaptureFolder
@@ -29,28 +29,32 @@ from tritonhook.cli import _programs, main, tune
 from tritonhook.errors import PolicyError
 from tritonhook.tuning import candidates as made
 from tritonhook.tuning.engine import tune as tune_kernels
-from tritonhook.tuning.gpu import GpuProcess
 from tritonhook.tuning.race import TuneRun, entries
 
-COMMAND = (sys.executable, str(SUPPORT / "fake_worker.py"))
 LEVERS = ("--levers", "O1,maxnreg=24,name,regusage=5+name")
 FASTER = {"O1": {"us": 48.0}, "candidate": {"us": 48.0}}
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """A GPU of simulated times: set them by calling it."""
+    """A GPU of simulated times: set them by calling it. No process has it, but in tests with `processes`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(tune, "why_not_timed", lambda: None)
-    monkeypatch.setattr(tune, "GpuProcess", lambda limit: GpuProcess(limit, COMMAND))
+    monkeypatch.setattr(tune, "GpuProcess", Simulated)
     monkeypatch.setattr(tune, "rough_times", _rough_times)
 
     def set_times(**by_name: dict[str, Any]) -> None:
+        monkeypatch.setattr("fake_worker.BY_NAME", by_name)
         monkeypatch.setenv("FAKE_TUNING", json.dumps(by_name))
 
     set_times(**FASTER)
     return set_times
+
+
+@pytest.fixture
+def processes(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "GpuProcess", in_processes)
 
 
 def _rough_times(path: Path, others: Sequence[Launched] = ()) -> list[dict[str, Any]]:
@@ -77,7 +81,7 @@ def document(capsys: pytest.CaptureFixture, *words: str, code: int = 0) -> dict[
     return found
 
 
-def test_a_win_goes_to_the_policy_and_the_policy_applies(captures: str, capsys) -> None:
+def test_a_win_goes_to_the_policy_and_the_policy_applies(captures: str, capsys, processes) -> None:
     found = document(capsys, captures, *LEVERS)
     (kernel,) = found["kernels"]
     assert (kernel["kernel"], kernel["verdict"], kernel["lever"]) == ("add_kernel", "WIN", "O1")
@@ -137,7 +141,7 @@ def test_outputs_may_differ_by_as_much_as_is_allowed(captures: str, fake: Any, c
         assert kernel["verdict"] == verdict, words
 
 
-def test_what_is_dropped_on_the_gpu_is_said(captures: str, fake: Any, capsys, monkeypatch) -> None:
+def test_what_is_dropped_on_the_gpu_is_said(captures: str, fake: Any, capsys, monkeypatch, processes) -> None:
     be_patient(monkeypatch)
     fake(**{"O1": {"hang": True}, "maxnreg=24": {"wrong": "output 2 differs in its bits"}})
     assert main(["tune", captures, *LEVERS, "--limit", "1"]) == 0
@@ -177,7 +181,7 @@ def test_codes_of_another_ptx_are_not_used(captures: str, capsys) -> None:
     assert again["kernels"][0]["candidates"] != found["kernels"][0]["candidates"], "assembled anew, with all levers"
 
 
-def test_ctrl_c_writes_what_is_certified(captures: str, fake: Any, capsys) -> None:
+def test_ctrl_c_writes_what_is_certified(captures: str, fake: Any, capsys, processes) -> None:
     Path("tritonhook.toml").write_text("format = 1\n")
     fake(O1={"interrupt": True})
     found = document(capsys, captures, *LEVERS, code=130)
@@ -211,7 +215,6 @@ def test_a_policy_that_cannot_be_written_loses_no_result(captures: str, capsys, 
     assert json.loads(said.out)["counts"]["WIN"] == 1 and "No space left" in said.err
 
 
-@pytest.mark.usefixtures("cold_start")
 def test_a_script_is_run_once(fake: Any, capsys, tmp_path: Path, triton_cache: Path) -> None:
     Path("script.py").write_text(
         f"import sys\nsys.path[:0] = [{str(ROOT)!r}, {str(SUPPORT)!r}]\n"

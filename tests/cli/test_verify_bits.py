@@ -4,14 +4,14 @@ what."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("numpy")
 pytest.importorskip("triton", minversion="3.6")
+
+from tritonhook.cli import main
 
 START = """
 import torch, triton, triton.language as tl
@@ -170,13 +170,15 @@ tile[(1,)](*(TensorDescriptor.from_tensor(one, [16, 32]) for one in (some, torch
 
 
 @pytest.fixture
-def verified(tmp_path, triton_cache):
+def verified(tmp_path, triton_cache, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
     def run(script: str, *words: str, status: int, verb: str = "verify") -> dict:
         (tmp_path / "script.py").write_text(script)
-        line = [sys.executable, "-m", "tritonhook", verb, "script.py", *words, "--json"]
-        done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == status, done.stderr
-        return json.loads(done.stdout) if done.stdout else {"error": done.stderr}
+        code = main([verb, "script.py", *words, "--json"])
+        out, error = capsys.readouterr()
+        assert code == status, error
+        return json.loads(out) if out else {"error": error}
 
     return run
 

@@ -8,15 +8,11 @@ from functools import cache
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from made_elf import Named, Part, attribute, made_elf, relocation
 from repository import GOLDEN
 
-from tritonhook.cubin.byte_map import file_layout
-from tritonhook.cubin.elf import Attribute, read_elf, table_extents, values_by_symbol, words
+from tritonhook.cubin.elf import Attribute, read_elf, values_by_symbol, words
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.line_info import read_lines
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import CubinError
 
@@ -140,43 +136,6 @@ def test_damaged_attributes_are_named(content: bytes, message: str) -> None:
     struct.pack_into("<Q", data, entry(NAME, ".nv.info") + 32, 4)  # the section ends behind them
     with pytest.raises(CubinError, match=message):
         summarise_image(bytes(data), {})
-
-
-def reads_or_says_why(data: bytes) -> None:
-    """Each reader of cubins accepts the bytes or raises CubinError; bytes that Cubin accepts, all readers accept."""
-    try:
-        cubin = Cubin.from_bytes(data)
-    except CubinError:
-        try:
-            summarise_image(data, {})
-        except CubinError:
-            return
-        return
-    summary = summarise_image(data, {})
-    assert tuple(kernel.kernel for kernel in summary.kernels) == cubin.kernels
-    for kernel in cubin.kernels:
-        assert sum(extent.size for extent in file_layout(cubin, kernel)) == len(data)
-        read_lines(cubin, kernel)
-
-
-@pytest.mark.parametrize("name", ["sm_80.exp.plain", "sm_90a.module", NAME])
-@given(data=st.data())
-@settings(max_examples=150)
-def test_changed_bytes_anywhere(name: str, data: st.DataObject) -> None:
-    damaged = bytearray(image(name))
-    elf = read_elf(image(name))
-    steering = [range(64), *(range(start, end) for _, start, end in table_extents(image(name)))]
-    steering += [range(h.offset, h.offset + h.size) for h in elf.headers if h.kind != 8 and h.size]
-    for span in data.draw(st.lists(st.sampled_from(steering), min_size=1, max_size=4)):
-        position = data.draw(st.integers(span.start, span.stop - 1))
-        damaged[position] = data.draw(st.sampled_from([0, 1, 4, 8, 0x7F, 0x80, 0xFF]))
-    reads_or_says_why(bytes(damaged))
-
-
-@given(st.binary(max_size=400))
-@settings(max_examples=100)
-def test_random_bytes_behind_a_header(data: bytes) -> None:
-    reads_or_says_why(image("sm_80.exp.plain")[:64] + data)
 
 
 # --- images made by hand -------------------------------------------------------------------------

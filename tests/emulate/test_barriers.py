@@ -217,6 +217,8 @@ def test_arrivals_are_counted_by_barrier(gate):
 def test_bytes_are_waited_for(gate):
     gate.barriers.arrive(gate.group(0), SHARED, gate.addresses, 3, words(t0=100))
     assert gate.phases()[0] == (0, 0, 3, 100)
+    with pytest.raises(Fault, match="waits for 0"):  # of products of tcgen05
+        gate.barriers.commit(gate.group(0), gate.addresses, np.arange(64) == 0)
     gate.barriers.expect(gate.group(2, 3), SHARED, gate.addresses, words(t2=28, t3=7))
     assert [one[3] for one in gate.phases()] == [128, 7, 0, 0]
     gate.barriers.completed(gate.group(4, 6), SHARED, gate.addresses, words(t4=64, t6=60))

@@ -19,6 +19,7 @@ from tritonhook.cubin.image import Cubin  # noqa: E402
 from tritonhook.emulate.run import Run, run_ptx  # noqa: E402
 from tritonhook.verify.cpu import run_cubin  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("warm_start")
 KERNELS = """
 import torch, triton, triton.language as tl
 

@@ -139,45 +139,6 @@ def test_the_first_of_those_that_are_asked(machine):
     assert np.flatnonzero(lanes.first_lanes(group(machine, np.arange(64) > 40))).tolist() == [41]
 
 
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("count", [1, 2, 4])
-def test_matrices_lie_where_lanes_say(machine, count, transposed):
-    """Lane 8 m + r has the address of row r; warps have addresses of their own."""
-    data = np.random.default_rng(5).integers(0, 256, 4096, np.uint8)
-    machine.memory.shared.data[:] = data
-    lane = np.arange(64) % 32
-    rows = np.random.default_rng(6).permutation(128)[:64]
-    addresses = np.where(lane < 8 * count, rows * 16, 1 << 20).astype(np.uint32)  # of others, nothing is read
-    found = lanes.Matrices(machine, count, transposed).load(group(machine), addresses)
-    assert found.shape == (count, 64)
-    for m in range(count):
-        for thread in range(64):
-            warp, (r, t) = thread // 32, divmod(thread % 32, 4)
-            places = [(2 * t + n, r) if transposed else (r, 2 * t + n) for n in range(2)]
-            at = [int(addresses[32 * warp + 8 * m + row]) + 2 * column for row, column in places]
-            assert found[m, thread].tobytes() == bytes(data[at[0] : at[0] + 2]) + bytes(data[at[1] : at[1] + 2])
-    machine.memory.shared.data[:] = 0
-    lanes.Matrices(machine, count, transposed).store(group(machine), addresses, found)
-    used = np.zeros(4096, bool)
-    for place in addresses[lane < 8 * count]:
-        used[place : place + 16] = True
-    assert (machine.memory.shared.data == np.where(used, data, 0)).all()
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_matrices_of_bytes(machine, count):
-    data = np.random.default_rng(5).integers(0, 256, 4096, np.uint8)
-    machine.memory.shared.data[:] = data
-    addresses = (np.random.default_rng(6).permutation(128)[:64] * 16).astype(np.uint32)
-    found = lanes.Matrices(machine, count, True, of_bytes=True).load(group(machine), addresses)
-    assert found.shape == (2 * count, 64)
-    for r in range(2 * count):
-        for thread in range(64):
-            warp, (g, t) = thread // 32, divmod(thread % 32, 4)
-            rows = [32 * warp + 16 * (r // 2) + 4 * t + n for n in range(4)]
-            assert found[r, thread].tobytes() == bytes(data[int(addresses[row]) + g + 8 * (r % 2)] for row in rows)
-
-
 def test_a_matrix_is_transposed():
     register = draw()
     halves = register.view(np.uint16).reshape(2, 8, 8)

@@ -175,8 +175,7 @@ def test_ptxas_that_does_not_end_is_stopped(make_tool: MakeTool, scratch: Path) 
     start = time.monotonic()
     crash = crash_of(make_tool("exec sleep 600"), timeout_s=0.5)
     assert time.monotonic() - start < 600, "it came to its own end"
-    assert crash.timeout
-    assert crash.summary == "ptxas 9.8.7 did not finish in time"
+    assert crash.timeout and "9.8.7" in crash.summary
     assert list(scratch.iterdir()) == []
 
 

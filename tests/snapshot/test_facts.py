@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
 from fake_ptxas import PTX
 from repository import GOLDEN
 
-from tests.snapshot.conftest import Compile
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.cli._inputs import kernels_at
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.loaded import loaded_of
 from tritonhook.cubin.summary import summarise_image
-from tritonhook.errors import CaptureError
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.snapshot.facts import (
     COUNTERS,
@@ -56,32 +51,6 @@ def test_every_figure_of_a_captured_kernel_is_known(facts: list[KernelFacts]) ->
     assert addition.figures["shared"] == addition.figures["loop_instructions"] == 0
     assert product.figures["shared"] == product.dynamic_shared + 1024  # of the 1,024, the system's, the image tells
     assert 0 < product.figures["loop_instructions"] < product.figures["instructions"]
-
-
-def test_one_kernel_for_two_sizes_is_two(compiled: Compile) -> None:
-    compiled("a")
-    found = [facts.identity for _, facts in kernels_at(str(compiled("a", block=256)))[0][0]]
-    assert len(found) == len(set(found)) == 3
-    assert {text for one in found for text in one.specialisation if text.startswith("BLOCK=")} == {
-        "BLOCK=128",
-        "BLOCK=256",
-    }
-
-
-def test_kernels_that_have_everything_in_common_are_numbered(compiled: Compile) -> None:
-    import triton_kernels as kernels
-
-    compiled("a")
-    folder = compiled("a", adds=kernels.other_add_kernel())
-    found = [facts for _, facts in kernels_at(str(folder))[0][0] if facts.identity.kernel == "add_kernel"]
-    assert [facts.identity.number for facts in found] == [1, 2]
-    assert len({facts.codes for facts in found}) == 2
-
-
-def test_a_folder_without_kernels_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "index").mkdir()
-    with pytest.raises(CaptureError, match="no kernels were captured"):
-        kernels_at(str(tmp_path))
 
 
 def test_a_tensor_descriptor_is_one_type_in_every_version_of_triton() -> None:

@@ -119,9 +119,6 @@ class Browser:
         options = {"clip": clip | {"scale": 1}, "captureBeyondViewport": True} if clip else {}
         path.write_bytes(base64.b64decode(self._command("Page.captureScreenshot", format="png", **options)["data"]))
 
-    def pdf(self) -> bytes:
-        return base64.b64decode(self._command("Page.printToPDF", printBackground=True)["data"])
-
     def _command(self, name: str, **parameters: Any) -> Any:
         return self.driver.execute_cdp_cmd(name, parameters)
 

@@ -6,7 +6,7 @@ import copy
 import io
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from types import FrameType
 from typing import Any
@@ -172,6 +172,3 @@ def _reference(number: int) -> str:
 def name_that_doubles(levels: int) -> str:
     """A mangled name: f(A<int, int>, A<A<int, int>, A<int, int>>, ...): each parameter has the one before it twice."""
     return "_Z1f1AIiiE" + "".join(f"S_I{_reference(level + 1) * 2}E" for level in range(levels))
-
-
-Damage = Callable[[Any], st.SearchStrategy[Any]]

@@ -26,6 +26,7 @@ import types
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ _LOADED = (
     "email.parser",
     "numpy",
     "platformdirs.unix",
+    *(("torch",) if find_spec("triton") else ()),  # programs in the CuTe DSL were not tried with it
     "triton.compiler.code_generator",
     "triton_kernels",
     "fake_tensors",

@@ -89,7 +89,7 @@ def test_tests_that_workers_leave_out_by_a_hook_make_a_part(locked: Project) -> 
         "    items[:] = [item for item in items if item not in left]\n"
         "    config.hook.pytest_deselected(items=left)\n"
     )
-    for words in ((), ("-n2",)) if "NIGHTLY" in os.environ else (("-n2",),):
+    for words in ((), ("-n2",)) if "NIGHTLY" in os.environ else (("-n1",),):
         done = locked.run("tests", LOCK, *words)
         assert done.code == 0, done.said
         assert "1 kernel not compiled, and neither compared nor removed" in done.said

@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +24,6 @@ from tritonhook.rename import Rename
 from tritonhook.report.results.ab import TimedComparison, judged, load
 from tritonhook.timing import coordinator
 from tritonhook.timing.coordinator import (
-    BLOCKS_PER_PROCESS,
     Process,
     control_of,
     is_precise,
@@ -109,29 +107,6 @@ def test_equal_code_and_wrong_outputs_are_not_timed(case: str, word: str, tmp_pa
     assert judged(timed)[0] == word
 
 
-def test_an_undecided_run_ends_when_its_time_is_over(tmp_path: Path) -> None:
-    timed = compare("undecided", tmp_path, seconds=0.01)
-    assert timed.stopped == "time"
-    assert timed.comparison.verdict is TimingVerdict.INCONCLUSIVE
-    assert timed.comparison.blocks
-
-
-def test_processes_that_differ_call_for_more_processes(tmp_path: Path) -> None:
-    timed = compare("scattered", tmp_path)
-    assert timed.comparison.processes in (7, 9, 11), "two more at a time"
-    taken = Counter(block.process for block in timed.comparison.blocks)
-    assert set(taken) == set(range(timed.comparison.processes)) and max(taken.values()) == BLOCKS_PER_PROCESS
-    assert timed.stopped in ("precise", "processes")
-    assert timed.comparison.verdict is not TimingVerdict.FASTER
-
-
-def test_a_verdict_of_one_process_names_that_it_is_one(tmp_path: Path) -> None:
-    timed = compare("equal", tmp_path, processes=1)
-    assert timed.comparison.processes == 1
-    assert timed.stopped == "processes"
-    assert "1 process(es) only" in timed.comparison.reason
-
-
 def test_an_interrupt_keeps_what_is_there(tmp_path: Path) -> None:
     timed = compare("interrupted", tmp_path, process)
     assert timed.stopped == "interrupted"
@@ -150,16 +125,6 @@ def test_processes_with_unequal_code_are_not_combined(tmp_path: Path) -> None:
     with pytest.raises(TritonHookError, match="the processes did not compile the same code"):
         compare("othercode", tmp_path)
     assert compare("othercode", tmp_path, processes=1).comparison.processes == 1
-
-
-def test_the_rule_for_stopping_looks_at_the_width_and_not_at_the_answer(slower3: Timed, tmp_path: Path) -> None:
-    comparison = slower3.comparison
-    assert is_precise(comparison)
-    assert is_precise(replace(comparison, blocks=comparison.blocks[:20]))
-    assert not is_precise(replace(comparison, blocks=comparison.blocks[:19]))
-    assert is_precise(replace(comparison, blocks=tuple(comparison.blocks) * 4, band=1e-9)) is False
-    noisy = compare("undecided", tmp_path, seconds=1).comparison
-    assert not is_precise(noisy)
 
 
 def test_the_control_belongs_to_the_side_with_its_code() -> None:

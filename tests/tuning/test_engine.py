@@ -96,19 +96,6 @@ def test_a_gain_of_3_percent_is_certified_and_becomes_an_entry() -> None:
     assert low < entry.gain_percent < high
 
 
-def test_copies_of_plain_give_no_win() -> None:
-    texts = ["name", "O1", "O2", "regalloc=1", "regalloc=2", "regusage=3"]
-    run = tuned(*(kernel_with(*map(code, texts), name=f"k{n}") for n in range(4)))
-    assert run.wins == () and all(row.reason and row.tried.is_judged for row in run.rows)
-
-
-def test_a_winner_by_luck_is_left_after_a_few_processes() -> None:
-    row = only(code("name", fickle=2.0))
-    assert row.verdict is TuneVerdict.LEAVE and row.tried.winner.text == "name"
-    assert row.reason.startswith("name led the race, but in fresh processes its time is")
-    assert row.tried.comparison.processes == 3
-
-
 def test_other_outputs_are_left_before_anything_is_timed() -> None:
     row = only(code("O1", us=40.0, wrong="output 0 differs in its bits"), code("name", us=48.0))
     assert row.tried.winner.text == "name" and row.verdict is TuneVerdict.WIN

@@ -12,7 +12,6 @@ from tuned import code, kernel_with
 from tritonhook.device.sm_clock import Conditions
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, SampleBlock, TimingVerdict
 from tritonhook.tuning.race import (
-    MOST_BLOCKS,
     Certificate,
     Race,
     TriedKernel,
@@ -63,25 +62,6 @@ def race(kernel: Kernel, candidates: tuple[str, ...]) -> Race:
 def confirmation(seed: object, ratio: float, processes: int = 7, spread: float = PROCESS) -> Comparison:
     kernel = Kernel(("confirm", seed), {CANDIDATE: ratio, CONTROL: 1.0})
     return Comparison(tuple(kernel.blocks(processes, 4, spread=spread)))
-
-
-# --- the race ------------------------------------------------------------------------------------
-
-
-def test_the_best_wins_and_the_hopeless_are_dropped_early() -> None:
-    ratios = {"slow": 1.1, "slower": 1.3, "same": 1.0, "good": 0.97, "best": 0.92}
-    raced = race(Kernel(1, ratios), tuple(ratios))
-    assert raced.leader == "best" and {"slow", "slower"} <= set(raced.dropped)
-    assert all(raced.dropped[name] <= 5 for name in ("slow", "slower")), raced.dropped
-    assert raced.blocks < MOST_BLOCKS
-
-
-def test_a_gain_below_the_band_is_not_worth_having() -> None:
-    found = [race(Kernel(("small", seed), {"c": 0.999}), ("c",)).leader for seed in range(100)]
-    assert found.count("c") <= 5
-
-
-# --- certificates --------------------------------------------------------------------------------
 
 
 def test_copies_are_never_certified_however_many_kernels_are_tuned() -> None:

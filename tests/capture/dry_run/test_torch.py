@@ -58,6 +58,7 @@ def go(tmp_path: Path, triton_cache: Path) -> Callable[..., str]:
     return lambda script, *options, **how: run_dry(tmp_path, script, *options, **how).stdout
 
 
+@pytest.mark.usefixtures("cold_start")  # elsewhere torch is loaded before the dry run begins
 def test_kernels_forward_and_backward_with_a_linear_layer(go, tmp_path) -> None:
     go(
         KERNELS

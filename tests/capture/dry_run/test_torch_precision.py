@@ -19,12 +19,6 @@ ROUNDED = 1.8e-3  # error of bfloat16 numbers that were rounded once, in the L2 
 Function = Callable[[Any, Callable[..., Any]], Any]
 
 
-def _twice(x: Any, normal: Callable[..., Any]) -> Any:
-    made = torch.zeros_like(x)
-    assert made.baddbmm_(x, x[:, :, :64].mT @ x).data_ptr() == made.data_ptr()
-    return made
-
-
 FUNCTIONS: dict[str, tuple[Function, float]] = {
     "layer_norm": (lambda x, normal: F.layer_norm(x, (256,), normal(256), normal(256)), ROUNDED),
     "batch_norm": (lambda x, normal: F.batch_norm(x, None, None, normal(64), training=True), ROUNDED),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any
 
 import pytest
 from stored_kernels import made
@@ -147,40 +146,6 @@ def test_a_capture_without_its_file_is_said(out, cache):
     (out / "kernels" / record / "add.cubin").unlink()
     with pytest.raises(CaptureError, match=r"add\.cubin: cannot read the capture"):
         _ = CaptureFolder.open(out).capture(record).cubin
-
-
-WHOLE: dict[str, Any] = {
-    "format": 1,
-    "kernel": "add",
-    "hash": "0",
-    "arch": "sm_90a",
-    "files": {"ptx": "add.ptx"},
-    "ptxas": {"path": None, "version": None, "arguments": None},
-    "options": {},
-    "metadata": {},
-    "cache_hit": None,
-    "rewritten_from": None,
-    "note": None,
-}
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        (
-            {"files": []},
-            "damaged: files: expected an object, got a list; delete its folder and capture the kernel ag",
-        ),
-        ({"ptxas": {}}, "damaged: ptxas.path is missing"),
-        ({"ptxas": WHOLE["ptxas"] | {"arguments": [5]}}, r"ptxas.arguments\[0\]: expected text, got a whole number"),
-        ({"options": None}, "damaged: options: expected an object, got null"),
-        ({"kernel": 5}, "damaged: kernel: expected text, got a whole number"),
-    ],
-)
-def test_what_is_damaged_is_named(tmp_path, change, message):
-    (tmp_path / "capture.json").write_text(json.dumps(WHOLE | change))
-    with pytest.raises(CaptureError, match=message):
-        read_capture(tmp_path)
 
 
 def test_one_bad_record_does_not_end_a_listing(out, cache):

@@ -189,6 +189,14 @@ def test_matrices_come_from_shared_memory_and_go_back(transposed):
     assert back.view(np.uint16).tolist() == source.tolist()
 
 
+def test_other_lanes_give_no_addresses():
+    body = """mov.u32 %r1, room; mad.lo.u32 %r2, %r20, 16, %r1; mad.wide.u32 %rd9, %r20, 4, %rd20;
+    st.shared.v4.b32 [%r2], {%r20, %r20, %r20, %r20}; bar.sync 0; setp.ge.u32 %p1, %r20, 8;
+    @%p1 mov.u32 %r2, 0x7ffffff0; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r7}, [%r2]; st.global.b32 [%rd9], %r7;"""
+    (found,) = run_body(body, np.zeros(32, np.uint32), declarations=SHARED)
+    assert found.tolist() == [lane // 4 for lane in range(32)]
+
+
 def test_matrices_are_multiplied():
     body = """mad.wide.u32 %rd1, %r20, 32, %rd20; ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd1];
     ld.global.v2.b32 {%r5, %r6}, [%rd1+16]; mov.b32 %r7, 0f3F800000;

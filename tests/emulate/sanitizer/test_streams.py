@@ -5,6 +5,7 @@ import re
 import pytest
 from dry_runs import run_dry
 
+pytestmark = pytest.mark.usefixtures("warm_start")
 SCRIPT = """
 import torch, triton, triton.language as tl
 

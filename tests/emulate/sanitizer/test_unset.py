@@ -14,6 +14,7 @@ from tritonhook.emulate.run import Run  # noqa: E402
 from tritonhook.emulate.sanitizer.run import sanitize  # noqa: E402
 from tritonhook.emulate.sanitizer.unset import unset_words  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("warm_start")
 AT = "mad.wide.u32 %rd9, %r20, 4, %rd20; mad.wide.u32 %rd8, %r20, 4, %rd21;\n"  # in the output, in the input
 KERNELS = {
     "stored": ("ld.global.b32 %r1, [%rd8]; st.global.b32 [%rd9], %r1;", "24 elements of argument x1"),

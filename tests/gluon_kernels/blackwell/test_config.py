@@ -7,7 +7,6 @@ import pytest
 
 from gluon_kernels.blackwell import config as blackwell
 from gluon_kernels.blackwell.config import ROLE_REGS, AttentionConfig
-from gluon_kernels.config import SHARED_BYTES
 from tests.gluon_kernels.support.blackwell_configs import CONFIGS, describe
 
 
@@ -85,10 +84,3 @@ def test_registers_of_all_partitions_fit_an_sm():
     for config in CONFIGS:
         threads = 2 * 128 * config.softmax_regs + 128 * config.correction_regs + 128 * ROLE_REGS
         assert threads <= 65536
-
-
-def test_stages_fill_shared_memory_but_no_more():
-    config = AttentionConfig(dtype="fp16", head_dim=128)
-    assert config.stages == 3
-    assert config.shared_bytes <= SHARED_BYTES
-    assert replace(config, kv_stages=4).shared_bytes > SHARED_BYTES

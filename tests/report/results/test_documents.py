@@ -12,12 +12,9 @@ from command_line import EXP, TARGET
 from documents import GOLDEN, KINDS, golden, page_of, summary_of
 from fake_ptxas import make_ptxas
 
-from tests.snapshot.test_changes import facts
 from tritonhook.cli import main
 from tritonhook.errors import UsageError
 from tritonhook.report.result import kinds, read_result
-from tritonhook.snapshot.bisection import Search, TriedVersion
-from tritonhook.snapshot.facts import Identity
 
 # Objects whose keys are names, and differ from document to document.
 _FREE = ("opcodes", "options", "metadata", "ptxas", "outcomes", "codes_seen", "variants", "cells", "sections_changed")
@@ -37,26 +34,6 @@ def shape(value: Any, path: str = "") -> dict[str, set[str]]:
         for inner, types in shape(item, key).items():
             found.setdefault(inner, set()).update(types)
     return found
-
-
-def bisections() -> list[Search]:
-    """Searches of a kernel that changed and went back, one without a change, and one that is not known."""
-    versions = ("12.8.93", "12.9.86", "13.0.48", "13.0.88", "13.5.37")
-    first = Search(Identity("attn_fwd", "sm_90a", "Triton", ("A=1",)), "registers", versions)
-    made = {
-        "12.8.93": (facts(),),
-        "12.9.86": (),
-        "13.0.48": (facts(code="2", registers=72), facts(code="3", registers=80)),
-        "13.0.88": (facts(),),
-        "13.5.37": (facts(code="2", registers=72),),
-    }
-    for version, found in made.items():
-        first = first.with_tried(TriedVersion(version, found, "" if found else f"ptxas {version}: crashed: a reason"))
-    same, other = (Search(facts(name).identity, "registers", versions) for name in ("same", "other"))
-    for version in ("12.8.93", "13.5.37"):
-        same = same.with_tried(TriedVersion(version, (facts(),)))
-        other = other.with_tried(TriedVersion(version, (), f"ptxas {version}: unsupported: a reason"))
-    return [first, same, other]
 
 
 @pytest.mark.parametrize("kind", KINDS)
