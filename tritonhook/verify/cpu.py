@@ -269,7 +269,8 @@ def _ptx_kernel(text: str, entry: str) -> Kernel:
 def _read_together(builds: Sequence[Build]) -> None:
     """Disassemble all builds in one run of nvdisasm, whose start takes longer than a kernel. What cannot be read is
     refused where it is executed."""
-    images = {(one.path.read_bytes(), one.entry) for one in builds if one.path.suffix != _SUFFIX} - _listed.keys()
+    all_of_them = dict.fromkeys((one.path.read_bytes(), one.entry) for one in builds if one.path.suffix != _SUFFIX)
+    images = [one for one in all_of_them if one not in _listed]
     if len(images) + len(_listed) > _READ:
         _listed.clear()
     with suppress(TritonHookError):
