@@ -99,6 +99,7 @@ class Memory:
     garbage: each byte of shared memory, until something is written. local: as garbage, of local memory. absent: each
     byte that shuffles read of lanes that take no part.
     Allocate buffers first; `Machine` attaches itself, and after that the size of global memory is fixed.
+    worlds: copies of global memory, with the same addresses; each is of an equal part of the machine's CTAs.
     """
 
     def __init__(
@@ -122,6 +123,8 @@ class Memory:
         self.tensor_maps: list[Any] = []  # what descriptors of TMA name; see tma.py
         self.global_ = self.shared = self.local = Store.of_size(0)
         self._stride = 0
+        self.worlds = 1
+        self._of_worlds: Sequence[tuple[Allocation, Sequence[bytes]]] = ()
 
     def allocate(self, contents: bytes | int, name: str = "") -> Allocation:
         """Make a buffer with these contents, or of so many zeros."""
@@ -132,6 +135,10 @@ class Memory:
         self._begins.append(made.begin)
         self._contents.append(b"" if isinstance(contents, int) else contents)
         return made
+
+    def divide(self, buffers: Sequence[Allocation], worlds: Sequence[Sequence[bytes]]) -> None:
+        """Make a copy of global memory for each of these contents of some buffers."""
+        self.worlds, self._of_worlds = len(worlds), tuple(zip(buffers, zip(*worlds, strict=True), strict=True))
 
     def point(self, at: Allocation, offset: int, address: int) -> None:
         """Put an address into the contents of a buffer."""
@@ -149,6 +156,7 @@ class Memory:
         self.local = Store.of_size(self.local_bytes * machine.threads)
         if self.local_garbage:
             self.local.data[:] = self.local_garbage
+        self._world_begin = machine.cta // (len(machine.geometry.ctas) // self.worlds) * self._end
         self._shared_begin = machine.cta * self.shared_bytes
         self._cluster_begin = machine.cta // self._stride * self._stride * self.shared_bytes
         self._local_begin = np.arange(machine.threads) * self.local_bytes
@@ -164,20 +172,26 @@ class Memory:
 
     def _fill(self) -> None:
         """Put what was allocated into global memory, once."""
-        if self._contents:
-            self.global_ = Store.of_size(self._end)
+        if not self._contents:
+            return
+        self.global_ = Store.of_size(self.worlds * self._end)
+        worlds = self.global_.data[: self.worlds * self._end].reshape(self.worlds, self._end)
         while self._contents:  # each is dropped when it is there
             begin, contents = self.allocations[len(self._contents) - 1].begin, self._contents.pop()
-            self.global_.data[begin : begin + len(contents)] = np.frombuffer(contents, np.uint8)
+            worlds[:, begin : begin + len(contents)] = np.frombuffer(contents, np.uint8)
+        for one, each in self._of_worlds:
+            for world, contents in zip(worlds, each, strict=True):
+                world[one.begin : one.begin + one.size] = np.frombuffer(contents, np.uint8)
 
     @property
     def size(self) -> int:
         """Bytes of global memory, with the gaps between buffers."""
         return self._end
 
-    def contents(self, allocation: Allocation) -> bytes:
+    def contents(self, allocation: Allocation, world: int = 0) -> bytes:
         """Return what a buffer holds now."""
-        return bytes(self.global_.data[allocation.begin : allocation.begin + allocation.size])
+        begin = world * self._end + allocation.begin
+        return bytes(self.global_.data[begin : begin + allocation.size])
 
     # --- access ------------------------------------------------------------------------------
 
@@ -301,6 +315,8 @@ class Memory:
     def _begin(self, group: Group, space: str) -> Array | None:
         """Where each thread's part of the store begins; None: at 0."""
         begins = {SHARED: "_shared_begin", CLUSTER: "_cluster_begin", LOCAL: "_local_begin"}
+        if space == GLOBAL and self.worlds > 1:
+            return self._world_begin[group.s]  # type: ignore[no-any-return]
         return getattr(self, begins[space])[group.s] if space in begins else None
 
     def check_copy(self, index: Array, size: int, thread: int) -> None:
