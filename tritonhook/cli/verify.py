@@ -91,7 +91,6 @@ from tritonhook.verify.differential import (
 from tritonhook.verify.executor import LIMIT_S, TRIAL_LIMIT_S, Executor
 from tritonhook.verify.judgement import Latitude, latitude_of
 from tritonhook.verify.model import Build, Runner, Verdict
-from tritonhook.verify.reproduce import reproduce
 
 _BAD = (Verdict.CRASH, Verdict.HANG, Verdict.DIFFERENT)
 _AHEAD = 4  # kernels that are assembled while another one runs
@@ -271,6 +270,8 @@ def _one(options: Options, subject: _Subject | Skipped, future: Future[Built] | 
         return skipped(case.kernel, case.launch.summary, str(error))
     if options.minimise is None or verified.verdict is not Verdict.DIFFERENT:
         return verified
+    from tritonhook.verify.reproduce import reproduce
+
     note = "not minimised: that needs PTX, and these are cubins; give the PTX and --args"
     if subject.ptx is not None:
         try:
