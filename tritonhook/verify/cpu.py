@@ -271,9 +271,7 @@ def _by_nans(
     return frozenset(number for number, (a, b, *c) in each if a != b and open_by_nans(a, b, c))
 
 
-def _unsteady(
-    inputs: _Inputs, build: Build, name: str, orders: int, stored: Sequence[bytes]
-) -> tuple[Difference, ...]:
+def _unsteady(inputs: _Inputs, build: Build, name: str, orders: int, stored: Sequence[bytes]) -> tuple[Difference, ...]:
     """Execute PTX in other orders: in as many as were asked for; with atomics or shared memory in one at least, if
     builds run again."""
     if build.path.suffix != _SUFFIX:
