@@ -316,7 +316,7 @@ class Memory:
         """Where each thread's part of the store begins; None: at 0."""
         begins = {SHARED: "_shared_begin", CLUSTER: "_cluster_begin", LOCAL: "_local_begin"}
         if space == GLOBAL and self.worlds > 1:
-            return self._world_begin[group.s]  # type: ignore[no-any-return]
+            return self._world_begin[group.s]
         return getattr(self, begins[space])[group.s] if space in begins else None
 
     def check_copy(self, index: Array, size: int, thread: int) -> None:

@@ -290,7 +290,7 @@ def _stored(build: Build, run: Run, given: Sequence[bytes]) -> tuple[bytes, ...]
     from tritonhook.emulate.run import run_code, run_ptx
 
     run, kernel = replace(run, began=time.monotonic()), _kernel(build)
-    return (run_ptx if isinstance(kernel, Kernel) else run_code)(kernel, run, given).contents
+    return (run_ptx(kernel, run, given) if isinstance(kernel, Kernel) else run_code(kernel, run, given)).contents
 
 
 def _kernel(build: Build) -> Kernel | SassKernel:
