@@ -59,16 +59,17 @@ class Store:
 
     def read(self, index: Array, unit: int, count: int) -> Array:
         """Read the elements at these byte indices: shape (count, len(index))."""
+        number = index >> (unit * count).bit_length() - 1  # of powers of two
         if count == 1:
-            return self._views[unit][index // unit][None]
-        return self._row(unit, count)[index // (unit * count)].T
+            return self._views[unit].take(number)[None]
+        return self._row(unit, count).take(number, axis=0).T
 
     def write(self, index: Array, unit: int, values: Array) -> None:
         count = len(values)
         if count == 1:
-            self._views[unit][index // unit] = values[0]
+            self._views[unit][index >> unit.bit_length() - 1] = values[0]
         else:
-            self._row(unit, count)[index // (unit * count)] = np.stack(tuple(values), axis=1)
+            self._row(unit, count)[index >> (unit * count).bit_length() - 1] = np.stack(tuple(values), axis=1)
 
     def _row(self, unit: int, count: int) -> Array:
         if (unit, count) not in self._rows:
@@ -279,17 +280,17 @@ class Memory:
         else:
             store, index, limit = self._in_store(group, space, addresses, size)
             active = index if group.mask is None else index[group.mask]
-            outside = (active < 0) | (active + size > limit)
-            if outside.any():
+            if active.max() > limit - size or active.min() < 0:
+                outside = (active < 0) | (active + size > limit)
                 self._refuse(group, outside, active, f"{_WORDS[how]} of {size} bytes outside of {space} memory")
         begin, everywhere = self._begin(group, space), index
         if group.mask is not None:
             index = np.where(group.mask, index, active[0])
         if begin is not None:
             index = index + begin
-        if aligned > 1 and (wrong := index & (aligned - 1)).any():
+        if aligned > 1 and np.bitwise_or.reduce(index) & (aligned - 1):
             text = f"misaligned {_WORDS[how]} of {size} bytes of {space} memory"
-            self._refuse(group, (wrong != 0) & group.active, index, text)
+            self._refuse(group, (index & (aligned - 1) != 0) & group.active, index, text)
         if self.watch is not None and store is self.shared:
             self.watch.access(group, index, aligned, how)
         elif self.watch is not None and store is self.global_:
