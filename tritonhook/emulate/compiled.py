@@ -112,7 +112,7 @@ def fma32(target: Array, rows: Sequence[Array], everyone: Array) -> Step | None:
         start = g.s.start
         at = 4 * start
         lanes = None if g.mask is None else np.ascontiguousarray(g.mask)
-        active = all_of_them + start if lanes is None else _address(lanes)
+        active = all_of_them if lanes is None else _address(lanes)
         function(d + at, a + at, b + at, c + at, active, g.s.stop - start, nan)
 
     return step

@@ -75,8 +75,8 @@ def test_same_bits_of_fma(monkeypatch: pytest.MonkeyPatch) -> None:
     body = " ".join(place.format(address, name) for name, address in names)
     body += f"""and.b32 %r5, %r20, 7; setp.ne.u32 %p1, %r5, 3; fma.rn.f32 %r6, %r1, %r2, %r3; @%p1 bra END;
     fma.rn.f32 %r4, %r1, %r2, %r4; END: @%p1 fma.rn.f32 %r3, %r1, %r2, %r3; {"fma.rn.f32 %r7, %r1, %r2, %r3; " * 256}
-    xor.b32 %r6, %r6, %r3; xor.b32 %r6, %r6, %r4; mad.wide.u32 %rd1, %r20, 4, %rd24; st.global.b32 [%rd1], %r6;"""
-    buffers = *x, _small(random, len(x[0])), np.zeros_like(x[0])
+    mad.wide.u32 %rd1, %r20, 16, %rd24; st.global.v4.b32 [%rd1], {{%r3, %r4, %r6, %r7}};"""
+    buffers = *x, _small(random, len(x[0])), np.zeros(4 * len(x[0]), np.uint32)
     used = []
     calls = fma.fma32
     monkeypatch.setattr(fma, "fma32", lambda *given: used.append(calls(*given)) or used[-1])
