@@ -10,13 +10,14 @@ from emulated import launch_of, module_of  # noqa: E402
 
 from tritonhook.emulate.orders import in_orders  # noqa: E402
 from tritonhook.emulate.ptx.kernel import read_kernel  # noqa: E402
-from tritonhook.emulate.run import Run, run_ptx  # noqa: E402
+from tritonhook.emulate.run import Run, run_ptx, run_together  # noqa: E402
 
 VALUE = "mad.wide.u32 %rd1, %r20, 4, %rd20; ld.global.b32 %r1, [%rd1];\n"
 ROOM = ".shared .align 16 .b8 room[64];"
 SHARED = f"""{VALUE}mov.u32 %r2, room; mov.u32 %r3, %tid.x; setp.ne.u32 %p1, %r3, 0; @!%p1 st.shared.b32 [%r2], 0;
 bar.sync 0; mov.b32 %f1, %r1; red.shared.add.f32 [%r2], %f1;
 bar.sync 0; mad.wide.u32 %rd2, %r28, 4, %rd21; ld.shared.b32 %r4, [%r2]; @!%p1 st.global.b32 [%rd2], %r4;"""
+EXCHANGE = f"{VALUE}atom.global.exch.b32 %r2, [%rd21], %r1;"
 # Each CTA stores its first value; the last one to count itself adds all of them, from the first to the last.
 LAST = f"""{VALUE}mov.u32 %r3, %tid.x; setp.ne.u32 %p1, %r3, 0; @%p1 bra END;
 mad.wide.u32 %rd2, %r28, 4, %rd21; st.global.b32 [%rd2], %r1; membar.gl;
@@ -44,7 +45,7 @@ or.pred %p2, %p2, %p3; and.pred %p1, %p1, %p2; @%p1 st.global.b32 [%rd21], %r28;
     ("body", "writer"),
     [
         (f"{VALUE}mov.b32 %f1, %r1; red.global.add.f32 [%rd21], %f1;", "red.global.add.f32"),
-        (f"{VALUE}atom.global.exch.b32 %r2, [%rd21], %r1;", "atom.global.exch.b32"),
+        (EXCHANGE, "atom.global.exch.b32"),
         (f"{VALUE}st.global.b32 [%rd21], %r1;", "st.global.b32"),
         (WARPS, "st.global.b32"),
         (BLOCKS, "st.global.b32"),
@@ -88,3 +89,18 @@ def test_program_order_adds_from_the_first_thread_to_the_last():
     for value in x:
         total += value
     assert np.frombuffer(stored, np.float32)[0] == total
+
+
+@pytest.mark.parametrize("body", [SHARED, BLOCKS, WARPS, LAST, WAITS, EXCHANGE])
+@pytest.mark.parametrize("seed", [0, 3])
+def test_inputs_that_are_executed_together_do_not_meet(body, seed):
+    """Each has global and shared memory of its own, and the order of warps and CTAs that it has alone; with a seed not
+    that of atomics."""
+    inputs = [np.random.default_rng(number).random(512, np.float32) for number in range(3)]
+    each = [[one.tobytes() for one in (x, np.zeros(512, np.float32), np.zeros(1, np.uint32))] for x in inputs]
+    kernel = read_kernel(module_of(body, 3, declarations=ROOM))
+    buffers = inputs[0], np.zeros(512, np.float32), np.zeros(1, np.uint32)
+    run = Run(launch_of(*buffers, threads=64, grid=8), range(8), seed)
+    alone = [run_ptx(kernel, run, contents).contents for contents in each]
+    together = run_together(kernel, run, each)
+    assert together == alone or (seed and body in (SHARED, EXCHANGE))

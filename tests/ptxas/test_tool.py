@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tritonhook.ptxas.tool import (
     find_nvdisasm,
     find_ptxas,
     find_recorded,
+    noted,
     run_tool,
     targets,
     temporary_file,
@@ -191,3 +193,18 @@ def test_same_program_by_two_ways_is_one_tool(only_these: Path, make_tool: MakeT
     tool = make_tool("")
     (only_these / "ptxas-blackwell").symlink_to(tool.path)
     assert [found.version for found in available_ptxas()] == ["9.8.7"]
+
+
+def test_answer_of_a_large_program_is_kept_for_a_month(tmp_path: Path) -> None:
+    large, small = tmp_path / "large", tmp_path / "small"
+    large.write_bytes(bytes(1 << 20))
+    small.write_bytes(b"#!/bin/sh")
+    kept = tmp_path / "cache" / "answers"
+    each = [(large, b""), (large, b"1"), (large, b"2"), (small, b"3"), (small, b"4")]
+    assert [noted(path, "a", lambda now=now: now) for path, now in each] == [b"", b"1", b"1", b"3", b"4"]
+    assert noted(large, "b", lambda: b"5") == b"5" and len(list(kept.iterdir())) == 2
+    for note in kept.iterdir():
+        os.utime(note, (1, 1))
+    large.touch()  # another program now
+    assert noted(large, "a", lambda: b"6") == noted(large, "a", lambda: b"7") == b"6"
+    assert len(list(kept.iterdir())) == 1

@@ -63,10 +63,13 @@ def test_instructions_of_several_kernels_are_read_once_and_stand_in_each_at_thei
     ],
 )
 def test_code_that_cannot_be_listed_is_an_error_with_its_reason(make_tool: MakeTool, body: str, reason: str) -> None:
-    tool = make_tool(f'[ "$1 $2 $3" = "-json --binary SM90a" ] && {body}', name="nvdisasm")
-    with pytest.raises(ToolError) as caught:
-        list_words(tool, "sm_90a", [bytes(16)])
-    assert str(caught.value).startswith(f"nvdisasm 9.8.7 could not read code for sm_90a ({reason}); `pip install -U ")
+    padding = "#" * (1 << 20)  # as large as a program whose answers are kept
+    tool = make_tool(f'[ "$1 $2 $3" = "-json --binary SM90a" ] && {body}\nexit\n{padding}', name="nvdisasm")
+    for _ in range(2):
+        with pytest.raises(ToolError) as caught:
+            list_words(tool, "sm_90a", [bytes(16)])
+        message = str(caught.value)
+        assert message.startswith(f"nvdisasm 9.8.7 could not read code for sm_90a ({reason}); `pip install -U ")
     assert list_words(tool, "sm_90a", []) == {}
 
 

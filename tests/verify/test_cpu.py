@@ -116,6 +116,13 @@ def test_each_input_has_contents_of_its_own(tmp_path):
     assert judgement.worst.input == NORMAL and [one.is_clean for one in ran] == [True, True, True, False]
 
 
+def test_an_input_on_which_a_build_fails_is_no_trouble_for_the_others(tmp_path):
+    outside = "setp.ne.s32 %p1, %r3, 0; @%p1 st.global.b32 [%rd4+4096], %r3;"
+    _, ran = judged(order_of(tmp_path, "", outside, "add.s32 %r3, %r3, 1;", inputs=(ZEROS, NORMAL)))
+    assert [one.failure and one.failure.kind for one in ran] == [None, None, None, None, FailureKind.CRASH, None]
+    assert [bool(one.differences) for one in ran] == [False, False, True, False, False, True]
+
+
 def test_only_some_ctas_are_executed_and_the_last_is_one(tmp_path):
     launch = launch_of(10, 320)
     wrong_at = "setp.eq.u32 %p1, %r2, 5; mov.u32 %r4, %ctaid.x; setp.eq.and.u32 %p1, %r4, {}, %p1; @%p1 mov.u32 %r3, 7;"

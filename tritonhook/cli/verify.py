@@ -92,7 +92,6 @@ from tritonhook.verify.differential import (
 from tritonhook.verify.executor import LIMIT_S, Executor
 from tritonhook.verify.judgement import Latitude, latitude_of
 from tritonhook.verify.model import Build, Runner, Verdict
-from tritonhook.verify.reproduce import reproduce
 
 if TYPE_CHECKING:
     from tritonhook.report.result import Result
@@ -270,6 +269,8 @@ def _verified(options: Options, subject: _Subject | Skipped, built: Future[Built
         return skipped(case.kernel, case.launch.summary, str(error))
     if options.minimise is None or verified.verdict is not Verdict.DIFFERENT:
         return verified
+    from tritonhook.verify.reproduce import reproduce
+
     note = "not minimised: that needs PTX, and these are cubins; give the PTX and --args"
     if subject.ptx is not None:
         try:

@@ -352,7 +352,8 @@ class Machine:
         self._leaders = sorted({*code.targets, *ends, len(code.instructions)})
         self._groups = []
         together = 4 if any("gmma" in one.text.lower() for one in code.instructions) else 1
-        self.half = halves(self.cta, self.warp // together, self.random)
+        of_world = len(self.geometry.ctas) // self.memory.worlds  # all worlds have one order
+        self.half = halves(self.cta % of_world, self.warp // together, self.random)
         for half in np.unique(self.half):
             self.group(self.live & (self.half == half), 0, code.entry)
         try:

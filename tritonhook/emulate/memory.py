@@ -59,16 +59,17 @@ class Store:
 
     def read(self, index: Array, unit: int, count: int) -> Array:
         """Read the elements at these byte indices: shape (count, len(index))."""
+        number = index >> (unit * count).bit_length() - 1  # of powers of two
         if count == 1:
-            return self._views[unit][index // unit][None]
-        return self._row(unit, count)[index // (unit * count)].T
+            return self._views[unit].take(number)[None]
+        return self._row(unit, count).take(number, axis=0).T
 
     def write(self, index: Array, unit: int, values: Array) -> None:
         count = len(values)
         if count == 1:
-            self._views[unit][index // unit] = values[0]
+            self._views[unit][index >> unit.bit_length() - 1] = values[0]
         else:
-            self._row(unit, count)[index // (unit * count)] = np.stack(tuple(values), axis=1)
+            self._row(unit, count)[index >> (unit * count).bit_length() - 1] = np.stack(tuple(values), axis=1)
 
     def _row(self, unit: int, count: int) -> Array:
         if (unit, count) not in self._rows:
@@ -99,6 +100,7 @@ class Memory:
     garbage: each byte of shared memory, until something is written. local: as garbage, of local memory. absent: each
     byte that shuffles read of lanes that take no part.
     Allocate buffers first; `Machine` attaches itself, and after that the size of global memory is fixed.
+    worlds: copies of global memory, with the same addresses; each is of an equal part of the machine's CTAs.
     """
 
     def __init__(
@@ -122,6 +124,8 @@ class Memory:
         self.tensor_maps: list[Any] = []  # what descriptors of TMA name; see tma.py
         self.global_ = self.shared = self.local = Store.of_size(0)
         self._stride = 0
+        self.worlds = 1
+        self._of_worlds: Sequence[tuple[Allocation, Sequence[bytes]]] = ()
 
     def allocate(self, contents: bytes | int, name: str = "") -> Allocation:
         """Make a buffer with these contents, or of so many zeros."""
@@ -132,6 +136,10 @@ class Memory:
         self._begins.append(made.begin)
         self._contents.append(b"" if isinstance(contents, int) else contents)
         return made
+
+    def divide(self, buffers: Sequence[Allocation], worlds: Sequence[Sequence[bytes]]) -> None:
+        """Make a copy of global memory for each of these contents of some buffers."""
+        self.worlds, self._of_worlds = len(worlds), tuple(zip(buffers, zip(*worlds, strict=True), strict=True))
 
     def point(self, at: Allocation, offset: int, address: int) -> None:
         """Put an address into the contents of a buffer."""
@@ -149,6 +157,7 @@ class Memory:
         self.local = Store.of_size(self.local_bytes * machine.threads)
         if self.local_garbage:
             self.local.data[:] = self.local_garbage
+        self._world_begin = machine.cta // (len(machine.geometry.ctas) // self.worlds) * self._end
         self._shared_begin = machine.cta * self.shared_bytes
         self._cluster_begin = machine.cta // self._stride * self._stride * self.shared_bytes
         self._local_begin = np.arange(machine.threads) * self.local_bytes
@@ -164,20 +173,26 @@ class Memory:
 
     def _fill(self) -> None:
         """Put what was allocated into global memory, once."""
-        if self._contents:
-            self.global_ = Store.of_size(self._end)
+        if not self._contents:
+            return
+        self.global_ = Store.of_size(self.worlds * self._end)
+        worlds = self.global_.data[: self.worlds * self._end].reshape(self.worlds, self._end)
         while self._contents:  # each is dropped when it is there
             begin, contents = self.allocations[len(self._contents) - 1].begin, self._contents.pop()
-            self.global_.data[begin : begin + len(contents)] = np.frombuffer(contents, np.uint8)
+            worlds[:, begin : begin + len(contents)] = np.frombuffer(contents, np.uint8)
+        for one, each in self._of_worlds:
+            for world, contents in zip(worlds, each, strict=True):
+                world[one.begin : one.begin + one.size] = np.frombuffer(contents, np.uint8)
 
     @property
     def size(self) -> int:
         """Bytes of global memory, with the gaps between buffers."""
         return self._end
 
-    def contents(self, allocation: Allocation) -> bytes:
+    def contents(self, allocation: Allocation, world: int = 0) -> bytes:
         """Return what a buffer holds now."""
-        return bytes(self.global_.data[allocation.begin : allocation.begin + allocation.size])
+        begin = world * self._end + allocation.begin
+        return bytes(self.global_.data[begin : begin + allocation.size])
 
     # --- access ------------------------------------------------------------------------------
 
@@ -265,17 +280,17 @@ class Memory:
         else:
             store, index, limit = self._in_store(group, space, addresses, size)
             active = index if group.mask is None else index[group.mask]
-            outside = (active < 0) | (active + size > limit)
-            if outside.any():
+            if active.max() > limit - size or active.min() < 0:
+                outside = (active < 0) | (active + size > limit)
                 self._refuse(group, outside, active, f"{_WORDS[how]} of {size} bytes outside of {space} memory")
         begin, everywhere = self._begin(group, space), index
         if group.mask is not None:
             index = np.where(group.mask, index, active[0])
         if begin is not None:
             index = index + begin
-        if aligned > 1 and (wrong := index & (aligned - 1)).any():
+        if aligned > 1 and np.bitwise_or.reduce(index) & (aligned - 1):
             text = f"misaligned {_WORDS[how]} of {size} bytes of {space} memory"
-            self._refuse(group, (wrong != 0) & group.active, index, text)
+            self._refuse(group, (index & (aligned - 1) != 0) & group.active, index, text)
         if self.watch is not None and store is self.shared:
             self.watch.access(group, index, aligned, how)
         elif self.watch is not None and store is self.global_:
@@ -301,6 +316,8 @@ class Memory:
     def _begin(self, group: Group, space: str) -> Array | None:
         """Where each thread's part of the store begins; None: at 0."""
         begins = {SHARED: "_shared_begin", CLUSTER: "_cluster_begin", LOCAL: "_local_begin"}
+        if space == GLOBAL and self.worlds > 1:
+            return self._world_begin[group.s]
         return getattr(self, begins[space])[group.s] if space in begins else None
 
     def check_copy(self, index: Array, size: int, thread: int) -> None:

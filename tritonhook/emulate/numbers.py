@@ -304,26 +304,30 @@ def fma32(a: Array, b: Array, c: Array, mode: str = "rn", ftz: bool = False, uni
     """Compute a * b + c with one rounding. unit: .sat."""
     if ftz:
         a, b, c = flush32(a), flush32(b), flush32(c)
-    product = a.view(np.float32).astype(np.float64) * b.view(np.float32)
-    added = c.view(np.float32).astype(np.float64)
+    product = np.multiply(a.view(np.float32), b.view(np.float32), dtype=np.float64)
     if mode == "rn":
-        total = product + added
+        total = product + c.view(np.float32)
         found = total.astype(np.float32)
-        codes, open_ = finish32(found, False, unit), _may_round_twice(total, found)
+        if np.abs(found).min() > _LEAST32 and not unit:  # none is NaN, zero or subnormal: the usual case
+            codes, open_ = found.view(np.uint32), _is_middle(total)
+        else:
+            codes = finish32(found, False, unit)
+            open_ = _is_middle(total) | ((np.abs(found) <= _LEAST32) & (total != 0))
         if open_.any():
-            codes[open_] = finish32_exact(odd_sum(product[open_], added[open_]), mode, ftz, unit)
+            added = c[open_].view(np.float32).astype(np.float64)
+            codes[open_] = finish32_exact(odd_sum(product[open_], added), mode, ftz, unit)
         return codes
+    added = c.view(np.float32).astype(np.float64)
     total = odd_sum(product, added)
     if mode == "rm":
         total = np.where(total == 0, _zero_of_sum(product, added, mode), total)
     return finish32_exact(total, mode, ftz, unit)
 
 
-def _may_round_twice(total: Array, found: Array) -> Array:
-    """Return True where rounded float64 may become another float32 than the exact number: in the middle of two float32,
-    or where these are subnormal (and the smallest normal one, for ftz); zero is exact."""
-    middle = (total.view(np.uint64) & np.uint64(0x1FFF_FFFF)) == np.uint64(0x1000_0000)
-    return middle | ((np.abs(found) <= _LEAST32) & (total != 0))
+def _is_middle(total: Array) -> Array:
+    """Return True where float64 is in the middle of two float32. Rounded there, and where these are subnormal (and the
+    smallest normal one, for ftz), it may become another float32 than the exact number; zero is exact."""
+    return (total.view(np.uint64) & np.uint64(0x1FFF_FFFF)) == np.uint64(0x1000_0000)
 
 
 def add32(a: Array, b: Array, mode: str = "rn", ftz: bool = False, unit: bool = False) -> Array:

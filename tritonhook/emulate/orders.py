@@ -3,7 +3,7 @@ instructions stored them?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -30,14 +30,16 @@ class Ordered:
 
 
 def in_orders(
-    ptx: Ptx, kernel: Kernel, run: Run, contents: Sequence[bytes], stored: Sequence[bytes], orders: int
-) -> Iterator[Ordered]:
+    ptx: Ptx, kernel: Kernel, run: Run, contents: Sequence[bytes], stored: Sequence[bytes], orders: int,
+    storing: Callable[[Run], Sequence[bytes]] | None = None,
+) -> Iterator[Ordered]:  # fmt: skip
     """Execute a launch in `orders` orders, and yield each but the first, program order, whose results are `stored`.
 
-    contents: of the buffers before the launch. Raises as run_ptx."""
+    contents: of the buffers before the launch. storing: executes it; None: run_ptx. Raises as run_ptx."""
     known: dict[int, tuple[Place, ...]] = {}
     for seed in range(1, orders):
-        after = run_ptx(kernel, replace(run, seed=seed), contents).contents
+        ordered = replace(run, seed=seed)
+        after = tuple(storing(ordered) if storing else run_ptx(kernel, ordered, contents).contents)
         differing = [number for number, (a, b) in enumerate(zip(stored, after, strict=True)) if a != b]
         for number in differing:
             if number not in known:

@@ -110,9 +110,8 @@ def run_ptx(kernel: Kernel | Ptx, run: Run, contents: Sequence[bytes]) -> Ran:
     return execute(load_ptx(kernel, run, contents), run)
 
 
-def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes], watcher: Watcher | None = None) -> Ran:
-    """Execute machine code. contents: of the launch's buffers before it. Raises NotUnderstood, Fault, Hang,
-    Unfinished."""
+def load_code(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> Loaded:
+    """Put a launch into memory. contents: of its buffers before it. Raises UsageError for what no GPU can execute."""
     launch = run.launch
     own_shared = kernel.shared - reserved_in_image(kernel.arch)
     _check(kernel.sass.kernel, launch, f"sm_{kernel.arch}", own_shared, kernel.stack, kernel.registers)
@@ -131,7 +130,23 @@ def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes], watcher: W
 
     size = _cta_bytes(launch, memory, registers, text)
     use = None if run.registers else (parameters,)
-    return execute(Loaded(memory, placed, decoded, size, original, use), run, watcher)
+    return Loaded(memory, placed, decoded, size, original, use)
+
+
+def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes], watcher: Watcher | None = None) -> Ran:
+    """Execute machine code. contents: of the launch's buffers before it. Raises NotUnderstood, Fault, Hang,
+    Unfinished."""
+    return execute(load_code(kernel, run, contents), run, watcher)
+
+
+def run_together(kernel: Kernel | SassKernel, run: Run, inputs: Sequence[Sequence[bytes]]) -> list[tuple[bytes, ...]]:
+    """Execute a launch on several contents of its buffers at once: each has CTAs and global memory of its own. Returns
+    what the buffers then hold. What one of them raises ends all; so does a copy by descriptor, as NotUnderstood."""
+    loaded = load_ptx(kernel, run, inputs[0]) if isinstance(kernel, Kernel) else load_code(kernel, run, inputs[0])
+    memory, buffers = loaded.memory, loaded.placed.buffers
+    memory.divide(buffers, inputs)
+    Waves(loaded, run).execute()
+    return [tuple(memory.contents(one, world) for one in buffers) for world in range(len(inputs))]
 
 
 def execute(loaded: Loaded, run: Run, watcher: Watcher | None = None) -> Ran:

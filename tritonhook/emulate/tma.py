@@ -107,6 +107,8 @@ def register(memory: Memory, tensor: TensorMap, head: bytes = bytes(USED)) -> by
 
 def map_at(memory: Memory, address: int) -> TensorMap:
     """Return the map that the descriptor at a generic address names."""
+    if memory.worlds > 1:
+        raise NotUnderstood("tensormap", why="several copies of global memory")
     begin = address - GLOBAL_BASE
     data = bytes(memory.global_.data[begin : begin + BYTES]) if 0 <= begin < len(memory.global_.data) else b""
     head, name = data[:USED], data[USED:]

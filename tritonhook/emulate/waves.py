@@ -91,7 +91,7 @@ class Waves:
         self.polled = False  # whether all threads of a wave have polled or waited
         self.unknown: tuple[NotUnderstood, ...] = ()
         cluster = math.prod(run.launch.cluster)
-        of_cluster = loaded.cta_bytes * cluster
+        of_cluster = loaded.cta_bytes * cluster * loaded.memory.worlds
         of_wave = WAVE_BYTES if watcher is None else WAVE_BYTES // _WATCHED
         self.clusters = max(1, (RESIDENT_BYTES if run.launch.cooperative else of_wave) // of_cluster)
         self.most = max(1, RESIDENT_BYTES // (self.clusters * of_cluster))
@@ -110,7 +110,7 @@ class Waves:
 
     @property
     def _bytes(self) -> int:
-        return len(self.run.ctas) * self.loaded.cta_bytes
+        return len(self.run.ctas) * self.loaded.cta_bytes * self.loaded.memory.worlds
 
     @cached_property
     def _key(self) -> tuple[Hashable, ...] | None:
@@ -121,7 +121,8 @@ class Waves:
         if loaded.alike is None or is_watched or not is_one_wave or self._bytes > _KEPT_BYTES // 2:
             return None
         lie = tuple((one.begin, one.size) for one in memory.allocations)
-        return id(loaded.kernel), launch.grid, launch.block, tuple(self.run.ctas), launch.shared, lie, loaded.alike
+        what = id(loaded.kernel), launch.grid, launch.block, tuple(self.run.ctas), launch.shared
+        return *what, memory.worlds, lie, loaded.alike
 
     def execute(self) -> None:
         """Execute all CTAs. Raises NotUnderstood, Fault, Hang, Unfinished."""
@@ -189,8 +190,8 @@ class Waves:
 
     def _begin(self, ctas: tuple[int, ...]) -> None:
         launch, run = self.run.launch, self.run
-        geometry = Geometry(launch.grid, launch.block, ctas, launch.cluster)
         memory = self.loaded.memory.beside()
+        geometry = Geometry(launch.grid, launch.block, ctas * memory.worlds, launch.cluster)
         if self._key is not None and (kept := _decoded.pop(self._key, None)) is not None:
             kept.machine.restart(memory, run.seed, run.most_steps, run.limit_s, run.began)
             self.unknown = kept.unknown

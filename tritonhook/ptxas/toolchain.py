@@ -6,6 +6,7 @@ Toolchain: one ptxas and one nvdisasm, so that both sides of a comparison are ma
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import re
@@ -29,12 +30,14 @@ from tritonhook.ptx.module import Ptx, newest_version
 from tritonhook.ptxas.threads import tool_threads
 from tritonhook.ptxas.tool import (
     TIMEOUT_S,
+    Finished,
     Tool,
     available_ptxas,
     check_room,
     find_nvdisasm,
     find_ptxas,
     fixed_length,
+    noted,
     run_tool,
     temporary_file,
 )
@@ -224,14 +227,26 @@ def run_nvdisasm(nvdisasm: Tool, cubin: bytes, symbols: Sequence[int] = ()) -> b
 
     symbols: the indices of the functions to print; none: all of them.
     """
-    chosen = ["-fun", ",".join(map(str, symbols))] if symbols else []
-    with temporary_file("kernel.cubin", cubin) as path:
-        done = run_tool([str(nvdisasm.path), "-json", *chosen, str(path)])
+    done = _listed(nvdisasm, ["-fun", ",".join(map(str, symbols))] if symbols else [], cubin)
     if done.timed_out or done.returncode or not done.stdout:
         reason = "no output" if not done.returncode else f"exit {done.returncode}"
         detail = done.stderr.decode("utf-8", "replace").strip()
         raise ToolError(f"nvdisasm {nvdisasm.version} could not read the cubin ({reason}): {detail}")
     return done.stdout
+
+
+def _listed(nvdisasm: Tool, options: Sequence[str], code: bytes) -> Finished:
+    """Run `nvdisasm -json` on a file, unless it is known what it prints. Raises ToolError."""
+    done = Finished(0, b"", b"")
+
+    def ask() -> bytes:
+        nonlocal done
+        with temporary_file("code.bin", code) as path:
+            done = run_tool([str(nvdisasm.path), "-json", *options, str(path)])
+        return b"" if done.timed_out or done.returncode or done.stderr else done.stdout
+
+    known = noted(nvdisasm.path, "\0".join((*options, hashlib.sha256(code).hexdigest())), ask)
+    return done._replace(stdout=known or done.stdout)
 
 
 def list_words(nvdisasm: Tool, arch: str, words: Iterable[bytes]) -> dict[bytes, Instruction]:
@@ -240,8 +255,7 @@ def list_words(nvdisasm: Tool, arch: str, words: Iterable[bytes]) -> dict[bytes,
     known = list(dict.fromkeys(words))
     if not known:
         return {}
-    with temporary_file("code.bin", b"".join(known)) as path:
-        done = run_tool([str(nvdisasm.path), "-json", "--binary", arch.replace("sm_", "SM"), str(path)])
+    done = _listed(nvdisasm, ["--binary", arch.replace("sm_", "SM")], b"".join(known))
     try:
         listed = [item for function in json.loads(done.stdout)[1] for item in function["sass-instructions"]]
         if done.timed_out or len(listed) != len(known):

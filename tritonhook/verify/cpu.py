@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,27 +73,25 @@ class CpuExecutor(Runner):
         """Carry out an order, as Executor.run does."""
         results = []
         _read_together(order.builds)
+        # CTAs that wait for one another, or come in another order, are all executed.
+        everything = order.launch.cooperative or self.orders > 1
+        inputs = _Inputs(order, _run(order.launch, None if everything else self.ctas, self.limit_s))
         for name in order.inputs:
-            for ran in self._on_input(order, name):
+            for ran in self._on_input(inputs, name):
                 results.append(ran)
                 if stop(ran):
                     return tuple(results)
         return tuple(results)
 
-    def _on_input(self, order: Order, name: str) -> Iterator[Ran]:
+    def _on_input(self, inputs: _Inputs, name: str) -> Iterator[Ran]:
         """Run each build on one input and yield what it stores. The first build that ends is the reference for the
         others."""
-        # CTAs that wait for one another, or come in another order, are all executed.
-        launch, everything = order.launch, order.launch.cooperative or self.orders > 1
-        run = _run(launch, None if everything else self.ctas, self.limit_s)
+        order, run = inputs.order, inputs.run
         reference: tuple[bytes, ...] | None = None
-        given: Sequence[bytes] = ()
         for number, build in enumerate(order.builds):
-            started = time.perf_counter()
             try:
-                given = given or _Before(order, name)
-                stored = _stored(build, run, given)
-                changes = _unsteady(order, build, run, given, self.orders, stored)
+                stored = inputs.stored(build, run, name)
+                changes = _unsteady(inputs, build, name, self.orders, stored)
             except TritonHookError as error:
                 yield Ran(name, build.label, failure=_failure(error, run, reference is None))
                 continue
@@ -101,13 +99,49 @@ class CpuExecutor(Runner):
                 for buffer, data in enumerate(stored):
                     (order.save / f"{name}-{number}-{buffer}.bin").write_bytes(data)
             reference = reference or stored
+            given = inputs.given(name)
             changed = sum(a != b for a, b in zip(given, stored, strict=True))
-            apart = tuple(differences(launch, reference, stored))
+            apart = tuple(differences(order.launch, reference, stored))
             by_nans = frozenset[int]()
             if any(not one.only_nans for one in apart) and (ptx := order.builds[0]).path.suffix == _SUFFIX:
                 by_nans = _by_nans(ptx, run, given, reference, stored)
-            us = 1e6 * (time.perf_counter() - started)
-            yield Ran(name, build.label, apart, changes, us=us, stored=changed, by_nans=by_nans)
+            yield Ran(name, build.label, apart, changes, stored=changed, by_nans=by_nans)
+
+
+class _Inputs:
+    """The inputs of an order. Each build is executed on all of them at once, which takes little longer than on one; and
+    on each alone where that fails, as a build that crashes on one of them does."""
+
+    def __init__(self, order: Order, run: Run) -> None:
+        self.order, self.run = order, run
+        self._given: dict[str, _Before] = {}
+        self._together: dict[tuple[Build, int], dict[str, tuple[bytes, ...]]] = {}
+
+    def given(self, name: str) -> _Before:
+        """Return the contents of the launch's buffers before it. Raises UsageError."""
+        if name not in self._given:
+            self._given[name] = _Before(self.order, name)
+        return self._given[name]
+
+    def stored(self, build: Build, run: Run, name: str) -> tuple[bytes, ...]:
+        """Execute a build. Returns what the buffers then hold. Raises NotUnderstood, UsageError, Fault, Hang,
+        Unfinished."""
+        key = build, run.seed
+        if key not in self._together:
+            self._together[key] = self._on_all(build, run)
+        return self._together[key].pop(name, None) or _stored(build, run, self.given(name))
+
+    def _on_all(self, build: Build, run: Run) -> dict[str, tuple[bytes, ...]]:
+        from tritonhook.emulate.run import run_together
+
+        names = self.order.inputs
+        if len(names) == 1 or len(names) * run.launch.bytes > _KEPT_BYTES:
+            return {}
+        with suppress(TritonHookError):
+            contents = [tuple(self.given(name)) for name in names]
+            run = replace(run, began=time.monotonic())
+            return dict(zip(names, run_together(_kernel(build), run, contents), strict=True))
+        return {}
 
 
 class _Before(Sequence[bytes]):
@@ -174,14 +208,15 @@ def sanitized(
 
 
 def unsteady(
-    ptx: Ptx, kernel: Kernel, run: Run, given: Sequence[bytes], stored: Sequence[bytes], orders: int
-) -> list[tuple[Difference, tuple[Place, ...]]]:
+    ptx: Ptx, kernel: Kernel, run: Run, given: Sequence[bytes], stored: Sequence[bytes], orders: int,
+    storing: Callable[[Run], Sequence[bytes]] | None = None,
+) -> list[tuple[Difference, tuple[Place, ...]]]:  # fmt: skip
     """Execute a launch in several orders. Returns the largest difference of each buffer from `stored`, what it holds in
-    program order, with the instructions that stored the element. Raises as run_ptx."""
+    program order, with the instructions that stored the element. storing: as of in_orders. Raises as run_ptx."""
     from tritonhook.emulate.orders import in_orders
 
     largest: dict[int, tuple[Difference, tuple[Place, ...]]] = {}
-    for one in in_orders(ptx, kernel, run, given, stored, orders):
+    for one in in_orders(ptx, kernel, run, given, stored, orders, storing):
         for number, places in one.differing.items():
             change = difference(number, run.launch.buffers[number].dtype, stored[number], one.contents[number])
             assert change is not None
@@ -240,27 +275,32 @@ def _by_nans(
     return frozenset(number for number, (a, b, *c) in each if a != b and open_by_nans(a, b, c))
 
 
-def _unsteady(
-    order: Order, build: Build, run: Run, given: Sequence[bytes], orders: int, stored: Sequence[bytes]
-) -> tuple[Difference, ...]:
-    """Execute PTX in other orders: in as many as were asked for; with atomics in one at least, if builds run again."""
+def _unsteady(inputs: _Inputs, build: Build, name: str, orders: int, stored: Sequence[bytes]) -> tuple[Difference, ...]:
+    """Execute PTX in other orders: in as many as were asked for; with atomics or shared memory in one at least, if
+    builds run again."""
     if build.path.suffix != _SUFFIX:
         return ()
     text = build.path.read_text()
-    if any(word in text for word in ("atom.", "red.")):
-        orders = max(orders, min(order.runs, 2))
-    run = replace(run, began=time.monotonic())
-    found = unsteady(Ptx(text), _ptx_kernel(text, build.entry), run, given, stored, orders)
+    if any(word in text for word in ("atom.", "red.", ".shared")):
+        orders = max(orders, min(inputs.order.runs, 2))
+    run, given = replace(inputs.run, began=time.monotonic()), inputs.given(name)
+    again = partial(inputs.stored, build, name=name)
+    found = unsteady(Ptx(text), _ptx_kernel(text, build.entry), run, given, stored, orders, again)
     return tuple(replace(change, at=tuple(map(str, places))) for change, places in found)
 
 
 def _stored(build: Build, run: Run, given: Sequence[bytes]) -> tuple[bytes, ...]:
+    from tritonhook.emulate.ptx.kernel import Kernel
     from tritonhook.emulate.run import run_code, run_ptx
 
-    run = replace(run, began=time.monotonic())
+    run, kernel = replace(run, began=time.monotonic()), _kernel(build)
+    return (run_ptx(kernel, run, given) if isinstance(kernel, Kernel) else run_code(kernel, run, given)).contents
+
+
+def _kernel(build: Build) -> Kernel | SassKernel:
     if build.path.suffix == _SUFFIX:
-        return run_ptx(_ptx_kernel(build.path.read_text(), build.entry), run, given).contents
-    return run_code(_code_kernel(build.path.read_bytes(), build.entry), run, given).contents
+        return _ptx_kernel(build.path.read_text(), build.entry)
+    return _code_kernel(build.path.read_bytes(), build.entry)
 
 
 @lru_cache(maxsize=_READ)
@@ -273,7 +313,8 @@ def _ptx_kernel(text: str, entry: str) -> Kernel:
 def _read_together(builds: Sequence[Build]) -> None:
     """Disassemble all builds in one run of nvdisasm, whose start takes longer than a kernel. What cannot be read is
     refused where it is executed."""
-    images = {(one.path.read_bytes(), one.entry) for one in builds if one.path.suffix != _SUFFIX} - _listed.keys()
+    all_of_them = dict.fromkeys((one.path.read_bytes(), one.entry) for one in builds if one.path.suffix != _SUFFIX)
+    images = [one for one in all_of_them if one not in _listed]
     if len(images) + len(_listed) > _READ:
         _listed.clear()
     with suppress(TritonHookError):

@@ -13,7 +13,6 @@ from tritonhook._util.versions import version_key
 from tritonhook.capture.launches.contents import INPUTS, NORMAL, RECORDED
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.launches.steering import steering_buffers
-from tritonhook.compare.alignment import align, align_texts
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Instruction, Sass
 from tritonhook.errors import TritonHookError, UsageError
@@ -45,6 +44,8 @@ class Region:
 
 def parting(toolchain: Toolchain, a: Build, b: Build) -> Region:
     """Disassemble both and find where they part. Raises ToolError or CubinError."""
+    from tritonhook.compare.alignment import align, align_texts
+
     codes = [_sass(toolchain, build) for build in (a, b)]
     rows = align(*codes).rows
     if all(row.in_place for row in rows):  # they differ in registers alone

@@ -1,4 +1,4 @@
-"""Compiled sums of tensor cores give the bits of NumPy's."""
+"""Compiled sums of tensor cores, and compiled fma, give the bits of NumPy's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from emulated import run_body  # isort: skip
+
+from tritonhook.emulate import compiled as fma
 from tritonhook.emulate.numbers import decode
 from tritonhook.emulate.tensor_core import compiled
 from tritonhook.emulate.tensor_core.sums import Sums, multiply
@@ -56,6 +59,32 @@ def test_same_bits(monkeypatch: pytest.MonkeyPatch, name: str, k: int, sums: Sum
                     patch.setattr(compiled, "is_there", lambda: False)
                     wanted = multiply(a, b, c, (name, name, "f32"), sums)
                 np.testing.assert_array_equal(found, wanted)
+
+
+def test_same_bits_of_fma(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of any codes, of small numbers, where sums are in the middle of two numbers; in some lanes; onto a source."""
+    pytest.importorskip("triton")
+    if not compiled.is_there():
+        pytest.skip("no compiler for this computer")
+    random = np.random.default_rng(0)
+    halfway = np.resize(np.array([0x3F80_0001, 0x3F80_0001, 0x3300_0000], np.uint32)[:, None], (3, 512))
+    both = [_codes(random, (3, 4096), "f32", True), _small(random, (3, 4096)), np.repeat(halfway, 8, 1)]
+    x = np.ascontiguousarray(np.concatenate(both, 1))
+    names = zip(("%r1", "%r2", "%r3", "%r4"), ("%rd20", "%rd21", "%rd22", "%rd23"), strict=True)
+    place = "mad.wide.u32 %rd1, %r20, 4, {}; ld.global.b32 {}, [%rd1];"
+    body = " ".join(place.format(address, name) for name, address in names)
+    body += f"""and.b32 %r5, %r20, 7; setp.ne.u32 %p1, %r5, 3; fma.rn.f32 %r6, %r1, %r2, %r3; @%p1 bra END;
+    fma.rn.f32 %r4, %r1, %r2, %r4; END: @%p1 fma.rn.f32 %r3, %r1, %r2, %r3; {"fma.rn.f32 %r7, %r1, %r2, %r3; " * 256}
+    mad.wide.u32 %rd1, %r20, 16, %rd24; st.global.v4.b32 [%rd1], {{%r3, %r4, %r6, %r7}};"""
+    buffers = *x, _small(random, len(x[0])), np.zeros(4 * len(x[0]), np.uint32)
+    used = []
+    calls = fma.fma32
+    monkeypatch.setattr(fma, "fma32", lambda *given: used.append(calls(*given)) or used[-1])
+    found = run_body(body, *buffers, threads=128, grid=len(x[0]) // 128)[4]
+    assert used and None not in used
+    monkeypatch.setattr(fma, "fma32", lambda *given: None)
+    wanted = run_body(body, *buffers, threads=128, grid=len(x[0]) // 128)[4]
+    np.testing.assert_array_equal(found, wanted)
 
 
 def _small(random: Any, shape: tuple[int, ...]) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tritonhook.cubin.resources import SHARED_UNIT
 from tritonhook.emulate import memory as spaces
+from tritonhook.emulate.compiled import MANY
 from tritonhook.emulate.machine import Code, Instruction, Machine, Step
 from tritonhook.emulate.memory import Allocation
 from tritonhook.emulate.opcodes import Array, guarded, refusing
@@ -89,6 +90,8 @@ class Decoder:
             f"%{name}_smem_size": self.constant(size, np.dtype(np.uint32)) for name, size in sizes.items()
         }
         self.carry = self.machine.registers(1, np.bool_)[0]
+        has_many = self.kernel.text.count("fma.rn.f32 ") >= MANY
+        self.everyone = np.ones(self.machine.threads, bool) if has_many else None  # for compiled.fma32
 
     def code(self) -> Code:
         """Return the instructions of the entry, then those of the functions that it calls; a return behind each."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tritonhook.emulate import comparisons, mufu, numbers, numbers64
+from tritonhook.emulate import comparisons, compiled, mufu, numbers, numbers64
 from tritonhook.emulate.machine import Step
 from tritonhook.emulate.opcodes import only, rounding
 from tritonhook.emulate.ptx.site import KINDS, Array, Site, opcode
@@ -59,6 +59,11 @@ def arithmetic(site: Site) -> Step:
         function = partial(double, mode=rounding(how))
     else:
         function = partial(single, mode=rounding(how), **options)
+    everyone = site.decoder.everyone
+    if name == "fma" and kind == "f32" and how == {"rn"} and not site.decoder.other_nan and everyone is not None:
+        rows = [site.row(number, kind) for number in (1, 2, 3)]
+        if (step := compiled.fma32(site.target(0, kind), rows, everyone)) is not None:
+            return step
     function = _each(site, kind, function)
     if site.name == "sub":
         mask, is_double = sign_mask(kind), kind == "f64"

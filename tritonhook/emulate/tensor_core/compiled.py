@@ -6,21 +6,16 @@ f32 results of finite numbers are computed here. Everything else, and other comp
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-import platform
-import struct
 import sys
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
+from tritonhook.emulate.compiled import function_of
 from tritonhook.emulate.words import Array
 
 WIDE = 8  # columns at once
-_FEATURES = ("avx", "avx2")
 # (batch, m, n) sums of k products. x, y: float64; ex, ey: exponents of these; c, out: codes of f32. p: numbers, so that
 # the code needs no constants in memory: fraction + 1023, least exponent, all but the sign, what is kept, exponent of
 # zero, of the smallest normal number, codes of infinity and of -0, 127, 255, 1023 - fraction.
@@ -154,6 +149,7 @@ _PARAMETER = """
   %p{0} = shufflevector <8 x i32> %i{0}., <8 x i32> poison, <8 x i32> zeroinitializer"""
 
 
+@cache
 def _text() -> str:
     found = _LLVM.replace("PARAMETERS", "".join(_PARAMETER.format(number) for number in range(11)))
     for kind, count in (("i32", 23), ("i64", 52)):
@@ -166,40 +162,8 @@ def is_there() -> bool:
     return "triton" in sys.modules and _function() is not None
 
 
-@cache
 def _function() -> Callable[..., None] | None:
-    """Compile; None where that is not possible."""
-    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        return None
-    try:
-        from triton._C.libtriton import llvm
-
-        flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
-        if not {*_FEATURES} <= {*flags.split()}:
-            return None
-        llvm.init_targets()
-        features = ",".join(f"+{one}" for one in _FEATURES)
-        code = _code_of(llvm.translate_to_asm(_text(), "x86_64-unknown-linux-gnu", "", features, [], False, True))
-        page = mmap.mmap(-1, len(code), prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-    except Exception:  # another Triton, or memory that may not be executed: NumPy does it
-        return None
-    page.write(code)
-    begin = ctypes.c_char.from_buffer(page)
-    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 7, *[ctypes.c_int64] * 4)(ctypes.addressof(begin))
-    return lambda *given, keeps=begin: function(*given)  # the page stays as long as the function
-
-
-def _code_of(image: bytes) -> bytes:
-    """Return the code of an ELF object of one function that refers to nothing else."""
-    (begin,) = struct.unpack_from("<Q", image, 0x28)
-    size, count, names = struct.unpack_from("<HHH", image, 0x3A)
-    sections = [struct.unpack_from("<IIQQQQ", image, begin + size * number) for number in range(count)]
-    strings = sections[names][4]
-    by_name = {image[(at := strings + one[0]) : image.index(b"\0", at)]: one for one in sections}
-    if b".rela.text" in by_name:
-        raise ValueError("the code refers to other sections")
-    *_, offset, length = by_name[b".text"]
-    return image[offset : offset + length]
+    return function_of(_text(), 7, 4, ("avx", "avx2"))
 
 
 def multiply(
