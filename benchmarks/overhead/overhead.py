@@ -237,14 +237,14 @@ def measure_tritonhook(folders: Iterator[Path], rounds: int) -> tuple[Samples, d
 @contextlib.contextmanager
 def timed_telling(times: list[float]) -> Iterator[None]:
     """Adds the seconds that tritonhook's sessions take to read a kernel. They hear of it beside Triton's listener."""
-    from tritonhook.capture.triton import listener
+    from tritonhook.capture.patching import Hooks
 
-    tell = listener._tell
-    listener._tell = lambda session, event: times.append(seconds(lambda: tell(session, event)))
+    tell = Hooks.tell
+    Hooks.tell = lambda hooks, doing, report: times.append(seconds(lambda: tell(hooks, doing, report)))
     try:
         yield
     finally:
-        listener._tell = tell
+        Hooks.tell = tell
 
 
 def added_ms(name: str, with_tool: list[float], plain: list[float]) -> dict[str, float]:
