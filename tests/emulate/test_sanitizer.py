@@ -419,19 +419,23 @@ def test_what_is_said_of_each_fault(body, threads, ctas, said):
 
 
 @pytest.mark.parametrize(
-    ("lines", "unit"),
+    ("lines", "unit", "outside"),
     [
-        ("", 4),
-        ("ld.shared.b32 %r1, [%r2];", 4),
-        ("ld.shared.v2.b64 {%rd1, %rd2}, [%r2];", 4),
-        ("ld.shared.u16 %rs1, [%r2];", 2),
-        ("st.b16 [%rd1], %rs1;", 2),
-        ("atom.shared.cas.b16 %rs1, [%r2], %rs2, %rs3;", 2),
-        ("red.shared.add.noftz.bf16 [%r2], %rs2;", 2),
-        ("st.shared.v2.b8 [%r2], {%rs1, %rs2}; ld.shared.u16 %rs1, [%r2];", 1),
-        ("ld.global.b8 %rs1, [%rd1]; ld.local.b8 %rs1, [%rd1]; ld.const.b8 %rs1, [%rd1]; ld.param.b8 %rs1, [x0];", 4),
-        ("ldu.global.b8 %rs1, [%rd1]; mov.b16 %rs1, %rs2;", 4),
+        ("", 16, 16),
+        ("ld.shared.b32 %r1, [%r2];", 4, 16),
+        ("ld.shared.v2.b64 {%rd1, %rd2}, [%r2]; st.global.v2.b32 [%rd1], {%r1, %r2};", 16, 8),
+        ("ld.shared.u16 %rs1, [%r2]; red.global.add.v4.f32 [%rd1], {%f1, %f2, %f3, %f4};", 2, 4),
+        ("st.b16 [%rd1], %rs1;", 2, 2),
+        ("atom.shared.cas.b16 %rs1, [%r2], %rs2, %rs3;", 2, 16),
+        ("red.shared.add.noftz.bf16 [%r2], %rs2;", 2, 16),
+        ("st.shared.v2.b8 [%r2], {%rs1, %rs2}; ld.shared.v2.u16 {%rs1, %rs2}, [%r2];", 2, 16),
+        ("ld.global.b8 %rs1, [%rd1]; ld.local.b8 %rs1, [%rd1]; ld.param.b8 %rs1, [x0];", 16, 1),
+        ("cp.async.cg.shared.global [%r1], [%rd1], 16; cp.async.ca.shared.global [%r1], [%rd1], 8;", 8, 8),
+        ("cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%rd1, {%r1}], [%r2];", 16, 4),
+        ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;", 4, 16),
+        ("ldu.global.b8 %rs1, [%rd1]; mov.b16 %rs1, %rs2;", 16, 1),
     ],
-)
-def test_the_smallest_access_of_shared_memory(lines, unit):
-    assert _unit(read_kernel(module_of(lines, 1), "k")) == unit
+)  # fmt: skip
+def test_the_smallest_access_of_a_memory(lines, unit, outside):
+    kernel = read_kernel(module_of(lines, 1), "k")
+    assert (_unit(kernel), _unit(kernel, "global")) == (unit, outside)

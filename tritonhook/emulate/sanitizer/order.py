@@ -83,7 +83,7 @@ class Order:
         self.parted: set[int] = set()  # aligned barriers of warps of which lanes have ended
         self.strangers: set[int] = set()  # instructions that lanes execute which are no members
         self.unheeded: frozenset[int] = frozenset()  # waits whose result nothing reads
-        self.gates = np.zeros(size, bool)  # what mbarriers occupy
+        self.gates = np.zeros(size, np.int8)  # mbarriers that occupy each unit
         self.waited = np.full(self.warps, not self.world.is_early)  # for the kernel before
         self.elsewhere = Elsewhere(self)
         self.lanes = Lanes(self, size)
@@ -170,13 +170,12 @@ class Order:
     def initialised(self, place: int, thread: int) -> None:
         """Note that a thread has initialised an mbarrier."""
         actor = thread // self.grain
+        self.gates[self.places(np.array([place]), GATE_BYTES)] += place not in self._inits
         self._inits[place] = Access("mbarrier.init", self.machine.pc, actor), int(self.clocks.now(actor))
-        self.gates[self.places(np.array([place]), GATE_BYTES)] = True
 
     def invalidated(self, place: int) -> None:
         """Note that an mbarrier is none any more."""
-        self._inits.pop(place, None)
-        self.gates[self.places(np.array([place]), GATE_BYTES)] = False
+        self.gates[self.places(np.array([place]), GATE_BYTES)] -= self._inits.pop(place, None) is not None
 
     def uses(self, place: int, threads: Array) -> None:
         """Threads arrive at an mbarrier, or wait for it: whether its initialisation is ordered before that."""
@@ -343,7 +342,7 @@ class Order:
         if not one.scope:
             self._check_readers(places, actors, mine, self.strong)
         self._check_flying(places, actors, mine)
-        if self._inits and (on_gate := self.gates[places]).any():
+        if self._inits and (on_gate := self.gates[places] > 0).any():
             self.add_at("gate", places, actors, on_gate, lambda at: self._inits_at(at, mine), mine)
         writers = self.writer[places]
         doubt = (writers >= 0) & (writers != actors) & (self.written[places] > self.seen(actors, writers))
@@ -453,8 +452,9 @@ class Order:
         return Access("write" if actor < self.warps else "bulk copy", int(self.write_pc[place]), actor)
 
     def _inits_at(self, place: int, mine: Access) -> Access:
-        at = place * self.unit // GATE_BYTES * GATE_BYTES
-        return self._inits[at][0] if at in self._inits else mine
+        first = place * self.unit // GATE_BYTES * GATE_BYTES
+        every = (self._inits[at][0] for at in range(first, first + self.unit, GATE_BYTES) if at in self._inits)
+        return next(every, mine)
 
     def _flying_at(self, place: int) -> Access:
         return Access("copy that has not landed", int(self.flying[place]) - 1, -1)

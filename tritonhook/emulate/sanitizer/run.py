@@ -34,6 +34,8 @@ GARBAGE = 0x7F  # of each byte that nothing has written: a huge number, or a NaN
 _LONGEST = 120  # characters of an instruction
 _MOST_TRIED = 16  # executions that look for reads whose values change nothing
 _TIMES_AS_LONG, _LEAST_STEPS = 8, 200_000  # steps of a run with other values, until it counts as changed
+_MOST_UNIT = 16  # bytes: of what wgmma, ldmatrix and bulk copies access
+_SMALL = {"shared": "tcgen05.alloc", "global": ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")}  # of 4 bytes
 _ELSEWHERE = {"local", "const", "param", "param::entry"}
 
 
@@ -139,12 +141,17 @@ def _sanitized(told: _Telling, loaded: Loaded, run: Run, contents: Sequence[byte
 
 
 def _unit(kernel: Kernel, space: str = "shared") -> int:
-    """Bytes of the smallest access that may be of a space: "shared" or "global"."""
-    sizes, other = [4], "global" if space == "shared" else "shared"
+    """Bytes of the smallest access that may be of a space: "shared" or "global"; at most _MOST_UNIT."""
+    sizes, others = [_MOST_UNIT], {*_ELSEWHERE, "global" if space == "shared" else "shared"}
     for item in kernel.function.items:
         first, *parts = item.opcode.split(".")
-        if first in ("ld", "st", "atom", "red") and not {part.split("::")[0] for part in parts} & {*_ELSEWHERE, other}:
-            sizes.append(SIZES.get(parts[-1], 4))
+        if first in ("ld", "ldu", "st", "atom", "red") and not {part.split("::")[0] for part in parts} & others:
+            vector = next((int(part[1:]) for part in parts if part in ("v2", "v4", "v8")), 1)
+            sizes.append(SIZES.get(parts[-1], 4) * (vector if first not in ("atom", "red") else 1))
+        elif item.opcode.startswith(("cp.async.ca", "cp.async.cg")):
+            sizes.append(int(item.operands[2], 0))
+        elif first in ("call", "tensormap") or item.opcode.startswith(_SMALL[space]):
+            sizes.append(4)
     return min(sizes)
 
 
