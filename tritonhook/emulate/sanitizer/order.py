@@ -432,7 +432,7 @@ class Order:
         """Note a bulk copy to shared memory: by the copies of its mbarrier, ordered behind what its thread knows."""
         places, warp = self.places(index, size).reshape(-1), thread // self.grain
         actor = self._copies_for(("mbarrier", barrier))
-        self.clocks.take(np.array([actor]), self.clocks.of(np.array([warp])))
+        self.clocks.tell(actor, self.clocks.one(warp))
         actors, mine = np.full(len(places), actor), Access("bulk copy", self.machine.pc, 0)
         self.check_writer(places, actors, mine)
         self._check_readers(places, actors, mine)
