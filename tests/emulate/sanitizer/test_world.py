@@ -86,6 +86,13 @@ KERNELS = {
         "st.release.gpu.global.u32 [%rd21], %r6;\nZ:\n",
         [("ld.acquire.gpu", "ld.relaxed.gpu"), ("st.release.gpu", "st.relaxed.gpu"), ("ld.acquire.gpu", "ld.volatile")],
     ),
+    "a semaphore of the first thread, between barriers of the CTA": (
+        "@!%p1 bra IN; W: ld.acquire.gpu.global.u32 %r6, [%rd21]; setp.ne.u32 %p4, %r6, %r28; @%p4 bra W; IN:\n"
+        "bar.sync 0; shfl.sync.idx.b32 %r7, %r5, 0, 31, -1; mad.wide.u32 %rd4, %r1, 4, %rd20;"
+        "ld.global.u32 %r7, [%rd4]; add.u32 %r7, %r7, %r5; st.global.u32 [%rd4], %r7;\nbar.sync 0;\n"
+        "@%p1 red.release.gpu.global.add.u32 [%rd21], 1;\n",
+        [("\nbar.sync 0;\n", ""), ("@%p1 red.release", "@%p1 red.relaxed")],
+    ),
     "atomics of the whole GPU": (
         "red.global.gpu.add.u32 [%rd20], %r5;\n",
         [("red.global.gpu.add", "red.global.cta.add"), ("red.global.gpu.add", "st.global")],

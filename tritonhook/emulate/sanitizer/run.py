@@ -35,7 +35,7 @@ _LONGEST = 120  # characters of an instruction
 _MOST_TRIED = 16  # executions that look for reads whose values change nothing
 _TIMES_AS_LONG, _LEAST_STEPS = 8, 200_000  # steps of a run with other values, until it counts as changed
 _MOST_UNIT = 16  # bytes: of what wgmma, ldmatrix and bulk copies access
-_SMALL = {"shared": "tcgen05.alloc", "global": ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")}  # of 4 bytes
+_SMALL = {"shared": ("tcgen05.alloc",), "global": ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")}  # of 4 bytes
 _ELSEWHERE = {"local", "const", "param", "param::entry"}
 
 
