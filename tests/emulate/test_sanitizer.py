@@ -147,7 +147,7 @@ KERNELS = {
     ),
     "a barrier that counts all warps": (
         "mov.b32 %r7, 32;\nmov.b32 %r7, 64;\nst.shared.b32 [%r3], %r2; bar.sync 1, %r7;\nld.shared.b32 %r4, [%r5];\n",
-        ("mov.b32 %r7, 64;", "race", "write by warp", "read by warp"),
+        ("mov.b32 %r7, 64;", "race", "arrival by warp 0", "arrival by warp 1"),
     ),
     "a barrier of whole warps": (
         "and.b32 %r6, %r2, 31; setp.ge.u32 %p3, %r6, 20; mov.u32 %r4, 0;\nsetp.ge.u32 %p3, %r2, 32;\n@%p3 ret;\n"
@@ -191,8 +191,8 @@ def test_a_line_that_is_missing_is_a_finding(name):
     body, (line, kind, first, second) = KERNELS[name]
     assert line in body
     assert found(body).findings == ()
-    (one,) = found(body.replace(line, "")).findings
-    assert one.kind == kind
+    one, *others = found(body.replace(line, "")).findings
+    assert one.kind == kind and {other.kind for other in others} <= {kind}
     assert one.places[0].what.startswith(first) and one.places[-1].what.startswith(second)
     assert all(place.source == "kernels.py:7" and place.line > 0 for place in one.places)
 

@@ -23,10 +23,12 @@ import numpy as np
 
 from tritonhook.emulate.machine import WARP
 from tritonhook.emulate.sanitizer.accesses import READ_BYTES, READERS, Access, Conflict, Reads
+from tritonhook.emulate.sanitizer.alike import Alike
 from tritonhook.emulate.sanitizer.clocks import SEEN, Clocks, joined
 from tritonhook.emulate.sanitizer.clusters import Elsewhere
 from tritonhook.emulate.sanitizer.flags import Flags
 from tritonhook.emulate.sanitizer.flights import Flights
+from tritonhook.emulate.sanitizer.gates import Gates
 from tritonhook.emulate.sanitizer.lanes import Lanes, Recent
 from tritonhook.emulate.sanitizer.semantics import GPU, Semantics, semantics
 from tritonhook.emulate.sanitizer.world import World
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int]  # of a barrier
 MOST = 32  # findings
-GATE_BYTES = 8  # of an mbarrier
 _UNIT_BYTES = 27  # of a unit: its last write
 _WARP_BYTES = 13 << 10  # of a warp: its latest accesses
 
@@ -68,13 +69,13 @@ class Order:
         self.events: dict[int, Array] = {}  # see World
         self._meanings: dict[int, Semantics | None] = {}  # of instructions
         self._copies: dict[Place, int] = {}
-        self._inits: dict[int, tuple[Access, int]] = {}  # of mbarriers: where, and when
         self.rows = machine.geometry.padded_threads // self.grain * machine.geometry.cluster_size
         size = len(memory.shared.data) // unit
         self.writer, self.write_pc = np.full(size, -1, np.int32), np.zeros(size, np.int32)
         self.written = np.zeros(size, np.int64)
         self.is_generic, self.flying = np.zeros(size, bool), np.zeros(size, np.int32)
         self.is_strong = np.zeros(size, bool)  # the last write
+        self.alike = Alike(size)
         self.read, self.strong = Reads(self.rows, size), Reads(self.rows, size)  # strong: atomic accesses
         self.flights = Flights(self, size)
         self.conflicts: dict[tuple[str, int, int], Conflict] = {}
@@ -83,7 +84,7 @@ class Order:
         self.parted: set[int] = set()  # aligned barriers of warps of which lanes have ended
         self.strangers: set[int] = set()  # instructions that lanes execute which are no members
         self.unheeded: frozenset[int] = frozenset()  # waits whose result nothing reads
-        self.gates = np.zeros(size, np.int8)  # mbarriers that occupy each unit
+        self.gates = Gates(self, size)
         self.waited = np.full(self.warps, not self.world.is_early)  # for the kernel before
         self.elsewhere = Elsewhere(self)
         self.lanes = Lanes(self, size)
@@ -114,7 +115,10 @@ class Order:
 
     def arrive(self, place: Place, threads: Array, waits: bool) -> None:
         """Threads arrive; those that wait go on when it opens."""
-        self.give(place, np.unique(threads // self.grain), waits)
+        actors = np.unique(threads // self.grain)
+        if place[0] == "barrier":
+            self.gates.arrive(place[1], actors)
+        self.give(place, actors, waits)
 
     def can_meet(self) -> bool:
         """Whether `meet` does what arrivals one after the other do."""
@@ -147,6 +151,8 @@ class Order:
         """All are there: those that wait know what each of them knew."""
         if place[0] == "cluster":
             self.elsewhere.met(place[1])
+        if place[0] == "barrier":
+            self.gates.open(place[1])
         known = self._meeting.pop(place, None)
         if known is None:
             return
@@ -166,28 +172,6 @@ class Order:
         elif place in self._opened and self.machine.pc not in self.unheeded:
             self.clocks.take(actors, self._opened[place])
             self.flags.wait(place, actors)
-
-    def initialised(self, place: int, thread: int) -> None:
-        """Note that a thread has initialised an mbarrier."""
-        actor = thread // self.grain
-        self.gates[self.places(np.array([place]), GATE_BYTES)] += place not in self._inits
-        self._inits[place] = Access("mbarrier.init", self.machine.pc, actor), int(self.clocks.now(actor))
-
-    def invalidated(self, place: int) -> None:
-        """Note that an mbarrier is none any more."""
-        self.gates[self.places(np.array([place]), GATE_BYTES)] -= self._inits.pop(place, None) is not None
-
-    def uses(self, place: int, threads: Array) -> None:
-        """Threads arrive at an mbarrier, or wait for it: whether its initialisation is ordered before that."""
-        first, time = self._inits.get(place, (None, 0))
-        actors = np.unique(threads // self.grain)
-        if first is None or not len(actors := actors[actors != first.actor]):
-            return
-        late = self.clocks.cluster(actors) != self.clocks.cluster(first.actor)
-        late |= self.clocks.known(SEEN, actors, np.full_like(actors, first.actor)) < time
-        if late.any():
-            second = Access("use of the mbarrier", self.machine.pc, int(actors[late][0]))
-            self.add(Conflict("race", first, second, place % self.memory.shared_bytes))
 
     def fence(self, g: Group) -> None:
         """fence.proxy.async: what these warps know is also ordered for the asynchronous proxy."""
@@ -319,6 +303,8 @@ class Order:
         wrong = (writers >= 0) & (writers != actors) & (self.written[places] > self.seen(actors, writers))
         if is_strong:
             wrong &= ~self.is_strong[places]
+        if wrong.any():
+            wrong[wrong] = ~self.alike.are_writers(places[wrong], actors[wrong])
         if is_race := bool(wrong.any()):
             self.add_at("race", places, actors, wrong, self.write_at, mine)
         self._check_flying(places, actors, mine)
@@ -342,8 +328,7 @@ class Order:
         if not one.scope:
             self._check_readers(places, actors, mine, self.strong)
         self._check_flying(places, actors, mine)
-        if self._inits and (on_gate := self.gates[places] > 0).any():
-            self.add_at("gate", places, actors, on_gate, lambda at: self._inits_at(at, mine), mine)
+        self.gates.written(places, actors, mine)
         writers = self.writer[places]
         doubt = (writers >= 0) & (writers != actors) & (self.written[places] > self.seen(actors, writers))
         if one.scope:
@@ -363,6 +348,11 @@ class Order:
             self._doubts.append((conflict, where, self._bytes(where)))
         self._written(places, actors, pc, True)
         self.is_strong[places] = bool(one.scope)
+        last = self.writer[places]
+        if how == "w" and (doubt.any() or (last != actors).any()):
+            self.alike.wrote(places, actors, np.where(last != actors, last, np.where(doubt, writers, -1)))
+        else:
+            self.alike.changed(places)
 
     def _written(self, places: Array, actors: Array, pc: int, is_generic: bool) -> None:
         self.writer[places], self.write_pc[places] = actors, pc
@@ -423,6 +413,7 @@ class Order:
         places = self.places(index, size)
         actors, places = np.repeat(threads // self.grain, places.shape[1]), places.reshape(-1)
         pcs = self.flying[places] - 1
+        self.alike.changed(places)
         self._written(places, actors, 0, False)
         self.write_pc[places] = pcs
         if self.grain > 1:
@@ -437,6 +428,7 @@ class Order:
         self.check_writer(places, actors, mine)
         self._check_readers(places, actors, mine)
         self.clocks.tick(actor)
+        self.alike.changed(places)
         self._written(places, actors, mine.pc, False)
 
     # --- tcgen05 -----------------------------------------------------------------------------
@@ -450,11 +442,6 @@ class Order:
     def write_at(self, place: int) -> Access:
         actor = int(self.writer[place])
         return Access("write" if actor < self.warps else "bulk copy", int(self.write_pc[place]), actor)
-
-    def _inits_at(self, place: int, mine: Access) -> Access:
-        first = place * self.unit // GATE_BYTES * GATE_BYTES
-        every = (self._inits[at][0] for at in range(first, first + self.unit, GATE_BYTES) if at in self._inits)
-        return next(every, mine)
 
     def _flying_at(self, place: int) -> Access:
         return Access("copy that has not landed", int(self.flying[place]) - 1, -1)

@@ -301,6 +301,11 @@ class _Telling:
                 findings.PROXY,
                 f"no fence.proxy.async lies between the two accesses of the shared address {one.at:#x}",
             ),
+            "phase": (
+                findings.RACE,
+                f"nothing orders the second arrival at barrier {one.at} behind those that have met there before: "
+                "in another order others meet",
+            ),
             "gate": (findings.RACE, f"a write of the mbarrier at {one.at:#x}, which is still in use"),
             "accumulator": (findings.RACE, "no wgmma.wait_group lies between a product and the use of its accumulator"),
             "tensor": (findings.RACE, f"nothing orders the two accesses of column {one.at} of tensor memory"),
