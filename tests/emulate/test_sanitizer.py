@@ -268,10 +268,27 @@ def test_lanes_of_a_warp_are_told_apart(barrier):
     assert one.places[1].what.startswith("another lane's read by warp")
 
 
-def test_writes_that_change_nothing_are_no_race():
-    assert found("st.shared.b32 [%r1], 5; mov.u32 %r4, 0;\n").findings == ()
-    (one,) = found("st.shared.b32 [%r1], %r2; mov.u32 %r4, 0;\n").findings
-    assert one.kind == "race"
+PAIR = "st.shared.b32 [%r3], %r2; bar.sync {}, 64; ld.shared.b32 %r4, [%r5];"
+ALIKE = "st.shared.b32 [%r1], {}; {} ld.shared.b32 %r4, [%r1];"
+
+
+@pytest.mark.parametrize(
+    ("body", "threads", "is_race"),
+    [
+        ("st.shared.b32 [%r1], 5; mov.u32 %r4, 0;", 64, False),
+        ("st.shared.b32 [%r1], %r2; mov.u32 %r4, 0;", 64, True),
+        (ALIKE.format(5, ""), 64, False),
+        (ALIKE.format(5, ""), 32, False),
+        (ALIKE.format("%r2", ""), 64, True),
+        ("setp.lt.u32 %p1, %r2, 64; @%p1 " + ALIKE.format(5, "mov.u32 %r4, 0; @!%p1"), 96, True),
+        (ALIKE.format(5, "setp.eq.u32 %p1, %r2, 0; @%p1 st.shared.b32 [%r1], 6;"), 64, True),
+        (ALIKE.format(5, "") + "bar.sync 0; setp.eq.u32 %p1, %r2, 0; @%p1 st.shared.b32 [%r1], 6;", 64, False),
+        ("shr.u32 %r7, %r2, 6;" + PAIR.format("%r7"), 128, False),
+        (PAIR.format(1), 128, True),  # the first two warps meet, if they come first
+    ],
+)  # fmt: skip
+def test_writes_that_are_alike_and_warps_that_meet_by_luck(body, threads, is_race):
+    assert {one.kind for one in found(body, threads).findings} == ({"race"} if is_race else set())
 
 
 def test_atomics_of_several_warps_are_no_race():

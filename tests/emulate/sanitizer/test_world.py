@@ -101,6 +101,16 @@ KERNELS = {
         "st.global.u32 [%rd20], 7;\n",
         [("7;", "%r5;"), ("7;", "%r28;")],
     ),
+    "the same number that all read back": (
+        "st.global.u32 [%rd20], 7; ld.global.u32 %r4, [%rd20];\n",
+        [("7;", "%r5;"), ("st.global", "@%p2 st.global"), ("ld.", "bar.sync 0; @%p1 st.global.u32 [%rd20], 8; ld.")],
+    ),
+    "warps that count": (
+        "setp.eq.u32 %p3, %r28, 1; and.b32 %r7, %r1, 31; setp.eq.u32 %p5, %r7, 0; @%p3 bra W;\n"
+        "st.global.u32 [%rd1], %r5;\nbar.warp.sync -1;\n@%p5 red.release.gpu.global.add.u32 [%rd21], 1;\nbra.uni Z;\n"
+        + SPIN.format(2) + "ld.global.u32 %r4, [%rd3];\nZ:\n",
+        [("bar.warp.sync -1;", "")],
+    ),
     "a read whose value no thread uses": (
         "ld.global.u32 %r8, [%rd2];\nst.global.u32 [%rd1], %r5;\n",
         [("%r8", "%r4")],

@@ -340,12 +340,10 @@ class Order:
                 self.add_at("race", places, actors, lanes, self.write_at, own)
             doubt |= lanes
         if doubt.any() and how == "w":  # it may leave all as it is
-            where = places[doubt]
             first = int(np.flatnonzero(doubt)[0])
-            actor, before = int(actors[first]), self.write_at(int(where[0]))
-            mine = Access("another lane's write", pc, 0) if actor == before.actor else mine
-            conflict = self._made("race", int(where[0]), actor, before, mine)
-            self._doubts.append((conflict, where, self._bytes(where)))
+            before = self.write_at(int(places[first]))
+            mine = Access("another lane's write", pc, 0) if int(actors[first]) == before.actor else mine
+            self._doubt(places, actors, doubt, before, mine)
         self._written(places, actors, pc, True)
         self.is_strong[places] = bool(one.scope)
         last = self.writer[places]
@@ -371,6 +369,11 @@ class Order:
                 continue
             readers = self._first_warp(places) + row
             wrong = (times > self.seen(actors, readers)) & (readers != actors)
+            if wrong.any() and mine.what == "write":  # readers that have written the same
+                own = wrong & ((self.writer[places] == readers) | self.alike.are_writers(places, readers))
+                if own.any():
+                    self._doubt(places, actors, own, self.read_at(reads, int(places[own][0]), row), mine)
+                    wrong &= ~own
             if wrong.any():
                 self.add_at("race", places, actors, wrong, lambda at, r=row: self.read_at(reads, at, r), mine)
             own = (readers == actors) & (times == self.clocks.now(actors)) if threads is not None else wrong
@@ -472,6 +475,11 @@ class Order:
 
     def _bytes(self, places: Array) -> Array:
         return self.memory.shared.data.reshape(-1, self.unit)[places].copy()
+
+    def _doubt(self, places: Array, actors: Array, wrong: Array, first: Access, mine: Access) -> None:
+        """Note a race that is none if the write leaves all as it was."""
+        where, actor = places[wrong], int(actors[wrong][0])
+        self._doubts.append((self._made("race", int(where[0]), actor, first, mine), where, self._bytes(where)))
 
     def _settle_doubts(self) -> None:
         """Report writes after writes as races if they changed something."""

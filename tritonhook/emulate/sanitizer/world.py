@@ -334,11 +334,17 @@ class World:
             self._note_readers(self._events["pc"][events[first]], self._events["actor"][events[first]])
         elif what[1] == "r":
             self._note_readers(np.full(len(first), order.machine.pc), actors[first] + order.wave.first)
-        add = self._pair(order, actors[first[0]], events[first[0]], what, units[first[0]], kind)
-        if what == ("write", "w"):  # it may leave all as it is
-            self._doubts.append((add, units[first], self._bytes(units[first])))
-        else:
-            add()
+        doubts = np.full(len(first), what == ("write", "w"))
+        if what == ("read", "w"):  # by who has written the same
+            readers, last = self._events["actor"][events[first]], self._slots[0][units[first]]
+            doubts = (readers == self._events["actor"][last]) | self._alike.are_writers(units[first], readers)
+        for some in (first[doubts], first[~doubts]):
+            if len(some):
+                add = self._pair(order, actors[some[0]], events[some[0]], what, units[some[0]], kind)
+                if some[0] in first[doubts]:  # the write may leave all as it is
+                    self._doubts.append((add, units[some], self._bytes(units[some])))
+                else:
+                    add()
 
     def _made(self, order: Order, actors: Array, one: Semantics) -> Array:
         """Return the number of the event of each access: a new one if its actor's time has changed since."""
