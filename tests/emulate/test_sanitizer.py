@@ -283,6 +283,8 @@ ALIKE = "st.shared.b32 [%r1], {}; {} ld.shared.b32 %r4, [%r1];"
         ("setp.lt.u32 %p1, %r2, 64; @%p1 " + ALIKE.format(5, "mov.u32 %r4, 0; @!%p1"), 96, True),
         (ALIKE.format(5, "setp.eq.u32 %p1, %r2, 0; @%p1 st.shared.b32 [%r1], 6;"), 64, True),
         (ALIKE.format(5, "") + "bar.sync 0; setp.eq.u32 %p1, %r2, 0; @%p1 st.shared.b32 [%r1], 6;", 64, False),
+        (ALIKE.format(5, "") + "bar.sync 0; setp.lt.u32 %p1, %r2, 32; @%p1 st.shared.b32 [%r1], 6;"
+         "@!%p1 ld.shared.b32 %r4, [%r1];", 64, True),
         ("shr.u32 %r7, %r2, 6;" + PAIR.format("%r7"), 128, False),
         (PAIR.format(1), 128, True),  # the first two warps meet, if they come first
     ],
@@ -451,6 +453,7 @@ def test_what_is_said_of_each_fault(body, threads, ctas, said):
         ("cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%rd1, {%r1}], [%r2];", 16, 4),
         ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;", 4, 16),
         ("ldu.global.b8 %rs1, [%rd1]; mov.b16 %rs1, %rs2;", 16, 1),
+        ("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%r1], %rd1;", 4, 4),
     ],
 )  # fmt: skip
 def test_the_smallest_access_of_a_memory(lines, unit, outside):

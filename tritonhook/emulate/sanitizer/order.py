@@ -55,8 +55,10 @@ def watched_bytes(shared: int, launch: Launch, unit: int) -> int:
 
 
 class Order:
-    """Watches the shared memory of a machine. conflicts: what was found. unwritten: instructions that read what nothing
-    has written. unit: bytes that are told apart. grain: threads of what counts as a warp. world: global memory."""
+    """Watches the shared memory of a machine. conflicts: what was found. Instructions: unwritten: that read what
+    nothing has written; lost: shuffles of lanes that are not there; parted: aligned barriers of warps of which lanes
+    have ended; strangers: that lanes execute which are no members; unfenced: products without wgmma.fence. unit: bytes
+    that are told apart. grain: threads of what counts as a warp. world: global memory."""
 
     def __init__(self, machine: Machine, memory: Memory, unit: int, world: World | None = None) -> None:
         self.machine, self.memory, self.unit = machine, memory, unit
@@ -79,10 +81,7 @@ class Order:
         self.read, self.strong = Reads(self.rows, size), Reads(self.rows, size)  # strong: atomic accesses
         self.flights = Flights(self, size)
         self.conflicts: dict[tuple[str, int, int], Conflict] = {}
-        self.unwritten: set[int] = set()
-        self.lost: set[int] = set()  # shuffles of lanes that are not there
-        self.parted: set[int] = set()  # aligned barriers of warps of which lanes have ended
-        self.strangers: set[int] = set()  # instructions that lanes execute which are no members
+        self.unwritten, self.lost, self.parted, self.strangers, self.unfenced = (set[int]() for _ in range(5))
         self.unheeded: frozenset[int] = frozenset()  # waits whose result nothing reads
         self.gates = Gates(self, size)
         self.waited = np.full(self.warps, not self.world.is_early)  # for the kernel before
