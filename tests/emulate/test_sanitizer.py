@@ -220,6 +220,29 @@ def test_shared_memory_of_another_cta(old, new, text):
     assert any(text in one.text and one.kind == "race" for one in findings) if text else findings == ()
 
 
+ST_ASYNC = (
+    INIT.replace("%r20, 0", "%r2, 0") + MEET + "mov.u32 %r6, %cluster_ctarank; xor.b32 %r6, %r6, 1;\n"
+    "mov.u32 %r7, gate; mapa.shared::cluster.u32 %r7, %r7, %r6; mapa.shared::cluster.u32 %r6, %r1, %r6;\n"
+    "@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [gate], 4;\n"
+    "@%p1 st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r6], %r2, [%r7];\n"
+    + WAIT.format(name="W") + "\nld.shared.u32 %r4, [%r1];\n" + MEET
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "other", "kinds"),
+    [
+        ("", "", set()),
+        (WAIT.format(name="W"), "", {"race"}),
+        ("complete_tx::bytes.u32 [%r6]", "complete_tx::bytes.u32 [%r6+4]", {"uninitialised"}),
+    ],
+)
+def test_stores_that_an_mbarrier_waits_for(line, other, kinds):
+    body = ST_ASYNC.replace(line, other) if line else ST_ASYNC
+    text = body + "mov.u32 %r8, %ctaid.x; mad.wide.u32 %rd9, %r8, 4, %rd20; st.global.b32 [%rd9], %r4;"
+    assert {one.kind for one in found(text, grid=2, ctas=(0, 1), cluster=2).findings} == kinds
+
+
 def test_wgmma_needs_a_fence_behind_generic_writes_and_a_wait_before_the_next():
     body = """mov.u32 %r10, 0; mov.u32 %r11, 0; mov.u32 %r12, 0; mov.u32 %r13, 0; mov.u32 %r4, 0; mov.u32 %r6, 0;
     mov.u64 %rd1, 0x0000001000080000; shr.u32 %r7, %r1, 4; cvt.u64.u32 %rd2, %r7; or.b64 %rd1, %rd1, %rd2;
