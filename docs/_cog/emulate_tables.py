@@ -163,7 +163,7 @@ def sanitizer_cost() -> str:
             f"{row['sanitized_s']:.2f}",
             f"{row['factor']:.2f}",
             f"{row['tensors_bytes'] / 2**20:.1f}",
-            f"{row['more_bytes'] / 2**20:.0f}",
+            f"{round(row['more_bytes'] / 2**20)}",
         )
         for row in result("sanitizer_cost")["samples"]
     ]
