@@ -162,8 +162,9 @@ def sanitizer_cost() -> str:
             f"{row['emulated_s']:.2f}",
             f"{row['sanitized_s']:.2f}",
             f"{row['factor']:.2f}",
-            f"{row['bytes_per_byte']:.1f}",
+            f"{row['tensors_bytes'] / 2**20:.1f}",
+            f"{round(row['more_bytes'] / 2**20)}",
         )
         for row in result("sanitizer_cost")["samples"]
     ]
-    return markdown(("program", "emulated, s", "sanitized, s", "times", "bytes for each byte of tensors"), rows)
+    return markdown(("program", "emulated, s", "sanitized, s", "times", "tensors, MiB", "more memory, MiB"), rows)

@@ -33,7 +33,7 @@ from tritonhook.children.bits import begin_comparing, bits
 from tritonhook.children.stream_races import races
 from tritonhook.cubin.image import Cubin
 from tritonhook.emulate.errors import Fault, Hang, Late, NotExecuted, Unfinished
-from tritonhook.emulate.launch import names_of
+from tritonhook.emulate.launch import element_names, names_of
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
 from tritonhook.emulate.run import Run, run_ptx
 from tritonhook.emulate.sanitizer.findings import kind_of, source_lines
@@ -202,7 +202,8 @@ class Emulator:
                 raise done.error
             pieces = views.pieces or [(number, 0, 0) for number in range(len(storages))]
             begins = [(storages[number][0], storages[number][1] + begin) for number, begin, _ in pieces]
-            places = [(*one, buffer) for one, buffer in zip(begins, names_of(views.launch), strict=True)]
+            named = zip(begins, names_of(views.launch), element_names(views.launch), strict=True)
+            places = [(*begin, name, element) for begin, name, element in named]
             races.launched(name, places, done.accesses())
             return views.joined(contents, done.ran.contents)
         return run_ptx(self._kernels[key], run, contents).contents

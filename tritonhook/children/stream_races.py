@@ -8,7 +8,7 @@ launch, accesses before the wait race with the launch before, in the same stream
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,8 @@ from tritonhook.capture.dry_run.suppressions import found
 from tritonhook.emulate.sanitizer.world import Accessed
 from tritonhook.emulate.words import Array
 
+# Of a launch: a tensor in its storage, where it begins there, its name, and what names the element at a byte of it.
+_Buffer = tuple[Any, int, str, Callable[[int], str]]
 _MOST = 256  # launches of a storage that are kept
 
 
@@ -70,9 +72,8 @@ class StreamRaces:
         self._of: dict[int, tuple[Any, list[_Access]]] = {}
         self._operations = 0
 
-    def launched(self, kernel: str, places: Iterable[tuple[Any, int, str]], accesses: Sequence[Accessed]) -> None:
-        """Note a launch into the current stream, and its races. places: of each buffer a tensor in its storage, where
-        it begins there, and its name."""
+    def launched(self, kernel: str, places: Iterable[_Buffer], accesses: Sequence[Accessed]) -> None:
+        """Note a launch into the current stream, and its races."""
         if "torch" not in sys.modules:  # other tensors have no streams
             return
         from torch.multiprocessing.reductions import StorageWeakRef
@@ -80,22 +81,22 @@ class StreamRaces:
         for key in [key for key, (one, _) in self._of.items() if one.expired()]:
             del self._of[key]
         where, stream = line_of_program(), order.stream
-        new = list[tuple[int, _Access, str]]()
+        new = list[tuple[int, _Access]]()
         before = stream.clock.get(stream.number, 0) if order.operations == self._operations else 0
         self._operations = order.operations
-        for (tensor, start, name), one in zip(places, accesses, strict=True):
+        for (tensor, start, *names), one in zip(places, accesses, strict=True):
             storage = StorageWeakRef(tensor.untyped_storage())
             made = _Access(0, stream.number, kernel, where, one.written + start, one.read + start)
             early = _Access(0, stream.number, kernel, where, one.early_written + start, one.early_read + start)
             _, earlier = self._of.setdefault(storage.cdata, (storage, []))
             for other in earlier:
                 if other.stream != stream.number and not other.is_ordered:
-                    _note(other, made, name, start)
+                    _note(other, made, names, start)
                 elif other.launch == before > order.host.get(stream.number, 0):
-                    _note(other, early, name, start)
-            new.append((storage.cdata, made, name))
+                    _note(other, early, names, start)
+            new.append((storage.cdata, made))
         number = order.launched()
-        for key, made, _ in new:
+        for key, made in new:
             made = replace(made, launch=number)
             storage, earlier = self._of[key]
             kept = [other for other in earlier if other.stream != made.stream or not made.covers(other)]
@@ -103,12 +104,14 @@ class StreamRaces:
             self._of[key] = storage, [*kept[-_MOST:], made]
 
 
-def _note(first: _Access, second: _Access, name: str, start: int) -> None:
+def _note(first: _Access, second: _Access, names: Sequence[Any], start: int) -> None:
     pairs = (first.written, second.written), (first.written, second.read), (first.read, second.written)
     at = next((at for pair in pairs if (at := _meet(*pair)) is not None), None)
     if at is None:
         return
     streams = [f"stream {one.stream}" if one.stream else "the default stream" for one in (second, first)]
+    name, element = names[0], names[1](at - start)
+    name += f", at {element}" if element else ""
     both = f"both access byte {at - start:,} of {name}, and one writes"
     behind = f"launch in {streams[0]} ({second.where}) behind that of {first.kernel} in {streams[1]} ({first.where})"
     text = f"{second.kernel}: race: nothing orders its {behind}: {both}"

@@ -221,7 +221,7 @@ class SharedBarriers:
         for place, lanes in _each(self.places(g, space, addresses), g.active):
             self.make(place, int(counts[lanes[0]]))
             if (watch := self.machine.memory.watch) is not None:
-                watch.initialised(place, g.s.start + int(lanes[0]))
+                watch.gates.initialised(place, g.s.start + int(lanes[0]))
 
     def make(self, place: int, count: int) -> None:
         self.phases[place] = Phase(count, count)
@@ -230,7 +230,7 @@ class SharedBarriers:
         for place, _ in _each(self.places(g, space, addresses), g.active):
             self.phases.pop(place, None)
             if (watch := self.machine.memory.watch) is not None:
-                watch.invalidated(place)
+                watch.gates.invalidated(place)
 
     def arrive(
         self, g: Group, space: str, addresses: Array, counts: Array | int = 1, expect: Array | None = None,
@@ -252,7 +252,7 @@ class SharedBarriers:
                 raise Fault(f"{arriving} arrivals at an mbarrier that waits for {one.pending}", int(g.numbers[0]))
             one.pending -= arriving
             if (watch := self.machine.memory.watch) is not None:
-                watch.uses(place, lanes + g.s.start)
+                watch.gates.uses(place, lanes + g.s.start)
                 watch.arrive(("mbarrier", place), lanes + g.s.start, False)
             self._settle(place, one)
         return states
@@ -319,7 +319,7 @@ class SharedBarriers:
         """Like `is_complete`, but wait for it: false only where all threads of the machine would wait for ever."""
         if (watch := self.machine.memory.watch) is not None:
             for place, lanes in _each(self.places(g, space, addresses), g.active):
-                watch.uses(place, lanes + g.s.start)
+                watch.gates.uses(place, lanes + g.s.start)
         found = self.is_complete(g, space, addresses, states, by_parity)
         if g.timed_out or found[g.active].all():
             return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -35,14 +35,12 @@ class Placed:
 
 def place(launch: Launch, contents: Sequence[bytes], memory: Memory) -> Placed:
     """Put a launch's buffers into memory. contents: of each buffer before the launch."""
-    buffers, names = [], names_of(launch)
+    buffers, names, elements = [], names_of(launch), element_names(launch)
     for number, (buffer, data) in enumerate(zip(launch.buffers, contents, strict=True)):
         if len(data) != buffer.size:
             raise UsageError(f"buffer {number}: {len(data)} bytes, but the launch says {buffer.size}")
         buffers.append(memory.allocate(data, names[number]))
-        pointers = (one for one in launch.parameters if isinstance(one, Pointer) and one.buffer == number)
-        if (first := next(pointers, None)) is not None:
-            memory.elements[buffers[-1].begin] = partial(element_of, first)
+        memory.elements[buffers[-1].begin] = elements[number]
     arguments = []
     for one in launch.parameters:
         if isinstance(one, Scalar):
@@ -69,6 +67,14 @@ def names_of(launch: Launch) -> list[str]:
             for number in buffers_of(one):
                 names[number] = f"argument {one.name}"
     return names
+
+
+def element_names(launch: Launch) -> list[Callable[[int], str]]:
+    """Return for each buffer a function that names the element at a byte of it, by the first pointer into it; "" where
+    none is known."""
+    pointers = {one.buffer: one for one in reversed(launch.parameters) if isinstance(one, Pointer)}
+    every = (pointers.get(number) for number in range(len(launch.buffers)))
+    return [(lambda byte: "") if one is None else partial(element_of, one) for one in every]
 
 
 def element_of(one: Pointer, byte: int) -> str:

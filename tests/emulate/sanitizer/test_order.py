@@ -72,7 +72,7 @@ def test_an_access_behind_a_write_of_another_warp_is_a_race(w):
     w.access("read", 6, 1, 68)  # of the other CTA's memory
     assert w.found == [race(("write", 3, 5), ("read", 4, 6), 68)] and w.order.unwritten == {6}
     w.access("write", 7, 7, 68, 9)
-    readers = [race(("read", 5, 5), ("write", 7, 7), 68), race(("read", 4, 6), ("write", 7, 7), 68)]
+    readers = [race(("read", 4, 6), ("write", 7, 7), 68), race(("read", 5, 5), ("write", 7, 7), 68)]
     assert w.found[1:] == [*readers, race(("write", 3, 5), ("write", 7, 7), 68)]
 
 

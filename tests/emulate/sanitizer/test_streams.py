@@ -48,6 +48,12 @@ CASES = {  # between two launches, the arguments of the second one, whether they
     "synchronize": (f"torch.cuda.synchronize(); {OTHER}", "x, y", False),
     "the host reads": (f"x[0].item(); {OTHER}", "x, y", False),
     "the host copies": (f"x.cpu(); {OTHER}", "x, y", False),
+    "the same stream by its address": (
+        "torch.cuda.set_stream(torch.cuda.ExternalStream(main.cuda_stream))",
+        "x, y",
+        False,
+    ),
+    "another one by its address": ("torch.cuda.set_stream(torch.cuda.ExternalStream(s.cuda_stream))", "x, y", True),
     "a third stream": (f"t = torch.cuda.Stream(); t.wait_stream(main); s.wait_stream(t); {OTHER}", "x, y", False),
 }
 
@@ -58,9 +64,11 @@ def test_launches_of_two_streams_race_unless_something_orders_them(tmp_path, tri
     after, script = "torch.cuda.set_stream(main)", SCRIPT
     for name, (between, arguments, _) in CASES.items():
         script += CASE.format(name=name, between=between or "pass", arguments=arguments, after=after)
+    script += "torch.cuda.synchronize(); g = torch.cuda.CUDAGraph(); g.replay()\n"
     done = run_dry(tmp_path, script, "--emulate", "--sanitize", status=1)
     found = {script.splitlines()[int(line) - 1].partition("# ")[2] for line in re.findall(FAULT, done.stderr)}
     assert found == {name for name, (_, _, is_race) in CASES.items() if is_race}, done.stderr
+    assert "both access byte 0 of argument x, at x[0] of (1024,)" in done.stderr and "CUDA graphs" in done.stderr
 
 
 EARLY = "dependent[(2,)]({arguments}, 256, {waits}, launch_pdl={pdl})"

@@ -86,6 +86,13 @@ KERNELS = {
         "st.release.gpu.global.u32 [%rd21], %r6;\nZ:\n",
         [("ld.acquire.gpu", "ld.relaxed.gpu"), ("st.release.gpu", "st.relaxed.gpu"), ("ld.acquire.gpu", "ld.volatile")],
     ),
+    "a semaphore of the first thread, between barriers of the CTA": (
+        "@!%p1 bra IN; W: ld.acquire.gpu.global.u32 %r6, [%rd21]; setp.ne.u32 %p4, %r6, %r28; @%p4 bra W; IN:\n"
+        "bar.sync 0; shfl.sync.idx.b32 %r7, %r5, 0, 31, -1; mad.wide.u32 %rd4, %r1, 4, %rd20;"
+        "ld.global.u32 %r7, [%rd4]; add.u32 %r7, %r7, %r5; st.global.u32 [%rd4], %r7;\nbar.sync 0;\n"
+        "@%p1 red.release.gpu.global.add.u32 [%rd21], 1;\n",
+        [("\nbar.sync 0;\n", ""), ("@%p1 red.release", "@%p1 red.relaxed")],
+    ),
     "atomics of the whole GPU": (
         "red.global.gpu.add.u32 [%rd20], %r5;\n",
         [("red.global.gpu.add", "red.global.cta.add"), ("red.global.gpu.add", "st.global")],
@@ -93,6 +100,16 @@ KERNELS = {
     "the same number written by all": (
         "st.global.u32 [%rd20], 7;\n",
         [("7;", "%r5;"), ("7;", "%r28;")],
+    ),
+    "the same number that all read back": (
+        "st.global.u32 [%rd20], 7; ld.global.u32 %r4, [%rd20];\n",
+        [("7;", "%r5;"), ("st.global", "@%p2 st.global"), ("ld.", "bar.sync 0; @%p1 st.global.u32 [%rd20], 8; ld.")],
+    ),
+    "warps that count": (
+        "setp.eq.u32 %p3, %r28, 1; and.b32 %r7, %r1, 31; setp.eq.u32 %p5, %r7, 0; @%p3 bra W;\n"
+        "st.global.u32 [%rd1], %r5;\nbar.warp.sync -1;\n@%p5 red.release.gpu.global.add.u32 [%rd21], 1;\nbra.uni Z;\n"
+        + SPIN.format(2) + "ld.global.u32 %r4, [%rd3];\nZ:\n",
+        [("bar.warp.sync -1;", "")],
     ),
     "a read whose value no thread uses": (
         "ld.global.u32 %r8, [%rd2];\nst.global.u32 [%rd1], %r5;\n",

@@ -15,6 +15,7 @@ from typing import Any
 
 Clock = dict[int, int]  # by stream: the number of a launch
 _numbers, _launches = itertools.count(), itertools.count(1)
+_streams: dict[int, DryStream] = {}  # by address
 
 
 def join(clock: Clock, other: Clock) -> None:
@@ -51,13 +52,15 @@ class _Clocked(DryContext):
 class DryStream(_Clocked):
     """A stream. number: 0 for the default one."""
 
-    cuda_stream = device_index = priority = 0
+    device_index = priority = 0
     is_capturing = staticmethod(lambda: False)
     priority_range = staticmethod(lambda *_: (0, -5))
 
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
         self.number = next(_numbers)
+        self.cuda_stream = self.number << 12  # an address
+        _streams.setdefault(self.cuda_stream, self)
 
     def __enter__(self) -> DryStream:
         order.stack.append(self)
@@ -78,10 +81,13 @@ class DryStream(_Clocked):
 
 
 class ExternalStream(DryStream):
-    """A stream of which only an address is known. It counts as the default one."""
+    """A stream by its address: the same one as each other stream that has it."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
-        self.number, self.clock = 0, order.default.clock
+    def __init__(self, stream_ptr: int = 0, *_: Any, **__: Any) -> None:
+        if (known := _streams.get(stream_ptr)) is None:
+            super().__init__()
+            _streams[stream_ptr] = known = self
+        self.number, self.clock, self.cuda_stream = known.number, known.clock, stream_ptr
 
 
 class DryEvent(_Clocked):
@@ -139,5 +145,5 @@ class Order(SimpleNamespace):
         return number
 
 
-_default = DryStream()
+_default = _streams[1] = DryStream()  # 1: cudaStreamLegacy
 order = Order(host={}, latest={}, default=_default, stack=[_default], operations=0)

@@ -12,6 +12,7 @@ from typing import Any
 
 from tritonhook.capture.dry_run.gpu import DryRun
 from tritonhook.capture.dry_run.streams import DryContext, DryEvent, DryStream, ExternalStream, StreamContext, order
+from tritonhook.capture.dry_run.suppressions import found
 from tritonhook.capture.dry_run.torch_random import DryGenerator
 from tritonhook.capture.dry_run.torch_tensors import current, gpu, without_gpu
 from tritonhook.capture.patching import always
@@ -41,9 +42,11 @@ def _idle(name: str, **answers: Any) -> Any:
 
 
 # Work that a graph would capture runs at once.
-_graph = dict.fromkeys(("capture_begin", "capture_end", "replay", "reset", "instantiate"))
-_graph |= dict.fromkeys(("enable_debug_mode", "debug_dump"))
+_graph = dict.fromkeys(("capture_begin", "capture_end", "reset", "instantiate", "enable_debug_mode", "debug_dump"))
 DryGraph = _idle("CUDAGraph", pool=(0, 0), raw_cuda_graph=0, raw_cuda_graph_exec=0, **_graph)
+DryGraph.replay = lambda *_: found.note(
+    "replays of CUDA graphs are not executed: their races with other launches were not looked for"
+)
 DryPool = _idle("MemPool", snapshot=[], use_count=1)
 DryPool.id = (0, 0)
 DryStream.device = property(lambda stream: gpu())  # type: ignore[attr-defined]

@@ -28,9 +28,9 @@ class Access:
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """Two accesses of one byte of shared memory that nothing orders; of one kind: "race" or "proxy"; "tensor": of one
-    column of tensor memory; "global", "constant", "fence": of global memory; "gate": of an mbarrier; "begin", "end": of
-    another CTA's shared memory. first: the earlier one, as it was executed. at: the shared address, the column, the
-    index in global memory, or the CTA."""
+    column of tensor memory; "global", "constant", "fence": of global memory; "gate": of an mbarrier; "phase": arrivals
+    at a barrier; "begin", "end": of another CTA's shared memory. first: the earlier one, as it was executed. at: the
+    shared address, the column, the index in global memory, the barrier, or the CTA."""
 
     kind: str
     first: Access

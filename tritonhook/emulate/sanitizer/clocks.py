@@ -88,6 +88,16 @@ class Clocks:
         found: Array = self._times[:, self.cluster(actors[0]), self._inside[actors]].max(1)
         return found
 
+    def one(self, actor: int) -> Array:
+        """Return what an actor knows: a view."""
+        found: Array = self._times[:, self._cta[actor] // self.size, self._inside[actor]]
+        return found
+
+    def tell(self, actor: int, known: Array) -> None:
+        """Let an actor know what others knew."""
+        own = self.one(actor)[:, : known.shape[1]]
+        np.maximum(own, known, out=own)
+
     def take(self, actors: Array, known: Array) -> None:
         """Let actors of one cluster know what others knew."""
         cluster, inside, length = self.cluster(actors[0]), self._inside[actors], known.shape[1]

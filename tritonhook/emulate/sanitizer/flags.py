@@ -148,11 +148,11 @@ class Flags:
     def fence(self, actors: Array, scope: int) -> None:
         """Fence what these actors know and what they have read."""
         for one in actors.tolist():
-            now, actor = self.carried.get(one, _Carried()), np.array([one])
+            now = self.carried.get(one, _Carried())
             if now.pending is not None:
-                self.clocks.take(actor, now.pending)
+                self.clocks.tell(one, now.pending)
             knows, seen = (_merged(now.knows, now.seen), {}) if scope >= GPU else (now.knows, now.seen)
-            known = self.clocks.of(actor)
+            known = self.clocks.one(one).copy()
             wide = known if scope >= GPU else now.wide
             self.carried[one] = _Carried(knows, known, wide, knows if scope >= GPU else now.with_fence, None, seen)
         self.clocks.tick(actors)
@@ -176,7 +176,7 @@ class Flags:
     def _release(self, actor: int, flag: Flag, one: Semantics) -> None:
         now = self.carried.get(actor)
         if one.releases:
-            known = wide = self.clocks.of(np.array([actor]))
+            known = wide = self.clocks.one(actor).copy()
             knows = now.knows if now is not None else {}
         elif now is None or now.fenced is None:
             return
@@ -185,7 +185,7 @@ class Flags:
         if len(self.published.flags) > _MOST_FLAGS and flag not in self.published.flags:
             return
         told, cluster = self.published.flags.setdefault(flag, _Told()), self._cluster(actor)
-        told.own[cluster] = joined(told.own.get(cluster, known), known)
+        told.own[cluster] = joined(told.own[cluster], known) if cluster in told.own else known
         if wide is None or one.scope < GPU or told.sources.get(self.wave.first + actor) is wide:
             return
         told.sources[self.wave.first + actor] = wide
@@ -203,7 +203,7 @@ class Flags:
             now = replace(now, pending=_both(now.pending, own), seen=_merged(now.seen, knows))
         else:
             if own is not None:
-                self.clocks.take(np.array([actor]), own)
+                self.clocks.tell(actor, own)
             now = replace(now, knows=_merged(now.knows, knows))
         self.carried[actor] = now
 

@@ -22,7 +22,7 @@ _KINDS = {"wgmma": "read of wgmma", "bulk": "read of a bulk store", "tcgen05": "
 
 
 class Flights:
-    """Watches such reads of a machine. unfenced: products without wgmma.fence.
+    """Watches such reads of a machine.
 
     Each read has a number, which is its row in the arrays: its instruction, its group, the actors that have to wait for
     it, and when each of these had; 0: not yet."""
@@ -37,7 +37,6 @@ class Flights:
         self._are_fenced = np.zeros(order.warps, bool)
         self._touched: dict[int, Array] = {}  # by product: warps that have used its registers since their last fence
         self.open = {kind: np.zeros(0, np.int64) for kind in _KINDS}  # those that are not waited for
-        self.unfenced: set[int] = set()
 
     def read(self, kind: str, threads: ArrayLike, index: Array, size: int) -> None:
         """Note the read of a tile, or of several: a row for each. kind: of _KINDS. threads: one of each warp that reads
@@ -55,7 +54,7 @@ class Flights:
         if kind == "wgmma":
             late = ~self._are_fenced | self._touched.get(pc, np.zeros(1, bool))
             if late[warps[:, 0]].any():
-                self.unfenced.add(pc)
+                order.unfenced.add(pc)
         made = self._add(kind, warps)
         self.open[kind] = np.r_[self.open[kind], made]
         self._latest[places] = made[:, None]

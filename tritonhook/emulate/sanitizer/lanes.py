@@ -41,6 +41,14 @@ class Recent:
         if len(self._of) > _RECENT:
             del self._of[next(iter(self._of))]
 
+    def by_other_lanes(self, pc: int, threads: Array) -> Array | None:
+        """Return the units that other lanes of these threads' warps accessed by an instruction; None: not known."""
+        if pc not in self._of:
+            return None
+        others, index, size, _ = self._of[pc]
+        some = np.isin(others // WARP, threads // WARP) & ~np.isin(others, threads)
+        return ((index[some] // self.unit)[:, None] + np.arange(max(1, size // self.unit))).reshape(-1)
+
     def by_others(self, pc: int, threads: Array, units: Array, how: str) -> Array:
         """Whether another lane of each thread's warp has accessed each unit by an instruction. how: "r": it read, and
         lanes have not met since. "w": it wrote, and the thread itself has not. "a": it accessed atomically."""

@@ -23,10 +23,12 @@ import numpy as np
 
 from tritonhook.emulate.machine import WARP
 from tritonhook.emulate.sanitizer.accesses import READ_BYTES, READERS, Access, Conflict, Reads
+from tritonhook.emulate.sanitizer.alike import Alike
 from tritonhook.emulate.sanitizer.clocks import SEEN, Clocks, joined
 from tritonhook.emulate.sanitizer.clusters import Elsewhere
 from tritonhook.emulate.sanitizer.flags import Flags
 from tritonhook.emulate.sanitizer.flights import Flights
+from tritonhook.emulate.sanitizer.gates import Gates
 from tritonhook.emulate.sanitizer.lanes import Lanes, Recent
 from tritonhook.emulate.sanitizer.semantics import GPU, Semantics, semantics
 from tritonhook.emulate.sanitizer.world import World
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int]  # of a barrier
 MOST = 32  # findings
-GATE_BYTES = 8  # of an mbarrier
 _UNIT_BYTES = 27  # of a unit: its last write
 _WARP_BYTES = 13 << 10  # of a warp: its latest accesses
 
@@ -54,8 +55,10 @@ def watched_bytes(shared: int, launch: Launch, unit: int) -> int:
 
 
 class Order:
-    """Watches the shared memory of a machine. conflicts: what was found. unwritten: instructions that read what nothing
-    has written. unit: bytes that are told apart. grain: threads of what counts as a warp. world: global memory."""
+    """Watches the shared memory of a machine. conflicts: what was found. Instructions: unwritten: that read what
+    nothing has written; lost: shuffles of lanes that are not there; parted: aligned barriers of warps of which lanes
+    have ended; strangers: that lanes execute which are no members; unfenced: products without wgmma.fence. unit: bytes
+    that are told apart. grain: threads of what counts as a warp. world: global memory."""
 
     def __init__(self, machine: Machine, memory: Memory, unit: int, world: World | None = None) -> None:
         self.machine, self.memory, self.unit = machine, memory, unit
@@ -68,22 +71,19 @@ class Order:
         self.events: dict[int, Array] = {}  # see World
         self._meanings: dict[int, Semantics | None] = {}  # of instructions
         self._copies: dict[Place, int] = {}
-        self._inits: dict[int, tuple[Access, int]] = {}  # of mbarriers: where, and when
         self.rows = machine.geometry.padded_threads // self.grain * machine.geometry.cluster_size
         size = len(memory.shared.data) // unit
         self.writer, self.write_pc = np.full(size, -1, np.int32), np.zeros(size, np.int32)
         self.written = np.zeros(size, np.int64)
         self.is_generic, self.flying = np.zeros(size, bool), np.zeros(size, np.int32)
         self.is_strong = np.zeros(size, bool)  # the last write
+        self.alike = Alike(size)
         self.read, self.strong = Reads(self.rows, size), Reads(self.rows, size)  # strong: atomic accesses
         self.flights = Flights(self, size)
         self.conflicts: dict[tuple[str, int, int], Conflict] = {}
-        self.unwritten: set[int] = set()
-        self.lost: set[int] = set()  # shuffles of lanes that are not there
-        self.parted: set[int] = set()  # aligned barriers of warps of which lanes have ended
-        self.strangers: set[int] = set()  # instructions that lanes execute which are no members
+        self.unwritten, self.lost, self.parted, self.strangers, self.unfenced = (set[int]() for _ in range(5))
         self.unheeded: frozenset[int] = frozenset()  # waits whose result nothing reads
-        self.gates = np.zeros(size, bool)  # what mbarriers occupy
+        self.gates = Gates(self, size)
         self.waited = np.full(self.warps, not self.world.is_early)  # for the kernel before
         self.elsewhere = Elsewhere(self)
         self.lanes = Lanes(self, size)
@@ -114,7 +114,10 @@ class Order:
 
     def arrive(self, place: Place, threads: Array, waits: bool) -> None:
         """Threads arrive; those that wait go on when it opens."""
-        self.give(place, np.unique(threads // self.grain), waits)
+        actors = np.unique(threads // self.grain)
+        if place[0] == "barrier":
+            self.gates.arrive(place[1], actors)
+        self.give(place, actors, waits)
 
     def can_meet(self) -> bool:
         """Whether `meet` does what arrivals one after the other do."""
@@ -147,6 +150,8 @@ class Order:
         """All are there: those that wait know what each of them knew."""
         if place[0] == "cluster":
             self.elsewhere.met(place[1])
+        if place[0] == "barrier":
+            self.gates.open(place[1])
         known = self._meeting.pop(place, None)
         if known is None:
             return
@@ -166,29 +171,6 @@ class Order:
         elif place in self._opened and self.machine.pc not in self.unheeded:
             self.clocks.take(actors, self._opened[place])
             self.flags.wait(place, actors)
-
-    def initialised(self, place: int, thread: int) -> None:
-        """Note that a thread has initialised an mbarrier."""
-        actor = thread // self.grain
-        self._inits[place] = Access("mbarrier.init", self.machine.pc, actor), int(self.clocks.now(actor))
-        self.gates[self.places(np.array([place]), GATE_BYTES)] = True
-
-    def invalidated(self, place: int) -> None:
-        """Note that an mbarrier is none any more."""
-        self._inits.pop(place, None)
-        self.gates[self.places(np.array([place]), GATE_BYTES)] = False
-
-    def uses(self, place: int, threads: Array) -> None:
-        """Threads arrive at an mbarrier, or wait for it: whether its initialisation is ordered before that."""
-        first, time = self._inits.get(place, (None, 0))
-        actors = np.unique(threads // self.grain)
-        if first is None or not len(actors := actors[actors != first.actor]):
-            return
-        late = self.clocks.cluster(actors) != self.clocks.cluster(first.actor)
-        late |= self.clocks.known(SEEN, actors, np.full_like(actors, first.actor)) < time
-        if late.any():
-            second = Access("use of the mbarrier", self.machine.pc, int(actors[late][0]))
-            self.add(Conflict("race", first, second, place % self.memory.shared_bytes))
 
     def fence(self, g: Group) -> None:
         """fence.proxy.async: what these warps know is also ordered for the asynchronous proxy."""
@@ -320,6 +302,8 @@ class Order:
         wrong = (writers >= 0) & (writers != actors) & (self.written[places] > self.seen(actors, writers))
         if is_strong:
             wrong &= ~self.is_strong[places]
+        if wrong.any():
+            wrong[wrong] = ~self.alike.are_writers(places[wrong], actors[wrong])
         if is_race := bool(wrong.any()):
             self.add_at("race", places, actors, wrong, self.write_at, mine)
         self._check_flying(places, actors, mine)
@@ -343,8 +327,7 @@ class Order:
         if not one.scope:
             self._check_readers(places, actors, mine, self.strong)
         self._check_flying(places, actors, mine)
-        if self._inits and (on_gate := self.gates[places]).any():
-            self.add_at("gate", places, actors, on_gate, lambda at: self._inits_at(at, mine), mine)
+        self.gates.written(places, actors, mine)
         writers = self.writer[places]
         doubt = (writers >= 0) & (writers != actors) & (self.written[places] > self.seen(actors, writers))
         if one.scope:
@@ -356,14 +339,17 @@ class Order:
                 self.add_at("race", places, actors, lanes, self.write_at, own)
             doubt |= lanes
         if doubt.any() and how == "w":  # it may leave all as it is
-            where = places[doubt]
             first = int(np.flatnonzero(doubt)[0])
-            actor, before = int(actors[first]), self.write_at(int(where[0]))
-            mine = Access("another lane's write", pc, 0) if actor == before.actor else mine
-            conflict = self._made("race", int(where[0]), actor, before, mine)
-            self._doubts.append((conflict, where, self._bytes(where)))
+            before = self.write_at(int(places[first]))
+            mine = Access("another lane's write", pc, 0) if int(actors[first]) == before.actor else mine
+            self._doubt(places, actors, doubt, before, mine)
         self._written(places, actors, pc, True)
         self.is_strong[places] = bool(one.scope)
+        last = self.writer[places]
+        if how == "w" and (doubt.any() or (last != actors).any()):
+            self.alike.wrote(places, actors, np.where(last != actors, last, np.where(doubt, writers, -1)))
+        else:
+            self.alike.changed(places)
 
     def _written(self, places: Array, actors: Array, pc: int, is_generic: bool) -> None:
         self.writer[places], self.write_pc[places] = actors, pc
@@ -382,6 +368,11 @@ class Order:
                 continue
             readers = self._first_warp(places) + row
             wrong = (times > self.seen(actors, readers)) & (readers != actors)
+            if wrong.any() and mine.what == "write":  # readers that have written the same
+                own = wrong & ((self.writer[places] == readers) | self.alike.are_writers(places, readers))
+                if own.any():
+                    self._doubt(places, actors, own, self.read_at(reads, int(places[own][0]), row), mine)
+                    wrong &= ~own
             if wrong.any():
                 self.add_at("race", places, actors, wrong, lambda at, r=row: self.read_at(reads, at, r), mine)
             own = (readers == actors) & (times == self.clocks.now(actors)) if threads is not None else wrong
@@ -424,6 +415,7 @@ class Order:
         places = self.places(index, size)
         actors, places = np.repeat(threads // self.grain, places.shape[1]), places.reshape(-1)
         pcs = self.flying[places] - 1
+        self.alike.changed(places)
         self._written(places, actors, 0, False)
         self.write_pc[places] = pcs
         if self.grain > 1:
@@ -433,11 +425,12 @@ class Order:
         """Note a bulk copy to shared memory: by the copies of its mbarrier, ordered behind what its thread knows."""
         places, warp = self.places(index, size).reshape(-1), thread // self.grain
         actor = self._copies_for(("mbarrier", barrier))
-        self.clocks.take(np.array([actor]), self.clocks.of(np.array([warp])))
+        self.clocks.tell(actor, self.clocks.one(warp))
         actors, mine = np.full(len(places), actor), Access("bulk copy", self.machine.pc, 0)
         self.check_writer(places, actors, mine)
         self._check_readers(places, actors, mine)
         self.clocks.tick(actor)
+        self.alike.changed(places)
         self._written(places, actors, mine.pc, False)
 
     # --- tcgen05 -----------------------------------------------------------------------------
@@ -451,10 +444,6 @@ class Order:
     def write_at(self, place: int) -> Access:
         actor = int(self.writer[place])
         return Access("write" if actor < self.warps else "bulk copy", int(self.write_pc[place]), actor)
-
-    def _inits_at(self, place: int, mine: Access) -> Access:
-        at = place * self.unit // GATE_BYTES * GATE_BYTES
-        return self._inits[at][0] if at in self._inits else mine
 
     def _flying_at(self, place: int) -> Access:
         return Access("copy that has not landed", int(self.flying[place]) - 1, -1)
@@ -485,6 +474,11 @@ class Order:
 
     def _bytes(self, places: Array) -> Array:
         return self.memory.shared.data.reshape(-1, self.unit)[places].copy()
+
+    def _doubt(self, places: Array, actors: Array, wrong: Array, first: Access, mine: Access) -> None:
+        """Note a race that is none if the write leaves all as it was."""
+        where, actor = places[wrong], int(actors[wrong][0])
+        self._doubts.append((self._made("race", int(where[0]), actor, first, mine), where, self._bytes(where)))
 
     def _settle_doubts(self) -> None:
         """Report writes after writes as races if they changed something."""

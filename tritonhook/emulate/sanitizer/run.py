@@ -34,6 +34,17 @@ GARBAGE = 0x7F  # of each byte that nothing has written: a huge number, or a NaN
 _LONGEST = 120  # characters of an instruction
 _MOST_TRIED = 16  # executions that look for reads whose values change nothing
 _TIMES_AS_LONG, _LEAST_STEPS = 8, 200_000  # steps of a run with other values, until it counts as changed
+_MOST_UNIT = 16  # bytes: of what wgmma, ldmatrix and bulk copies access
+_SMALL = {"shared": ("tcgen05.alloc",), "global": ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")}  # of 4 bytes
+_NAMED = {  # by the name of a set of Order: the kind, what is wrong, and what is there
+    "unfenced": (findings.FENCE, "no wgmma.fence orders registers of the accumulator before a product", "product"),
+    "parted": (findings.BARRIER, "lanes of a warp have ended before a barrier that is for whole warps", "barrier"),
+    "strangers": (
+        findings.SHUFFLE,
+        "lanes that are no members of its mask execute an instruction, which is then undefined",
+        "access",
+    ),
+}
 _ELSEWHERE = {"local", "const", "param", "param::entry"}
 
 
@@ -139,12 +150,17 @@ def _sanitized(told: _Telling, loaded: Loaded, run: Run, contents: Sequence[byte
 
 
 def _unit(kernel: Kernel, space: str = "shared") -> int:
-    """Bytes of the smallest access that may be of a space: "shared" or "global"."""
-    sizes, other = [4], "global" if space == "shared" else "shared"
+    """Bytes of the smallest access that may be of a space: "shared" or "global"; at most _MOST_UNIT."""
+    sizes, others = [_MOST_UNIT], {*_ELSEWHERE, "global" if space == "shared" else "shared"}
     for item in kernel.function.items:
         first, *parts = item.opcode.split(".")
-        if first in ("ld", "st", "atom", "red") and not {part.split("::")[0] for part in parts} & {*_ELSEWHERE, other}:
-            sizes.append(SIZES.get(parts[-1], 4))
+        if first in ("ld", "ldu", "st", "atom", "red") and not {part.split("::")[0] for part in parts} & others:
+            vector = next((int(part[1:]) for part in parts if part in ("v2", "v4", "v8")), 1)
+            sizes.append(SIZES.get(parts[-1], 4) * (vector if first not in ("atom", "red") else 1))
+        elif item.opcode.startswith(("cp.async.ca", "cp.async.cg")):
+            sizes.append(int(item.operands[2], 0))
+        elif first in ("call", "tensormap") or item.opcode.startswith(_SMALL[space]):
+            sizes.append(4)
     return min(sizes)
 
 
@@ -193,11 +209,7 @@ class _Telling:
         self.unit, self.source, self.lines = _unit(kernel), source_lines(ptx), ptx.text.splitlines()
         self.orders: list[Order] = []  # of waves that have not ended
         self.found: dict[tuple[str, int, int], Finding] = {}
-        self.unwritten_at: set[int] = set()
-        self.lost_at: set[int] = set()
-        self.parted_at: set[int] = set()
-        self.strangers_at: set[int] = set()
-        self.unfenced_at: set[int] = set()
+        self.at: dict[str, set[int]] = {name: set() for name in ("unwritten", "lost", *_NAMED)}  # see Order
         self.code: list[tuple[int, str]] = []
         self.undefined = {name for name, _ in read_unwritten(kernel.function)}
         self.shadow = Shadow(kernel.function.items, self.undefined, GARBAGE)
@@ -225,11 +237,8 @@ class _Telling:
 
     def _take(self, order: Order) -> None:
         self.code = self.code or [(one.line, one.text) for one in order.machine.code.instructions]
-        self.unwritten_at |= order.unwritten
-        self.lost_at |= order.lost
-        self.parted_at |= order.parted
-        self.strangers_at |= order.strangers
-        self.unfenced_at |= order.flights.unfenced
+        for name, found in self.at.items():
+            found |= getattr(order, name)
         for key, one in order.conflicts.items():
             if len(self.found) < MOST:
                 self.found.setdefault(key, self._conflict(order, one))
@@ -260,16 +269,9 @@ class _Telling:
         for order in self.orders:
             self._take(order)
         yield from self.found.values()
-        for pc in sorted(self.unfenced_at):
-            text = "no wgmma.fence orders registers of the accumulator before a product"
-            yield Finding(findings.FENCE, text, (self.place("product", pc),))
-
-        for pc in sorted(self.parted_at):
-            text = "lanes of a warp have ended before a barrier that is for whole warps"
-            yield Finding(findings.BARRIER, text, (self.place("barrier", pc),))
-        for pc in sorted(self.strangers_at):
-            text = "lanes that are no members of its mask execute an instruction, which is then undefined"
-            yield Finding(findings.SHUFFLE, text, (self.place("access", pc),))
+        for name, (kind, text, what) in _NAMED.items():
+            for pc in sorted(self.at[name]):
+                yield Finding(kind, text, (self.place(what, pc),))
 
     def _conflict(self, order: Order, one: Conflict) -> Finding:
         if one.kind in ("begin", "end"):
@@ -293,6 +295,11 @@ class _Telling:
             "proxy": (
                 findings.PROXY,
                 f"no fence.proxy.async lies between the two accesses of the shared address {one.at:#x}",
+            ),
+            "phase": (
+                findings.RACE,
+                f"nothing orders the second arrival at barrier {one.at} behind those that have met there before: "
+                "in another order others meet",
             ),
             "gate": (findings.RACE, f"a write of the mbarrier at {one.at:#x}, which is still in use"),
             "accumulator": (findings.RACE, "no wgmma.wait_group lies between a product and the use of its accumulator"),
@@ -352,14 +359,14 @@ class _Telling:
 
     def unwritten(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> Iterator[Finding]:
         """Find memory that nothing has written and that the result depends on: other garbage there changes it."""
-        if self.unwritten_at and _changes(kernel, replace(run, shared=GARBAGE), contents, ran):
-            places = tuple(self.place("read", pc) for pc in sorted(self.unwritten_at))
+        if self.at["unwritten"] and _changes(kernel, replace(run, shared=GARBAGE), contents, ran):
+            places = tuple(self.place("read", pc) for pc in sorted(self.at["unwritten"]))
             yield Finding(
                 findings.UNWRITTEN, "shared memory that nothing has written changes what the kernel stores", places
             )
-        if self.lost_at and _changes(kernel, replace(run, absent=GARBAGE), contents, ran):
+        if self.at["lost"] and _changes(kernel, replace(run, absent=GARBAGE), contents, ran):
             text = "what lanes read of lanes that are no members, or are not there, changes what the kernel stores"
-            yield Finding(findings.SHUFFLE, text, tuple(self.place("shuffle", pc) for pc in sorted(self.lost_at)))
+            yield Finding(findings.SHUFFLE, text, tuple(self.place("shuffle", pc) for pc in sorted(self.at["lost"])))
         loads = [pc for pc, (_, text) in enumerate(self.code) if re.search(r"\bld(\.\w+)*\.local\b", text)]
         if loads and _changes(kernel, replace(run, local=GARBAGE), contents, ran):
             text = "local memory that nothing has written changes what the kernel stores"

@@ -42,7 +42,7 @@ class TensorOrder:
     def by_core(self, thread: int, cta: int, lanes: Array, columns: Array, writes: bool) -> None:
         """Note that a product that a thread begins reads or writes columns of these lanes of a CTA."""
         core, warp = self._order.core_of(thread), thread // self._order.grain
-        self._order.clocks.take(np.array([core]), self._order.clocks.of(np.array([warp])))
+        self._order.clocks.tell(core, self._order.clocks.one(warp))
         where = cta, *np.ix_(np.unique(lanes // PART), columns)
         what = "product" if writes else "read of tcgen05.mma"
         self._note(where, core, warp, int(self._order.clocks.now(core)), what, writes)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritonhook.emulate.errors import Unfinished
+from tritonhook.emulate.geometry import WARP
+from tritonhook.emulate.sanitizer.alike import Alike
 from tritonhook.emulate.sanitizer.clocks import SEEN
 from tritonhook.emulate.sanitizer.flags import Published
 from tritonhook.emulate.sanitizer.semantics import CTA, GPU, WEAK, Semantics
@@ -124,6 +126,7 @@ class World:
         if not self._slots.shape[1] and size * _UNIT_BYTES <= MOST_BYTES:
             self._slots = np.zeros((3, size), np.int32)
             self._early = np.zeros((2, size if self.is_early else 0), bool)
+            self._alike = Alike(size)
             self._begins = np.asarray([one.begin for one in self.memory.allocations])
             self._are_used = np.zeros((3, len(self._begins) + 1), bool)
         return bool(self._slots.shape[1])
@@ -165,7 +168,7 @@ class World:
         made = self._made(order, lanes, one)
         events = np.repeat(made, count).reshape(-1, count)
         written = held(0)
-        self._check(order, lanes, rows, written, ("write", how), one)
+        others = self._check(order, lanes, rows, written, ("write", how), one)
         threads = None if order.grain == 1 or (one.scope and how != "a") else numbers
         self._check_lanes(order, threads, rows, written, ("write", how))
         if how == "r":
@@ -182,12 +185,33 @@ class World:
                     self._check_lanes(order, threads, rows, read, ("read", how))
                     hold(kind, np.zeros_like(read))
             hold(0, events)
+            if how == "w":
+                self._note_alike(order, lanes, rows, others, events)
+            else:
+                self._alike.changed((rows[:, None] * count + np.arange(count)).reshape(-1))
             if how == "a" and one.scope < GPU:  # others of the same step
                 self._check(order, lanes, rows, held(0), ("write", how), one)
         if threads is not None:
             order.recent_outside.note(order.machine.pc, numbers, at, size)
+        if one.releases and how != "r" and order.grain > 1:
+            self._leave_out(order, numbers)
         if one.scope:
             order.flags.access("global", at, lanes, how, one)
+
+    def _leave_out(self, order: Order, threads: Array) -> None:
+        """Threads hand on what they have done. One lane alone does so for itself: what others of its warp have written
+        since the warp's last barrier is put behind that."""
+        warps, first, counts = np.unique(threads // WARP, return_index=True, return_counts=True)
+        warps, alone = warps[counts == 1], threads[first[counts == 1]]
+        for pc, (made, times) in order.events.items():
+            late = times[warps] == order.clocks.now(warps)
+            if not late.any() or (found := order.recent_outside.by_other_lanes(pc, alone[late])) is None:
+                continue
+            units = found[np.isin(self._slots[0][found], made[warps[late]])]
+            if len(units):
+                old, which = np.unique(self._slots[0][units], return_inverse=True)
+                who, when = (self._events[name][old] for name in ("actor", "time"))
+                self._slots[0][units] = self._add(order, who - order.wave.first, when + 1, Semantics(), pc)[which]
 
     def _come_early(self, units: Array, how: str) -> None:
         for kind in {"r": (1,), "w": (0,), "a": (0, 1)}[how]:
@@ -236,6 +260,7 @@ class World:
         if how == "r":
             self._check_fence(order, lane, every, written[every])
         elif len(every):
+            self._alike.changed(every)
             self._slots[1:, every] = 0
         event = self._add(order, np.array([lane]), np.array([NEVER if how != "r" else order.clocks.now(lane)]), one)
         if how != "r":
@@ -269,19 +294,37 @@ class World:
 
     def _check(
         self, order: Order, lanes: Array, rows: Array, events: Array, what: tuple[str, str], one: Semantics
-    ) -> None:
-        """Whether accesses are ordered behind events, a row of them for each. what: of the events, and of now."""
+    ) -> Array | None:
+        """Whether accesses are ordered behind events, a row of them for each. what: of the events, and of now. Returns
+        by unit the actor of the event that it is not ordered behind, else -1; None for none."""
         if not events.any():
-            return
+            return None
         count = events.shape[1]
         actors, events = np.repeat(lanes, count), events.reshape(-1)
         units = (rows[:, None] * count + np.arange(count)).reshape(-1)
         first, kind = self._unordered(order, actors, events, one), "global"
         if first is None:
             if not one.is_constant or what[0] == "read":
-                return
+                return None
             first, kind = np.flatnonzero(events), "constant"
-        self._found(order, actors, events, units, first, what, kind)
+        if what == ("write", "r") and kind == "global":
+            first = first[~self._alike.are_writers(units[first], actors[first] + order.wave.first)]
+        if len(first):
+            self._found(order, actors, events, units, first, what, kind)
+        found = np.full(len(units), -1)
+        found[first] = self._events["actor"][events[first]]
+        return found
+
+    def _note_alike(self, order: Order, lanes: Array, rows: Array, others: Array | None, events: Array) -> None:
+        """Note who writes the same units. others: who wrote before, without an order; None for none. events: of each
+        write."""
+        count = events.shape[1]
+        units, events = (rows[:, None] * count + np.arange(count)).reshape(-1), events.reshape(-1)
+        last = self._slots[0][units]
+        if others is None and (last == events).all():
+            return self._alike.changed(units)
+        before = np.where(last != events, self._events["actor"][last], -1 if others is None else others)
+        self._alike.wrote(units, np.repeat(lanes, count) + order.wave.first, before)
 
     def _found(
         self, order: Order, actors: Array, events: Array, units: Array, first: Array, what: tuple[str, str], kind: str
@@ -291,11 +334,17 @@ class World:
             self._note_readers(self._events["pc"][events[first]], self._events["actor"][events[first]])
         elif what[1] == "r":
             self._note_readers(np.full(len(first), order.machine.pc), actors[first] + order.wave.first)
-        add = self._pair(order, actors[first[0]], events[first[0]], what, units[first[0]], kind)
-        if what == ("write", "w"):  # it may leave all as it is
-            self._doubts.append((add, units[first], self._bytes(units[first])))
-        else:
-            add()
+        doubts = np.full(len(first), what == ("write", "w"))
+        if what == ("read", "w"):  # by who has written the same
+            readers, last = self._events["actor"][events[first]], self._slots[0][units[first]]
+            doubts = (readers == self._events["actor"][last]) | self._alike.are_writers(units[first], readers)
+        for some in (first[doubts], first[~doubts]):
+            if len(some):
+                add = self._pair(order, actors[some[0]], events[some[0]], what, units[some[0]], kind)
+                if some[0] in first[doubts]:  # the write may leave all as it is
+                    self._doubts.append((add, units[some], self._bytes(units[some])))
+                else:
+                    add()
 
     def _made(self, order: Order, actors: Array, one: Semantics) -> Array:
         """Return the number of the event of each access: a new one if its actor's time has changed since."""
@@ -313,15 +362,16 @@ class World:
         found: Array = known[0, actors]
         return found
 
-    def _add(self, order: Order, who: Array, times: Array, one: Semantics) -> Array:
-        """Add an event for each of these actors, and return their numbers."""
+    def _add(self, order: Order, who: Array, times: Array, one: Semantics, pc: int | None = None) -> Array:
+        """Add an event for each of these actors, and return their numbers. pc: if not of what is executed now."""
+        pc = order.machine.pc if pc is None else pc
         if self._used + len(who) > _MOST_EVENTS:
             raise Unfinished(f"more than {_MOST_EVENTS:,} accesses of global memory that are told apart")
         if self._used + len(who) > len(self._events["pc"]):
             room = max(len(who), len(self._events["pc"]))
             self._events = {name: np.r_[row, np.zeros(room, np.int32)] for name, row in self._events.items()}
         made = np.arange(self._used, self._used + len(who))
-        for name, value in zip(_COLUMNS, (who + order.wave.first, times, order.machine.pc, one.scope), strict=True):
+        for name, value in zip(_COLUMNS, (who + order.wave.first, times, pc, one.scope), strict=True):
             self._events[name][made] = value
         self._used += len(who)
         return made
