@@ -324,3 +324,30 @@ print(json.dumps({"hits": counters["aot_autograd"]["autograd_cache_hit"]}))
 """
     prefix = ("--out", "a", "--prefix", "cutlass_")
     assert [run(*options, code=code)["hits"] for options in ((), ("--out", "a"), prefix, prefix, ())] == [0, 1, 0, 1, 1]
+
+
+IN_A_WORKER = """
+import torch
+from torch._inductor.async_compile import AsyncCompile
+
+def test_a_kernel_of_the_pool():
+    AsyncCompile.warm_pool()
+    AsyncCompile.wait_pool_ready()
+    assert AsyncCompile.use_process_pool()
+    x = torch.randn(1000, device="cuda")
+    assert torch.allclose(torch.compile(lambda x: torch.relu(x) * 3)(x), torch.relu(x) * 3)
+"""
+
+
+def test_torch_compile_s_processes_know_of_the_dry_run_of_pytest(tmp_path, triton_cache):
+    """pytest-xdist gives its workers a sys.path of its own, which they pass on."""
+    pytest.importorskip("xdist")
+    (tmp_path / "test_it.py").write_text(IN_A_WORKER)
+    words = ("-m", "pytest", "-q", "-n", "1", "--kernel-arch", "sm_90a", "--kernel-emulate", "test_it.py")
+    python_ended(
+        *words,
+        folder=tmp_path,
+        without=("TRITON", "TORCH", "PYTEST"),
+        TORCHINDUCTOR_COMPILE_THREADS="2",
+        TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "inductor"),
+    )

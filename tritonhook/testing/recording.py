@@ -21,6 +21,12 @@ def is_recorded() -> bool:
     return RUN in os.environ
 
 
+def hand_on() -> None:
+    """Let torch.compile's worker processes capture, too: they get this process's sys.path instead of PYTHONPATH."""
+    if str(SITE) not in sys.path:
+        sys.path.insert(0, str(SITE))
+
+
 def sessions() -> list[Session]:
     """List the sessions that capture in this process; empty until it imports a compiler."""
     return bootstrap.sessions
@@ -38,7 +44,7 @@ class Recording:
         self._set |= {} if emulation is None else emulation.to_environment()
         self._ended = False
         os.environ.update(self._set)
-        sys.path.insert(0, str(SITE))  # torch.compile's workers get this path instead of PYTHONPATH
+        hand_on()
         bootstrap.begin(then_users=False)
 
     def end(self) -> None:

@@ -8,7 +8,6 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from tritonhook.capture.launches.live_tensors import LIVE_TENSORS
 from tritonhook.capture.launches.record import (
     ADDRESSES,
     DTYPE_BYTES,
@@ -155,6 +154,8 @@ class Arguments:
             return Pointer(name, None)
         tensor = getattr(argument, "base", argument)  # Triton's TensorWrapper
         if not hasattr(tensor, "untyped_storage") and hasattr(argument, "data_ptr"):  # all that Triton asks for
+            from tritonhook.capture.launches.live_tensors import LIVE_TENSORS
+
             tensor = LIVE_TENSORS.at({address := argument.data_ptr()}).get(address, tensor)
         dtype = str(getattr(tensor, "dtype", "")).removeprefix("torch.")
         if dtype not in DTYPE_BYTES or not hasattr(tensor, "untyped_storage"):
