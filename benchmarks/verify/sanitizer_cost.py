@@ -28,9 +28,9 @@ NEEDS = ("numpy", "torch", "triton")
 QUICK = ("--only", "softmax", "--runs", "1")
 ARCH = "sm_90a"
 MODES = {"emulated": (), "sanitized": ("--kernel-sanitize",)}
-SMALL, LARGE = "softmax, small", "softmax"
+LITTLE, LARGE = "softmax, small", "softmax"
 PROGRAMS = {  # bytes of tensors that the launch gets
-    SMALL: 1 << 20, LARGE: 64 << 20, "matmul": 3 << 19, "attention": 1 << 19, "sums": 16 << 20, "histogram": 4 << 20,
+    LITTLE: 1 << 20, LARGE: 64 << 20, "matmul": 3 << 19, "attention": 1 << 19, "sums": 16 << 20, "histogram": 4 << 20,
 }  # fmt: skip
 SCRIPT = """
 import time
@@ -114,12 +114,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             print(*row.values(), flush=True)
             rows.append(row | {"seconds": seconds, "peaks": peaks})
     more = {row["program"]: row["more_bytes"] for row in rows}
-    of_both = more.keys() >= {SMALL, LARGE}
+    of_both = more.keys() >= {LITTLE, LARGE}
     return {
         "summary": {
             "programs": len(rows),
-            "fixed_bytes": more.get(SMALL),
-            "bytes_per_byte": round((more[LARGE] - more[SMALL]) / (PROGRAMS[LARGE] - PROGRAMS[SMALL]), 2)
+            "fixed_bytes": more.get(LITTLE),
+            "bytes_per_byte": round((more[LARGE] - more[LITTLE]) / (PROGRAMS[LARGE] - PROGRAMS[LITTLE]), 2)
             if of_both
             else None,
             "factor_geomean": round(statistics.geometric_mean(row["factor"] for row in rows), 2),

@@ -34,7 +34,7 @@ READERS = [
     "verify --known {}",
     "tune --check -o {}",
     "run --policy {} script.py",
-    "tune {}",
+    "tune {} --assemble-only",
     "lock {}",
 ]
 

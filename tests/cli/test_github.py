@@ -71,7 +71,7 @@ def test_one_comment_is_written_and_then_updated(changed: None, workflow: Workfl
     assert HEAD[:12] in body and "https://example.org/hello/kernels/actions/runs/42" in body
     assert ["POST", "repos/hello/kernels/issues/7/comments"] in found["calls"]
     summary = (here / "summary.md").read_text()
-    assert summary.startswith("### :") and "gemm\\_kernel" in summary
+    assert summary.startswith("### 🔴") and "gemm\\_kernel" in summary
     again = workflow("my.lock", "old", "--fail-on", "code")
     assert again["code"] == 0
     assert [it["databaseId"] for it in again["comments"]] == [101]

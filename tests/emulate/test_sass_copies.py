@@ -28,7 +28,7 @@ KERNEL = """.version 8.4
 .shared .align 128 .b8 tile[1024]; .shared .align 8 .b64 bar;
 .reg .pred %p<5>; .reg .b32 %r<12>; .reg .b64 %rd<6>;
 mov.u32 %r1, %tid.x; setp.ne.u32 %p1, %r1, 0; mov.u32 %r2, bar; mov.u32 %r3, tile;
-mov.b64 %rd1, map; cvta.param.u64 %rd1, %rd1; mov.u32 %r4, 4; mov.u32 %r5, 6;
+mov.b64 %rd1, map; cvta.param.u64 %rd1, %rd1; mov.u32 %r4, 4; mov.u32 %r5, 8;
 @%p1 bra ALL;
 mbarrier.init.shared::cta.b64 [%r2], 1;
 fence.proxy.async.shared::cta;
@@ -47,7 +47,7 @@ shl.b32 %r6, %r1, 2; add.u32 %r7, %r3, %r6; ld.shared.u32 %r8, [%r7];
 ld.param.u64 %rd2, [out]; cvt.u64.u32 %rd3, %r6; add.u64 %rd2, %rd2, %rd3; st.global.u32 [%rd2], %r8;
 @%p1 bra END;
 mbarrier.inval.shared::cta.b64 [%r2];
-mov.u32 %r9, -2; mov.u32 %r10, 1;
+mov.u32 %r9, 16; mov.u32 %r10, 1;
 mov.u64 %rd4, 0;
 cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group.L2::cache_hint [%rd1, {%r9, %r10}], [%r3], %rd4;
 cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
@@ -57,7 +57,7 @@ END: ret; }
 
 class Loading:
     """A launch of one CTA: two boxes of 8 by 16 words of a matrix of 20 by 20, the second over the first. It is stored
-    elsewhere in the matrix, two columns to the left of it."""
+    elsewhere in the matrix, over its right edge."""
 
     def __init__(self) -> None:
         self.matrix = np.arange(400, dtype=np.uint32) + 1
@@ -78,12 +78,12 @@ class Loading:
     def expected(self) -> np.ndarray:
         padded = np.zeros((40, 40), np.uint32)
         padded[:20, :20] = self.matrix.reshape(20, 20)
-        return padded[6:22, 4:12]
+        return padded[8:24, 4:12]
 
     @property
     def is_stored_back(self) -> bool:
         wanted = self.matrix.reshape(20, 20).copy()
-        wanted[1:17, :6] = self.expected[:, 2:]
+        wanted[1:17, 16:] = self.expected[:, :4]
         return bool((np.frombuffer(self.memory.contents(self.data), np.uint32).reshape(20, 20) == wanted).all())
 
 

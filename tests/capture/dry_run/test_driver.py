@@ -57,11 +57,11 @@ def test_a_block_has_the_threads_whose_registers_there_are(registers: int | None
     assert dry_driver._most_threads(SimpleNamespace(registers=registers)) == threads  # type: ignore[arg-type]
 
 
-def test_cublas_does_nothing_and_is_noted(notes) -> None:
+def test_what_cublas_does_not_do_is_noted(notes) -> None:
     from triton._C.libtriton import nvidia
 
     own = nvidia.cublas.CublasLt
     with without_cublas():
         assert list(notes) == []
-        assert nvidia.cublas.CublasLt("workspace").matmul(1, a=2) is None
+        assert nvidia.cublas.CublasLt("workspace").scaled(1, a=2) is None
     assert "cuBLAS" in "".join(notes) and nvidia.cublas.CublasLt is own
