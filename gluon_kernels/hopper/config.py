@@ -186,7 +186,7 @@ class HopperConfig(KernelConfig):
         return (self.block_n + self.head_dim + operands) // threads_per_row
 
     def section(self, seqlen_k: int, qheads_per_kvhead: int, round_heads: int = 1) -> int:
-        """Compute how many heads of Q run together: their K and V fill L2_BYTES, but at least `round_heads`."""
+        """Compute how many heads of Q run together: those whose K and V fit L2_BYTES, at least `round_heads`."""
         kv_bytes = 2 * seqlen_k * self.head_dim * self.element_bytes
         return max(L2_BYTES // kv_bytes, -(-round_heads // qheads_per_kvhead), 1) * qheads_per_kvhead
 

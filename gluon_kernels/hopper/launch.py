@@ -191,6 +191,6 @@ def compile_options(config: HopperConfig) -> dict[str, Any]:
 
 
 def offline_arguments(config: HopperConfig, with_lse: bool) -> tuple[dict[str, Any], dict[str, str]]:
-    """Make constexprs, and the types of the other arguments except i32."""
+    """Make the constexprs, and the types of all other arguments that are not i32."""
     types = dict.fromkeys(FLOATS, "fp32") | {"lse": "*fp32", "order": "*i32" if config.ordered else "*fp32"}
     return constexprs(config), types | descriptor_types(config.dtypes, config.boxes)

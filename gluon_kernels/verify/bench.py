@@ -94,7 +94,7 @@ class Absent(Exception):
     """Raised with the reason why a subject or baseline cannot run here."""
 
 
-# From inputs in bf16 and their Shape to a launch. Raises Absent.
+# Takes inputs in bf16 and their Shape; returns a function that launches the peer. Raises Absent.
 Peer = Callable[[tuple[Tensor, ...], Shape], Callable[[], Any]]
 
 

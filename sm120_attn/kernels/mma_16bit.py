@@ -20,7 +20,7 @@ class Mma16(Mma):
     # Where a lane's part of a row of Q or O is: bytes from one lane of a quad to the next, and the first columns of the
     # two halves of an A operand.
     q_lane_bytes, q_halves = 4, (0, 8)
-    q_steps = 1  # MMA steps of which a lane's columns of Q are neighbours
+    q_steps = 1  # MMA steps whose columns of Q a lane loads at once
     o_lane_bytes = 8  # in float32
     key_columns = 1  # n8 columns of keys that one MMA of Q K^T takes
     o_lane_words = 1  # consecutive registers of row_words, in the output's dtype

@@ -29,7 +29,7 @@ from .mma_fp8_cache import MmaFp8Cache
 FIRST_OF_PAIRS, SECOND_OF_PAIRS = 0x5410, 0x7632  # for prmt: the lower halves of two registers; the upper ones
 EVEN_BYTES = 0x2404  # for prmt with zero: bytes 0 and 2, each as the upper byte of a half
 ODD_BYTES = 0xFF00FF00 - (1 << 32)
-MXFP8_SHIFT = 0x1E001E00  # 2^60 in both halves of an exponent of BF16: 120, by which e4m3 bits are too small, less 60
+MXFP8_SHIFT = 0x1E001E00  # times 2^60, for two BF16 scales: times e4m3 values of 2^-120, this makes V times 2^-60
 BF16_INFINITY = 0x7F807F80
 
 

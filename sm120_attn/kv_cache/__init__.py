@@ -1,4 +1,5 @@
-"""Attention over a KV cache, for serving, on the host: contiguous and paged caches, and appending to them.
+"""Host code for attention over a KV cache, for serving: contiguous and paged caches, and appending to them.
 
-planner: values; call, launch, torch_op, api: from tensors to launches. The kernels are in kernels/.
+planner computes the values of a launch; call, launch, torch_op and api make launches from tensors. The kernels are in
+kernels/.
 """

@@ -107,7 +107,7 @@ def begin_cute(emulation: Emulation) -> ExitStack:
 
 
 def _known_text(name: str, ptx: Ptx | None) -> str:
-    """Return the PTX of a CuTe kernel. Raises NotUnderstood for one that came from a cache."""
+    """Return the PTX of a CuTe kernel. Raises NotUnderstood if the kernel came from a cache."""
     if ptx is None:
         raise NotUnderstood(name, why="it came from a cache, which holds no PTX; clear it to compile the kernel")
     return ptx.text

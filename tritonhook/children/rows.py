@@ -1,7 +1,7 @@
-"""A function of a program, or a launch, again with fewer and more rows: `verify --rows`.
+"""Repeat a function of a program, or a launch, with fewer and more rows: `verify --rows`.
 
-A function is called again with its tensor arguments sliced. A launch outside of functions is made again with a smaller
-grid, where its CTAs keep to rows of its tensors: that is proved by watching each access.
+A function is called again with slices of its tensor arguments. A launch outside of functions is repeated with a smaller
+grid, if each CTA accesses only its own rows of the tensors: this is checked by watching each access.
 """
 
 from __future__ import annotations
@@ -204,8 +204,8 @@ def _outermost(one: Pointer, rows: int) -> int | None:
 
 
 class _Touched:
-    """Watches which rows of tensors each CTA accesses. tensors: with the dimension of their rows. begins: of the
-    buffers in the memory's store. pairs: rows and CTAs, by argument."""
+    """Watches which rows of tensors each CTA accesses. tensors: the dimension of rows, by tensor. begins: where each
+    buffer begins in the memory's store. pairs: row and CTA of each access, by argument."""
 
     def __init__(self, tensors: Mapping[Pointer, int], run: Run) -> None:
         self.tensors, self.grid = tensors, run.launch.grid
@@ -299,7 +299,7 @@ class _Rows:
         return named and _is_users(frame) and all(_is_tensor(frame.f_locals.get(name)) for name in self.dims)
 
     def end(self) -> None:
-        """Call the function again. What cannot be tried is kept with its reason."""
+        """Call the function again, with each number of rows. If that is impossible, keep the reason."""
         sys.setprofile(None)
         call = self.call = self.call or self.launch
         if call is None:
@@ -315,7 +315,7 @@ class _Rows:
                 return
         if isinstance(call, _Call):
             call.frame = None  # type: ignore[assignment]
-        for rows in (*sorted(call.tried), min(call.tried)):  # one of them twice: is it the same then?
+        for rows in (*sorted(call.tried), min(call.tried)):  # the fewest rows twice: do the results repeat?
             self._try(call, rows)
         bits.label = ""
 

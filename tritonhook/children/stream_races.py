@@ -66,7 +66,8 @@ def _lie_in(a: Array, b: Array) -> bool:
 
 
 class StreamRaces:
-    """The launches of a process, by storage. A storage that is no more keeps its number until it is forgotten."""
+    """The launches of a process, by storage. No new storage gets the number of a freed one
+    before its entry is removed."""
 
     def __init__(self) -> None:
         self._of: dict[int, tuple[Any, list[_Access]]] = {}

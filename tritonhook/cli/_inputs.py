@@ -407,7 +407,7 @@ class RecordedLaunch(Group):
     launch: str | None = option(metavar="KEY", help="which recorded launch (default: a kernel's most frequent one)")
 
     def of(self, paths: Sequence[str], dry: bool = False) -> Path:
-        """Return the file of the launch. paths: captures to search. dry: whether a launch of a dry run will do."""
+        """Return the file of the launch. paths: captures to search. dry: accept launches of dry runs, too."""
         return launch_of(self.args, self.launch, paths, dry=dry)
 
 

@@ -97,7 +97,7 @@ def run(options: Options) -> int:
         raise UsageError("give two kernels or folders, or --previous")
     if (rename := options.names.wanted() or (Rename(prefix=PREFIX) if options.rename else None)) is not None:
         return _compare_names(options, rename)
-    sides = (options.a, options.b or "")  # beside a folder, a path that does not exist is meant as one
+    sides = (options.a, options.b or "")  # if one path is a folder, a missing path counts as a folder, too
     are_folders = any(map(is_folder, sides)) and all(is_folder(side) or not Path(side).exists() for side in sides)
     if options.b is not None and options.tool.entry is None and are_folders:
         both = given_options(options, options.tool)

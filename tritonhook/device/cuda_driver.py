@@ -112,7 +112,7 @@ class Driver:
             raise CudaError(f"{name}: {self._error(code)}", code)
 
     def _read(self, kind: Any, name: str, *arguments: Any) -> int:
-        """Return what a call writes to its first argument, of a type of ctypes."""
+        """Call the driver; return the value that it writes to the first argument. kind: its ctypes type."""
         value = kind()
         self._call(name, ctypes.byref(value), *arguments)
         return int(value.value or 0)
@@ -197,8 +197,8 @@ class Driver:
         return free.value, total.value
 
     def is_capturing(self, stream: int) -> bool:
-        """Check whether a graph is being captured on the stream. True too where the driver refuses because of a
-        capture."""
+        """Check whether a graph is being captured on the stream. If the driver refuses to answer because of a capture,
+        the result is True."""
         status = ctypes.c_int()
         code = self._result("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))
         return status.value != 0 if code == 0 else code in _STREAM_CAPTURE

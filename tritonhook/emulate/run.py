@@ -68,7 +68,7 @@ class Run:
 
 
 def load_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Loaded:
-    """Put a launch into memory. contents: of its buffers before it. Raises UsageError for what no GPU can execute."""
+    """Put a launch into memory. contents: of its buffers, before the launch. Raises UsageError if no GPU can run it."""
     launch, begin = run.launch, kernel.shared.begin
     variables = sum(one.size for one in kernel.module)
     _check(kernel.entry, launch, kernel.target, kernel.shared.size - begin, kernel.local.size)
@@ -111,7 +111,7 @@ def run_ptx(kernel: Kernel | Ptx, run: Run, contents: Sequence[bytes]) -> Ran:
 
 
 def load_code(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> Loaded:
-    """Put a launch into memory. contents: of its buffers before it. Raises UsageError for what no GPU can execute."""
+    """Put a launch into memory. contents: of its buffers, before the launch. Raises UsageError if no GPU can run it."""
     launch = run.launch
     own_shared = kernel.shared - reserved_in_image(kernel.arch)
     _check(kernel.sass.kernel, launch, f"sm_{kernel.arch}", own_shared, kernel.stack, kernel.registers)

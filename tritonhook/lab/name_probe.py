@@ -370,7 +370,8 @@ _Case = tuple[SetupKey, object, object, tuple[str, ...]]
 
 @dataclass(slots=True)
 class _Doubt:
-    """Cells of one setup with the same two codes. The verdict of further runs on the first holds for all."""
+    """Cells of one setup that share the code of the name, and the code of the control name. Only the first cell runs
+    again; its verdict holds for all."""
 
     setup: Setup
     cells: list[NameCell]

@@ -17,7 +17,7 @@ DEFAULT_NAMES = (
     # the trigger, at different positions
     *("cutlass_*", "my_cutlass_*", "*_cutlass", "cutlass", "xcutlassx_*", "cutlass3x_*"),
     *("_ZN7cutlass6kernelEv", "_Z14cutlass_kernelPf"),
-    # in the other case, in part, and with letters changed
+    # the trigger in other case, parts of it, and the trigger with changed letters
     *("Cutlass_*", "CUTLASS_*", "cutlasS_*"),
     *("cutlas_*", "utlass_*", "cutl_*", "lass_*", "cut_lass_*", "cut_*_lass"),
     *("cutless_*", "kutlass_*", "cutlazs_*", "ssaltuc_*"),
@@ -33,7 +33,7 @@ _MANGLED_PART = re.compile(r"(\d+)")
 def fill_in(template: str, own: str) -> str:
     """Replace the `*` by the kernel's name without the trigger. Raises UsageError if that is not a name.
 
-    The kernel with the pragma has a name of meaningless letters, as its controls have.
+    For the template PRAGMA, the name consists of meaningless letters, as the names of the controls do.
     """
     if template == PRAGMA:
         return neutral(strip_word(own), 1)

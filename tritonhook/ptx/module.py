@@ -442,5 +442,5 @@ def newest_version(ptxas: str) -> str:
 
 
 def lowered_for(ptx: Ptx, ptxas: str) -> Ptx:
-    """Return the module with `.version` lowered to what a ptxas of this version reads, if that is older."""
+    """Return the module; lower its `.version` to the newest that this version of ptxas reads, if it is newer."""
     return ptx.with_directives(min(ptx.version, newest_version(ptxas), key=version_key))

@@ -52,7 +52,7 @@ _HASHED = re.compile(
     r"(?:(?P<anonymous>(?<!\d)\d+_GLOBAL__N_)|__nv_static_\d+_)_[0-9a-f]{8}_(?P<length>\d{1,4})_", re.ASCII
 )
 _STANDARD = "12_GLOBAL__N_1"
-_NUMBERED = re.compile(r"(?:triton_(?=\w*_fused)|kernel_cutlass_)\w+", re.ASCII)  # and then _ and a number
+_NUMBERED = re.compile(r"(?:triton_(?=\w*_fused)|kernel_cutlass_)\w+", re.ASCII)  # before its _<number>
 
 
 def lasting_name(name: str) -> str:

@@ -2,8 +2,8 @@
 
 Written in one form: no comments, no debug information, no inner blocks; registers are named by size (%r0, %rd1), labels
 L0, L1. Registers, labels and variables of inner blocks get names of their own, so that the blocks can go. Functions
-take and give .param variables: those that are written with registers, and their calls, load and store these. This
-module does not interpret instructions: dataflow.py does.
+take and return .param variables: if a function is written with registers instead, loads and stores of .param variables
+are added to it and to its calls. Instructions are interpreted in dataflow.py.
 """
 
 from __future__ import annotations
@@ -144,8 +144,9 @@ def _header(text: str, start: int, head: Head) -> Function:
 
 @dataclass(slots=True)
 class _Block:
-    """An open block. names: what it declares and was used, each with its new name. registers: declared ones and their
-    prefix. counted: as declared by `%r<100>`: how many, and their prefix."""
+    """An open block. names: new names of its variables, and of its registers once they are used. registers: new prefix
+    of each register that is declared by its full name. counted: number and new prefix of registers declared as in
+    `%r<100>`, by old prefix."""
 
     names: dict[str, str] = field(default_factory=dict)
     registers: dict[str, str] = field(default_factory=dict)

@@ -85,7 +85,7 @@ class Search:
 
     @property
     def before(self) -> str | None:
-        """The newest version before `first` with the value of the good one."""
+        """The newest version before `first` whose value equals the good version's."""
         if self.first is None:
             return None
         older = self.versions[: self.versions.index(self.first)]
@@ -93,7 +93,7 @@ class Search:
 
     @property
     def between(self) -> tuple[str, ...]:
-        """The versions between `before` and `first`: not tried yet, or without a known value."""
+        """The versions between `before` and `first`: untried, or their value is unknown."""
         if self.first is None or self.before is None:
             return ()
         return self.versions[self.versions.index(self.before) + 1 : self.versions.index(self.first)]

@@ -45,8 +45,9 @@ def figures_of(found: Counted) -> dict[str, int | None]:
 
 
 def moved(a: tuple[Capture, str], b: tuple[Capture, str]) -> list[tuple[str, str, int | None, int | None]]:
-    """Count launches of one shape of two captured kernels, each with its place. Return line, counter, and both values,
-    of those that differ, the largest differences first. Raises as count_launch, and UsageError without such launches.
+    """Count a launch of each of two captured kernels, both launches of the same shape. Return the counters that differ,
+    the largest difference first: line, counter, value of a, value of b. a, b: a capture and where its launches are
+    recorded. Raises as count_launch, and UsageError if there is no such launch.
     """
     shape = launch_at(a[1]).launch.summary
     sides = [count_launch(capture, launch_at(place, shape)).lines for capture, place in (a, b)]

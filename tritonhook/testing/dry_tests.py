@@ -26,7 +26,7 @@ from tritonhook.testing.recording import RecordedRun, is_recorded
 _NOT_JUDGED = (AssertionError, pytest.fail.Exception)
 _GATE = "captured_kernels"  # the fixture whose tests assert about machine code: they are judged
 _LIMIT_S = 60.0  # of all launches of a test
-_HELPERS = ("torch.testing", "numpy.testing", "triton.testing", "unittest", "_pytest")  # which compare for a test
+_HELPERS = ("torch.testing", "numpy.testing", "triton.testing", "unittest", "_pytest")  # they compare values for a test
 _LIBRARIES = {"torch", "numpy", "triton", "cutlass", "tritonhook"}  # whose own assertions are no test's
 
 
@@ -108,7 +108,7 @@ def _is_of_a_test(traceback: TracebackType | None, reads: bool) -> bool:
         names.append(str(last.get("__name__")))
         traceback = traceback.tb_next
     if any(name.startswith("triton.") and not name.startswith("triton.testing") for name in names):
-        return False  # it passed through the compiler
+        return False  # raised in a call of Triton, such as its compiler
     if not names or names[-1].startswith(_HELPERS):
         return True
     of_pytest = "@pytest_ar" in last  # pytest rewrites the assertions of tests, conftests and its plugins

@@ -19,8 +19,8 @@ from tritonhook.testing.dry_tests import DryTests
 
 
 class EmulatedTests(DryTests):
-    """Skips a test of which a launch has no results, fails one with a fault of a kernel, and counts both. In workers of
-    pytest-xdist too; their controller counts."""
+    """Skips a test if a launch has no results, fails a test if a kernel has a fault, and counts both. With
+    pytest-xdist, the workers skip and fail tests, and the controller counts."""
 
     def __init__(self, arch: str, emulation: Emulation) -> None:
         super().__init__(arch)
@@ -81,8 +81,8 @@ def _kinds() -> list[str]:
 
 
 def _judge(item: pytest.Item, outcome: Any) -> None:
-    """Fail a test of whose kernels a fault was found, and skip one of which a launch has no results: also where the
-    program went on without them."""
+    """Fail a test if one of its kernels has a fault. Skip it if one of its launches has no results, even if the program
+    went on without them."""
     kept = getattr(item, "_excinfo", None) or []  # errors of a unittest.TestCase, which are not raised
     error = kept[0].value if kept else outcome.excinfo[1] if outcome.excinfo else None
     if launches.findings:

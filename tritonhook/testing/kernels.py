@@ -79,7 +79,7 @@ class CapturedKernels:
         return self._kernels({})
 
     def _kernels(self, begun: dict[Session, int]) -> list[CapturedKernel]:
-        """List the kernels that each session met since `begun`, each once, without those that lost an autotuning."""
+        """List each session's kernels since `begun`, without duplicates and without those that lost an autotuning."""
         met = {s: dict.fromkeys(s.met[begun.get(s, 0) :]) for s in self._sessions()}
         made = [self._kernel(s, record) for s, records in met.items() for record in records if record not in s.lost]
         return list({(kernel.identity, kernel.ptx): kernel for kernel in made}.values())

@@ -19,8 +19,8 @@ def outputs_of(result: Any) -> list[Any]:
 
 
 def difference(reference: list[Any], candidate: list[Any], rtol: float | None, any_nan: bool = False) -> str | None:
-    """Say how the outputs differ; None if they are equal. rtol: as a share of the largest value; None: bit for bit.
-    any_nan: where both have a NaN, its bits do not count."""
+    """Say how the outputs differ; None if they are equal. rtol: the allowed difference, as a share of the
+    largest value; None: compare bit for bit. any_nan: two NaNs count as equal, whatever their bits."""
     import torch
 
     if len(reference) != len(candidate):

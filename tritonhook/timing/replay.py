@@ -223,7 +223,7 @@ class LoadedKernel:
         )
 
     def launch(self) -> None:
-        """Launch on the memory's stream, also while that is captured into a graph."""
+        """Launch on the memory's stream. This also works while a graph captures the stream."""
         self._config.stream = self.memory.stream()
         self._driver.launch_config(self._function, self._config, self._pointers)
 

@@ -143,7 +143,7 @@ class Choice:
 
     @property
     def configurations(self) -> tuple[Choice, ...]:
-        """This one, then the others."""
+        """This choice, then its siblings."""
         return (self, *self.siblings)
 
     @property

@@ -361,8 +361,8 @@ class _OneKernel:
             (self.folder / f"{number}.cubin").write_bytes(candidate.cubin)
 
     def _code(self, code: Candidate, launched: Launched, name: str | None = None, like: str | None = None) -> LeverCode:
-        """Describe a code to time. name: None keeps its own name. like: None means the plain code of its
-        configuration."""
+        """Describe a code to time. name: None: the code's own name. like: the code to compare outputs with; None: the
+        plain code of its configuration."""
         path = self.folder / f"{self.codes.index(code)}.cubin"
         launch = self._launch_of(code, launched)
         assert launch is not None, code.name

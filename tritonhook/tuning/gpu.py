@@ -15,9 +15,9 @@ UNSTEADY = "its outputs differ from run to run"
 
 
 class LeverCode(Message):
-    """One code of a kernel. entry: its name in the cubin. launch: how it is launched, where that is not as the others
-    are: the code of another configuration. like: the plain code of its configuration, which it must store the same as
-    and which comes before it; None: it is one."""
+    """One code of a kernel. entry: its name in the cubin. launch: its launch, if it belongs to another configuration
+    than the other codes. like: the plain code of its configuration. Both must store the same values, and the plain code
+    comes first. None: this is a plain code."""
 
     name: str
     path: Path
@@ -27,9 +27,9 @@ class LeverCode(Message):
 
 
 class LoadCodes(Message):
-    """Asks to load codes, to check what they store, and to prepare to time those that store what they should. The
-    answer is RaceReady; before it each code's first launch is announced by its name. keep: buffers that steer the
-    kernel; the others hold special numbers in a second check. None: no second check."""
+    """Asks to load codes, to check the values that they store, and to prepare to time the codes that pass. The answer
+    is RaceReady. Before the first launch of each code, its name is sent. keep: buffers that steer the kernel; the
+    other buffers hold special numbers in a second check. None: no second check."""
 
     codes: tuple[LeverCode, ...]
     launch: Path

@@ -135,9 +135,9 @@ LEVEL = 0.05  # how often a run in which no kernel gains anything may certify on
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The outcome for one winner. effect: of its time over that of the compiler's own code; None if nothing was timed.
-    p: how often chance alone gives such a gain; 1 where the comparison does not hold. reason: why it is no win; "" if
-    it is."""
+    """The outcome for one winner. effect: its time divided by the time of the compiler's own code; None if nothing was
+    timed. p: how often chance alone gives such a gain; 1 if the comparison does not hold. reason: why it is no win; ""
+    for a win."""
 
     effect: Effect | None
     p: float
@@ -146,7 +146,7 @@ class Certificate:
 
     @property
     def gain_percent(self) -> float | None:
-        """By how much less time the kernel takes."""
+        """How much less time the kernel takes, in percent."""
         return None if self.effect is None else 100 * (1 - self.effect.ratio)
 
     @property
@@ -157,10 +157,10 @@ class Certificate:
 def certify(comparisons: Sequence[Comparison], planned: int = 0) -> tuple[Certificate, ...]:
     """Judge the confirmations of a run, one for each kernel that has a winner, in their order.
 
-    A win is faster by more than the band in all that `ab` asks for (control, cycles, what a side leaves behind), and
-    its p holds among all of them. The numbers of processes and blocks must be fixed before, not ended by what was seen.
-    planned: how many there will be, where the run is not over; those to come count as no
-    wins, so that what is certified now stays so.
+    A winner is certified if it passes all checks of `ab` (control, cycles, what a side leaves behind), is faster by
+    more than the band, and its p value passes Holm's test over all confirmations. Fix the numbers of processes and
+    blocks before the run; do not stop when a result looks good. planned: number of confirmations in the whole
+    run, if it is not over. Confirmations still to come count as losses, so that a certified win stays certified.
     """
     tests = [p_value(comparison) for comparison in comparisons]
     passed = holm(tests, max(planned, len(tests)), LEVEL)

@@ -108,10 +108,10 @@ class Difference:
 
     elements: of the buffer. differing: how many of them differ. digest: of the contents: equal for equal contents.
     first: the first elements that differ. only_nans: both sides have a NaN wherever they differ, with other payloads.
-    Of floating-point buffers, each None for others: ulps: the largest distance in units in the last place; None, too,
-    if a number meets a NaN or an infinity. share: the largest distance as a share of the buffer's largest
-    finite magnitude. measured: number of differing elements behind these two. at: the instructions that stored the
-    first element, where orders were compared.
+    ulps: the largest distance in units in the last place; None if a number meets a NaN or an infinity. share: the
+    largest distance as a share of the buffer's largest finite magnitude. ulps and share are None unless the buffer is
+    floating-point. measured: number of differing elements behind ulps and share. at: the instructions that
+    stored the first element, if orders were compared.
     """
 
     buffer: int

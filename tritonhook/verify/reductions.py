@@ -27,7 +27,7 @@ _ZERO_PIECES = 64  # most pieces in which a buffer's contents are zeroed
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A case taken apart. entry: the kernel. launch: None where nothing is launched. contents: of its buffers."""
+    """The parts of a case. entry: the kernel's name. launch: None if nothing is launched. contents: of its buffers."""
 
     program: Program
     entry: str

@@ -166,7 +166,7 @@ class Append:
         turned = self.turned(source, values, place.column, position, turns, given.rotary_cos, given.rotary_sin)
         values = [ptx.select(turns, new, old) for new, old in zip(turned, values, strict=True)]
         made = [ptx.pack(c.dtype, values[i], values[i + 1]) for i in range(0, CHUNK, 2)]
-        # What is not turned keeps its bits, also those of a NaN.
+        # Values that are not rotated keep their bits, even NaNs.
         return [ptx.select(turns, new, old) for new, old in zip(made, words, strict=True)], values
 
     def turned(self, source, values, column, position, turns, rotary_cos, rotary_sin):

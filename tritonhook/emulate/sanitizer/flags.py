@@ -158,7 +158,7 @@ class Flags:
         self.clocks.tick(actors)
 
     def access(self, space: str, index: Array, actors: Array, how: str, one: Semantics) -> None:
-        """Actors access flags strongly, one each. index: of bytes. how: as in Memory.locate."""
+        """Note strong accesses to flags, one flag for each actor. index: of the bytes. how: as in Memory.locate."""
         if not (one.releases or self.carried or self.published.flags) or (space == "global" and self.published.is_full):
             return
         pairs = np.unique(np.stack([actors, index]), axis=1).T.tolist()

@@ -359,8 +359,8 @@ class Order:
     def _check_readers(
         self, places: Array, actors: Array, mine: Access, reads: Reads | None = None, threads: Array | None = None
     ) -> None:
-        """Check that the last reads of each place are ordered before a write. threads: that write, if another lane of
-        their warps may have read."""
+        """Check that the last reads of each location are ordered before a write. threads: the threads that write, if
+        another lane of their warps may have read."""
         reads = self.read if reads is None else reads
         for row in range(self.rows if reads.is_used else 0):
             times = reads.times(row, places)
@@ -368,7 +368,8 @@ class Order:
                 continue
             readers = self._first_warp(places) + row
             wrong = (times > self.seen(actors, readers)) & (readers != actors)
-            if wrong.any() and mine.what == "write":  # readers that have written the same
+            # If the reader also wrote this location, a write that changes nothing is no race.
+            if wrong.any() and mine.what == "write":
                 own = wrong & ((self.writer[places] == readers) | self.alike.are_writers(places, readers))
                 if own.any():
                     self._doubt(places, actors, own, self.read_at(reads, int(places[own][0]), row), mine)
@@ -382,7 +383,7 @@ class Order:
             self.flights.check(places, actors, mine)
 
     def stored(self, g: Group, index: Array, unit: int, values: Array) -> None:
-        """Lanes have written. Warps of one instruction that write other values to one place: a race."""
+        """Check a write of lanes: a race if warps of one instruction write different values to one location."""
         self._settle_doubts()
         if self._meaning("w").scope:
             return
@@ -476,7 +477,7 @@ class Order:
         return self.memory.shared.data.reshape(-1, self.unit)[places].copy()
 
     def _doubt(self, places: Array, actors: Array, wrong: Array, first: Access, mine: Access) -> None:
-        """Note a race that is none if the write leaves all as it was."""
+        """Note a race to report only if the write changes something."""
         where, actor = places[wrong], int(actors[wrong][0])
         self._doubts.append((self._made("race", int(where[0]), actor, first, mine), where, self._bytes(where)))
 

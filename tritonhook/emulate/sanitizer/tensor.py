@@ -54,7 +54,8 @@ class TensorOrder:
         self._note(where, warp, warp, NEVER, "write" if writes else "read", writes)
 
     def _note(self, where: Any, actor: int, knows: int, time: int, what: str, writes: bool) -> None:
-        """Whether the last writes there, by others, are ordered before what `knows` does; if it writes, reads too."""
+        """Add a conflict unless the last writes there by other actors are ordered before what `knows` does. Check a
+        write against the last reads, too. Then record this access."""
         for kind in (True, False) if writes else (True,):
             last = self._last[kind]
             other, when = last.actor[where], last.time[where]

@@ -88,7 +88,7 @@ class World:
         self._slots = np.zeros((0, 0), np.int32)  # the write, and two reads
         self._events = {name: np.zeros(1 << 12, np.int32) for name in _COLUMNS}
         self._are_used = np.zeros((3, 0), bool)  # by kind of slot and allocation
-        self._used = 1  # event 0 is none
+        self._used = 1  # number of the next event; 0 means no event
         self._waves: list[Wave] = []
         self.readers: dict[int, set[tuple[int, int]]] = {}  # reads that race, by instruction; see idle.py
         self._doubts: list[tuple[Callable[[], None], Array, Array]] = []

@@ -25,7 +25,7 @@ class PtxasVerdict(Enum):
 
     WRONG = "wrong"
     RIGHT = "right"
-    NOT_KNOWN = "not known"  # it was not tried, and lies beside one that is wrong
+    NOT_KNOWN = "not known"  # not tried, and the next older or newer tried version is wrong
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,8 @@ class CountedKernel(Fields):
 
     @classmethod
     def of(cls, launch: str, counted: Counted, occupancy: str, gpu: str = "") -> CountedKernel:
-        """gpu: of the floor of time; "": the usual one of the architecture. Raises UsageError for an unknown GPU."""
+        """Make the row of a launch. gpu: the GPU for the lowest time; "": the usual GPU of the architecture. Raises
+        UsageError for an unknown GPU."""
         from tritonhook.emulate.counters.floor import cycles_of
 
         whole, rates = counted.total, rates_of(counted.arch, gpu)

@@ -88,8 +88,8 @@ _WARPS, _DECIDING = "warps_per_SM", ("registers", "threads", "shared", "dynamic_
 
 class Resource(Fields):
     """A resource of both kernels. field: `registers`, `stack`, `min_stack`, `shared`, `barriers`, `threads`,
-    `spill_stores`, `spill_loads`, `externs` or `syscalls`; `warps_per_SM`, that an SM holds at a time; and
-    `dynamic_shared`, what launches of captured kernels add to `shared`, where they do. a, b: bytes, numbers or names;
+    `spill_stores`, `spill_loads`, `externs` or `syscalls`; `warps_per_SM`, the warps that an SM holds at a time; and
+    `dynamic_shared`, the bytes that launches of captured kernels add to `shared`. a, b: bytes, numbers or names;
     null: not known."""
 
     field: str
