@@ -86,11 +86,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     arch = config.getoption("kernel_arch") or config.getoption("kernel_emulate")
     only_listed = config.getoption("collectonly")
-    if hasattr(config, "workerinput"):  # pytest-xdist gives a worker the sys.path that its master began with
-        from tritonhook.testing.recording import hand_on, is_recorded
+    records = arch or config.getoption("kernel_lock") is not None
+    if records and hasattr(config, "workerinput") and not only_listed:
+        from tritonhook.testing.recording import hand_on
 
-        if is_recorded():
-            hand_on()
+        hand_on()  # pytest-xdist gives a worker the sys.path that its controller began with
     if arch and not only_listed:
         from tritonhook.testing import dry_tests
 

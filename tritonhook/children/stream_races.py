@@ -20,7 +20,8 @@ from tritonhook.capture.dry_run.suppressions import found
 from tritonhook.emulate.sanitizer.world import Accessed
 from tritonhook.emulate.words import Array
 
-# Of a launch: a tensor in its storage, where it begins there, its name, and what names the element at a byte of it.
+# A buffer of a launch: a tensor, its first byte in the tensor's storage, its name, and a function that names the
+# element at a byte.
 _Buffer = tuple[Any, int, str, Callable[[int], str]]
 _MOST = 256  # launches of a storage that are kept
 

@@ -137,7 +137,7 @@ def load_tile(
     index = np.where(inside, addresses - GLOBAL_BASE, 0)
     memory.check_copy(index[inside], unit, thread)
     values = memory.global_.read(index, unit, 1)[0]
-    if tensor.fills_nan and unit not in (2, 4):
+    if tensor.fills_nan and unit not in _NAN:
         raise NotUnderstood("tensormap", why=f"NaN of {unit} bytes outside of the tensor")
     values = np.where(inside, values, UNSIGNED[unit](_NAN[unit] if tensor.fills_nan else 0))
     places = _in_shared(memory, tensor, cta, target, thread)
@@ -157,16 +157,22 @@ def store_tile(
     places = _in_shared(memory, tensor, cta, source, thread)
     index, unit = (addresses - GLOBAL_BASE)[inside], tensor.element
     memory.check_copy(index, unit, thread)
-    values, old = memory.shared.read(places, unit, 1)[0][inside], memory.global_.read(index, unit, 1)[0]
-    if operation:
-        kind, _, ftz = tensor.kind.partition(".")
-        if not kind:
-            raise NotUnderstood("tensormap", why=f"a reduction of elements of {unit} bytes")
-        values = combination(operation, kind, bool(ftz))(old, values)
-    if memory.watch is not None:
-        memory.watch.flights.read("bulk", [thread], places, unit)
-        memory.watch.copied_outside(thread, index, unit, "a" if operation else "w", old != values)
+    values = memory.shared.read(places, unit, 1)[0][inside]
+    if operation or memory.watch is not None:
+        old = memory.global_.read(index, unit, 1)[0]
+        if operation:
+            values = _combined(tensor, operation, old, values)
+        if memory.watch is not None:
+            memory.watch.flights.read("bulk", [thread], places, unit)
+            memory.watch.copied_outside(thread, index, unit, "a" if operation else "w", old != values)
     memory.global_.write(index, unit, values[None])
+
+
+def _combined(tensor: TensorMap, operation: str, old: Array, new: Array) -> Array:
+    kind, _, ftz = tensor.kind.partition(".")
+    if not kind:
+        raise NotUnderstood("tensormap", why=f"a reduction of elements of {tensor.element} bytes")
+    return combination(operation, kind, bool(ftz))(old, new)
 
 
 def _in_shared(memory: Memory, tensor: TensorMap, cta: int, address: int, thread: int) -> Array:

@@ -62,7 +62,7 @@ def test_same_bits(monkeypatch: pytest.MonkeyPatch, name: str, k: int, sums: Sum
 
 
 def test_same_bits_of_fma(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of any codes, of small numbers, where sums are in the middle of two numbers; in some lanes; onto a source."""
+    """Compare with NumPy: any codes, small numbers, sums halfway between two numbers; some lanes; target a source."""
     pytest.importorskip("triton")
     if not compiled.is_there():
         pytest.skip("no compiler for this computer")
