@@ -17,7 +17,7 @@ from benchmarks.common import RESULTS
 pytestmark = pytest.mark.usefixtures("warm_start")
 LONG = {  # more than three seconds
     *("counters_h100", "emulate", "fuzz_ptxas", "gluon_blackwell", "large_modules", "miscompiles"),
-    *("overhead", "published_table", "screenshots", "seeded", "upgrades"),
+    *("overhead", "published_table", "seeded", "upgrades"),
 }
 
 
