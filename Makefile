@@ -4,6 +4,8 @@ VENV ?= .venv
 TRITONS ?= 3.6.0 3.7.0 3.7.1 3.8.0 3.9.0
 CUTES ?= 4.6.0 4.6.3 4.7.1 4.8.1
 PARALLEL ?= -n auto
+# Tests without torch wait for processes most of their time: three workers for two cores.
+FIRST_PARALLEL ?= -n $(shell $(PYTHON) -c 'import os; print(max(2, os.cpu_count() * 3 // 2))')
 
 .PHONY: demo test test-first fuzz fuzz-ptxas newest-ptxas test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix test-workflows test-nightly stress overhead mutants lock-benchmark upgrades clean
 
@@ -34,7 +36,7 @@ step-%:
 step-test-cute: | $(filter step-test-torch,$(STEPS:%=step-%))
 
 test-first: $(VENV)/.installed
-	$(TESTS_CACHE) $(VENV)/bin/python -m pytest $(PARALLEL) --dist worksteal --durations=20
+	$(TESTS_CACHE) $(VENV)/bin/python -m pytest $(FIRST_PARALLEL) --dist worksteal --durations=20
 
 # The newest ptxas, in the cache that tests take: 47 MB.
 newest-ptxas: $(VENV)/.installed
