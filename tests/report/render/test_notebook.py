@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from documents import golden
 
+import tritonhook
 from tests.compare.test_diff import compare
 from tritonhook._util.schema import as_schema
 from tritonhook.report.results.ab import TimedComparison
@@ -23,6 +25,14 @@ def test_results_show_themselves_in_notebooks() -> None:
     ):
         text = value._repr_markdown_()
         assert text is not None and words in text and "|---" in text
+
+
+def test_captures_show_themselves_in_notebooks(triton_cache, out) -> None:
+    kernels = pytest.importorskip("triton_kernels", reason="needs triton")
+    with tritonhook.session(out) as session:
+        kernels.compile_kernel()
+    for value in (session, session.captures[0], tritonhook.CaptureFolder.open(out)):
+        assert "add\\_kernel" in value._repr_markdown_()
 
 
 def test_a_notebook_needs_neither_jinja2_nor_reports_before_it_asks() -> None:
