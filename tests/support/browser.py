@@ -1,11 +1,10 @@
-"""A headless Chromium for tests and benchmarks: Debian's, or any found on PATH; nothing is downloaded.
+"""A headless Chromium for tests: Debian's, or any found on PATH; nothing is downloaded.
 
 Every page is opened from disk. What it logged and what it asked of the network are kept, to be held to nothing.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -114,10 +113,6 @@ class Browser:
         """Delete what pages stored. All files share one storage, and a page's own `localStorage.clear()` reaches the
         next page some time later: it can then delete what that one stored. This command returns when it is done."""
         self._command("Storage.clearDataForOrigin", origin="file://", storageTypes="local_storage")
-
-    def screenshot(self, path: Path, clip: dict[str, float] | None = None) -> None:
-        options = {"clip": clip | {"scale": 1}, "captureBeyondViewport": True} if clip else {}
-        path.write_bytes(base64.b64decode(self._command("Page.captureScreenshot", format="png", **options)["data"]))
 
     def _command(self, name: str, **parameters: Any) -> Any:
         return self.driver.execute_cdp_cmd(name, parameters)
