@@ -27,9 +27,10 @@ _EVERY = np.arange(LANES)
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """The cells of tensor memory that each thread of a warp accesses. count: registers per thread; each holds one column
-    or, if `packed`, the lower halves of two columns. lanes, columns: offsets from the address, for each thread of the
-    warp."""
+    """The cells of tensor memory that each thread of a warp accesses.
+
+    count: registers per thread; each holds one column or, if `packed`, the lower halves of two columns. lanes, columns:
+    offsets from the address, for each thread of the warp."""
 
     count: int
     lanes: Array
