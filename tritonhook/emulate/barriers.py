@@ -58,7 +58,8 @@ class Barriers:
             self._wait_for(g, self._generation, keys, before)
 
     def _are_whole(self, keys: Array) -> bool:
-        """Return True if all live threads of each CTA arrive at the same barrier, the first arrivals there."""
+        """Return True if all live threads of these CTAs arrive at one barrier of their CTA, where none arrived before.
+        keys: the barrier of each arriving thread."""
         came = np.bincount(keys, minlength=len(self._arrived))
         at = np.flatnonzero(came)
         return bool((came[at] == self._live[at // NUMBERS]).all() and not self._arrived[at].any())
@@ -206,7 +207,7 @@ class Phase:
     transactions: int = 0
 
     def settle(self) -> bool:
-        """Begin the next phase if the current one is complete, and return True."""
+        """Begin the next phase if the current one is complete. Return True if so."""
         if self.pending or self.transactions:
             return False
         self.phase += 1
@@ -313,7 +314,8 @@ class SharedBarriers:
             watch.open(("mbarrier", place))
 
     def is_complete(self, g: Group, space: str, addresses: Array, states: Array, by_parity: bool) -> Array:
-        """Whether the phase with this state is complete. by_parity: states are parities (0 or 1) of phases instead."""
+        """Return True for each thread whose phase is complete. states: those that `arrive` returned, or with by_parity,
+        the parities (0 or 1) of the phases."""
         found = self._are_complete(g, space, addresses, states, by_parity)
         if (watch := self.machine.memory.watch) is not None and found[g.active].any():
             for place, lanes in _each(self.places(g, space, addresses), g.active & found):

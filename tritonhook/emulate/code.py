@@ -36,7 +36,7 @@ class Code:
     """A decoded kernel.
 
     targets: indices of the instructions that others jump to. entry: index of the first instruction. origin: finds where
-    an address was computed, from the index of the instruction, the thread and the address; no answer for machine code.
+    an address was computed, from the index of the instruction, the thread and the address; empty for machine code.
     decoder: the decoder of a PTX kernel that calls no functions; else None."""
 
     instructions: Sequence[Instruction]

@@ -71,7 +71,7 @@ class Unfinished(TritonHookError):
 
 
 class NotExecuted(EmulationError):
-    """A launch of a program that the emulator did not execute to its end, or not understand: it has no results. kind:
+    """A launch of a program without results, because the emulator did not understand it or did not finish it. kind:
     which of the two, for messages."""
 
     def __init__(self, kind: str, text: str) -> None:

@@ -17,7 +17,7 @@ from tritonhook.emulate.words import Array
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Machine
 
-Ready = Callable[[], Any]  # whether a wait is over: True, False, or an array of bool, one per thread of the machine
+Ready = Callable[[], Any]  # returns whether a wait is over: a bool, or an array with one bool per thread of the machine
 
 
 class Parked(Exception):

@@ -342,7 +342,7 @@ class Machine:
 
     def _block(self, pc: int) -> tuple[Sequence[Step], int, bool]:
         """Return the steps from `pc` to the next jump target, or to an instruction that may change program counters;
-        the index behind them; and whether the last one may change program counters."""
+        the index after them; and whether the last one may change program counters."""
         if pc >= len(self.code.instructions):
             raise Hang("threads run past the end of the kernel")
         end = next(leader for leader in self._leaders if leader > pc)

@@ -1,7 +1,7 @@
 """Floating-point arithmetic with one rounding, as in hardware, on arrays of bit patterns.
 
-Operands and results are bit patterns, called codes: uint32 for formats of at most 32 bits, uint64 for f64
-(numbers64.py). `decode` turns codes into float64. Intermediate values are float64: exact, or rounded to odd (Boldo and
+Operands and results are bit patterns (`codes` in names): uint32 for formats of at most 32 bits, uint64 for f64
+(numbers64.py). `decode` turns them into float64. Intermediate values are float64: exact, or rounded to odd (Boldo and
 Melquiond 2008: rounding such a value to at most 51 bits gives the result of a single rounding). `encode` rounds them.
 Approximations of the hardware are in mufu.py. NumPy warns of overflow and NaN: callers run under
 `np.errstate(all="ignore")`.
@@ -32,7 +32,7 @@ _LEAST32 = np.float32(2.0**-126)  # the smallest normal number
 @dataclass(frozen=True, slots=True)
 class Format:
     """A binary floating-point format. mantissa: bits of the fraction. least: exponent of the smallest normal number.
-    largest: the largest finite number. nan: code of the canonical NaN, None if the format has no NaN."""
+    largest: the largest finite number. nan: bits of the canonical NaN, None if the format has no NaN."""
 
     name: str
     bits: int
@@ -62,7 +62,7 @@ FORMATS = {
 
 
 def decode(bits: Array, name: str) -> Array:
-    """Convert codes to float64. Exact. Raises NotUnderstood for an unknown format."""
+    """Convert bit patterns to float64. Exact. Raises NotUnderstood for an unknown format."""
     if name == "f32":
         return bits.view(np.float32).astype(np.float64)
     if name == "f16":
@@ -80,7 +80,7 @@ def decode(bits: Array, name: str) -> Array:
 
 @lru_cache(maxsize=16)
 def _values(name: str) -> Array:
-    """Return the values of all codes of a format of at most 8 bits, in order of the codes."""
+    """Return the values of all bit patterns, in their order, of a format of at most 8 bits."""
     one = FORMATS[name]
     codes = np.arange(1 << one.bits)
     if name == "ue8m0":
@@ -116,7 +116,7 @@ def encode(
     x: Array, name: str, mode: str = "rn", *, ftz: bool = False, finite: bool = False, unit: bool = False,
     relu: bool = False,
 ) -> Array:  # fmt: skip
-    """Round float64 (exact, or rounded to odd) to a format, and return the codes.
+    """Round float64 (exact, or rounded to odd) to a format, and return the bit patterns.
 
     ftz: a subnormal result becomes a zero of its sign. finite: overflow gives the largest number, not infinity
     (.satfinite). relu: clamp negative numbers to 0. Raises NotUnderstood for f64 and unknown formats.
@@ -203,8 +203,8 @@ def _pack_largest(one: Format) -> int:
 
 
 def convert(bits: Array, source: str, target: str, mode: str = "rn", **how: bool) -> Array:
-    """Convert codes to another format of at most 32 bits. how: further arguments of `encode`. The bits of NaN are as
-    measured on a GPU."""
+    """Convert bit patterns to another format of at most 32 bits. how: further arguments of `encode`. The bits of NaN
+    are as measured on a GPU."""
     found = encode(decode(bits, source), target, mode, **how)
     if target == "tf32" and source == "f32":
         kept = bits & np.uint32(0xFFFF_E000) if mode == "rna" else np.uint32(0x7FFF_E000)
@@ -226,7 +226,7 @@ def flush32(bits: Array) -> Array:
 
 
 def is_nan(codes: Array, name: str) -> Array:
-    """Return True for codes of NaN, in a format of at least 16 bits."""
+    """Return True for bit patterns of NaN, in a format of at least 16 bits."""
     one, kind = FORMATS[name], codes.dtype.type
     return (codes & kind((1 << one.bits - 1) - 1)) > kind((1 << one.bits - 1) - (1 << one.mantissa))
 
@@ -257,8 +257,8 @@ def open_by_nans(wanted: bytes, found: bytes, others: Sequence[bytes]) -> bool:
     """Return True if two results differ only in bits that follow from the bits of NaNs, which PTX leaves open.
 
     wanted, found: contents of a buffer after both runs. others: its contents with each of OTHER_NANS instead of the
-    NaNs of `wanted`. A difference in 8 bytes is open if these bytes change with one of OTHER_NANS. It is not open if
-    they hold that NaN itself, where `found` holds a number."""
+    NaNs of `wanted`. A difference in 8 bytes counts as open if these bytes change with one of OTHER_NANS, unless they
+    hold that NaN itself and `found` holds a number there."""
     a, b, *all_ = (np.frombuffer(one + bytes(-len(one) % 8), np.uint64) for one in (wanted, found, *others))
     is_open = a == b
     for which, c in enumerate(all_, 1):
@@ -292,7 +292,8 @@ def with_sign(codes: Array, name: str, negates: bool, ftz: bool = False) -> Arra
 
 
 def finish32(found: Array, ftz: bool, unit: bool) -> Array:
-    """Convert float32 to codes, with the canonical NaN; flush subnormal numbers (ftz), clamp to [0, 1] (unit)."""
+    """Convert float32 to bit patterns, with the canonical NaN; flush subnormal numbers (ftz), clamp to [0, 1]
+    (unit)."""
     if unit:
         found = np.where(found > 0, np.minimum(found, np.float32(1)), np.float32(0))
     codes = found.view(np.uint32)
@@ -303,7 +304,7 @@ def finish32(found: Array, ftz: bool, unit: bool) -> Array:
 
 
 def finish32_exact(x: Array, mode: str, ftz: bool, unit: bool) -> Array:
-    """Round float64 (exact, or rounded to odd) to codes of float32."""
+    """Round float64 (exact, or rounded to odd) to bit patterns of float32."""
     if mode == "rn":
         found = x.astype(np.float32)
         if ftz:
@@ -402,20 +403,20 @@ def halves_of(words: Array) -> tuple[Array, Array]:
 
 
 def by_halves(function: Callable[..., Array], *words: Array) -> Array:
-    """Apply a function of 16-bit codes to the lower and to the upper halves of words. Return words."""
+    """Apply a function of 16-bit numbers' bit patterns to both halves of words. Return words."""
     codes = function(*(np.stack(halves_of(word)) for word in words))
     return codes[0] | codes[1] << np.uint32(16)
 
 
 def twice(function: Callable[..., Array], *given: Array) -> Array:
-    """Apply a function of float32 codes to the lower and to the upper halves of 64-bit words (f32x2)."""
+    """Apply a function of float32 bit patterns to both halves of 64-bit words (f32x2)."""
     low, high = ([(one >> np.uint64(at)).astype(np.uint32) for one in given] for at in (0, 32))
     return joined(function(*low), function(*high))
 
 
 def of_format(operation: Callable[..., Array], name: str, **how: Any) -> Callable[..., Array]:
-    """Make a function of codes from one of float64, with one rounding. how: arguments of `encode`; ftz also flushes the
-    operands."""
+    """Make a function of bit patterns from a function of float64, with one rounding. how: arguments of `encode`; ftz
+    also flushes the operands."""
 
     def apply(*codes: Array) -> Array:
         if how.get("ftz"):
@@ -434,7 +435,8 @@ def fma_oob(a: Array, b: Array, c: Array, name: str, relu: bool) -> Array:
 
 
 def _packed(operation: Callable[..., Array]) -> Callable[..., Array]:
-    """Make a function of words that hold two f16 or bf16 each, from one of float64. Its `how`: ftz, unit, relu."""
+    """Make a function of words that hold two f16 or bf16 each, from a function of float64. The result takes the
+    keywords ftz, unit and relu of `encode`."""
 
     def apply(*words: Array, name: str = "f16", **how: Any) -> Array:
         return by_halves(of_format(operation, name, **how), *words)

@@ -1,4 +1,4 @@
-"""float64 arithmetic with one rounding, on arrays of codes (uint64); conversions between formats and integers.
+"""float64 arithmetic with one rounding, on arrays of bit patterns (uint64); conversions between formats and integers.
 
 Rare cases (very large or small numbers, directed rounding) are computed with fractions. Arguments: see numbers.py.
 """
@@ -36,8 +36,8 @@ _SAFE_LEAST, _SAFE_MOST = 2.0**-450, 2.0**450
 
 
 def _finish64(found: Array, *sources: Array) -> Array:
-    """Convert float64 to codes. The code of a NaN is that of the last source that is NaN, made quiet, or NAN64 if no
-    source is. (Measured on a GPU.)"""
+    """Convert float64 to bit patterns. A NaN gets the bits of the last source that is NaN, made quiet, or NAN64 if no
+    source is NaN. (Measured on a GPU.)"""
     codes = found.view(np.uint64)
     is_nan = found != found
     if is_nan.any():
@@ -182,7 +182,7 @@ def widen64(a: Array, source: str = "f32") -> Array:
 
 
 def from_integer64(values: Array, mode: str = "rn") -> Array:
-    """Convert int64 or uint64 to codes of float64."""
+    """Convert int64 or uint64 to bit patterns of float64."""
     nearest = values.astype(np.float64)
     if mode == "rn":
         return nearest.view(np.uint64)
@@ -195,14 +195,14 @@ def from_integer64(values: Array, mode: str = "rn") -> Array:
 
 
 def from_whole(values: Array, target: str, mode: str, unit: bool = False) -> Array:
-    """Convert int64 or uint64 to codes of a format."""
+    """Convert int64 or uint64 to bit patterns of a format."""
     if target == "f64":
         return from_integer64(values, mode)
     return numbers.encode(numbers.from_integer(values), target, mode, unit=unit)
 
 
 def to_whole(codes: Array, source: str, bits: int, signed: bool, mode: str, ftz: bool) -> Array:
-    """Convert codes of a format to integers of `bits` bits, as int64 or uint64."""
+    """Convert bit patterns of a format to integers of `bits` bits, as int64 or uint64."""
     if ftz and source == "f32":
         codes = numbers.flush32(codes)
     return numbers.to_integer(numbers.decode(codes, source), bits, signed, mode, source == "f64")
@@ -211,8 +211,8 @@ def to_whole(codes: Array, source: str, bits: int, signed: bool, mode: str, ftz:
 def between(
     codes: Array, source: str, target: str, mode: str = "rn", whole: str = "", ftz: bool = False, **how: Any
 ) -> Array:
-    """Convert codes of one format to another. whole: rounding mode to whole numbers, applied first; "": none. how:
-    further arguments of `numbers.encode`."""
+    """Convert bit patterns of one format to another. whole: rounding mode to whole numbers, applied first; "": none.
+    how: further arguments of `numbers.encode`."""
     if ftz and source == "f32":
         codes = numbers.flush32(codes)
     if not whole and not how.get("unit") and not how.get("relu") and "f64" in (source, target):

@@ -41,7 +41,7 @@ class Opcodes(dict[str, Callable[[Any], Step]]):
 
 
 def only(site: Any, given: Iterable[Any]) -> Any:
-    """Return the only item of the modifiers that were selected. Raises NotUnderstood unless there is exactly one."""
+    """Return the single item. Raises NotUnderstood unless there is exactly one: a modifier is missing or repeated."""
     found = list(given)
     if len(found) != 1:
         raise site.refuse("modifiers")

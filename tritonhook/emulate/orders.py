@@ -52,7 +52,7 @@ def in_orders(
 
 def writers(ptx: Ptx, kernel: Kernel, run: Run, contents: Sequence[bytes], buffer: int, byte: int) -> tuple[Place, ...]:
     """Find the instructions that write a byte of a buffer, at most three. If it is one plain store of one thread, the
-    result may depend on the order of earlier atomics: they are listed behind it."""
+    result may depend on the order of earlier atomics: they are listed after it."""
     loaded = load_ptx(kernel, run, contents)
     watcher = _Writers(loaded.placed.buffers[buffer].begin + byte, ptx)
     execute(loaded, run, watcher)

@@ -45,7 +45,7 @@ class Fragment:
     @classmethod
     def of_halves(cls, count: int, apart: int = 0) -> Fragment:
         """Make 16x32bx2: both halves of the warp access the same 16 lanes; the columns of the upper half are `apart`
-        behind those of the lower one."""
+        after those of the lower one."""
         return cls(count, np.arange(WARP) % 16, np.arange(WARP) // 16 * apart)
 
 

@@ -36,7 +36,7 @@ class TensorMap:
     address: of the first element. element: bytes of an element. shape: in elements. strides: in bytes; the first is
     `element`. box: shape of the tile that one copy moves, in elements. swizzle: bytes of a row of the swizzle pattern,
     16 for none. fills_nan: elements outside of the tensor are read as NaN instead of 0. numbers: how many numbers an
-    element holds; coordinates count numbers. padding: unused bytes behind an element in shared memory, which mbarriers
+    element holds; coordinates count numbers. padding: unused bytes after an element in shared memory, which mbarriers
     do not count. kind: type of the numbers for reductions, "" if these are impossible.
     """
 
@@ -82,7 +82,7 @@ class TensorMap:
         """Return the addresses of a box's elements in the order of shared memory, and True for elements in the tensor.
 
         begin: coordinates of the box, innermost first. writes: the copy writes global memory, in units of 16 bytes, so
-        that elements up to 16 bytes behind the end of a row are written too. Measured on an H100, which stops with
+        that elements up to 16 bytes after the end of a row are written too. Measured on an H100, which stops with
         "illegal instruction" in the cases that raise Fault here.
         """
         if begin[0] * self.element % PIECE and self.numbers == 1:
@@ -105,7 +105,8 @@ class TensorMap:
 
 
 def register(memory: Memory, tensor: TensorMap, head: bytes = bytes(USED)) -> bytes:
-    """Add a map to the memory's `tensor_maps`, and return the bytes of its descriptor. head: those that a GPU uses."""
+    """Add a map to the memory's `tensor_maps`, and return the bytes of its descriptor. head: its first bytes, which a
+    GPU uses."""
     memory.tensor_maps.append((head, tensor))
     return (head + _MAGIC + (len(memory.tensor_maps) - 1).to_bytes(8, "little")).ljust(BYTES, b"\0")
 

@@ -75,7 +75,7 @@ class Stack:
         return [*(self.calls[number].kept or ()), self.local.T]
 
     def pop(self, g: Group) -> None:
-        """Return from a call: copy results, restore what was saved, and jump behind the call."""
+        """Return from a call: copy results, restore what was saved, and jump after the call."""
         lanes = g.numbers
         self.depth[lanes] -= 1
         depth = self.depth[lanes]

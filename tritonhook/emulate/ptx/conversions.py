@@ -108,8 +108,8 @@ _PACKED = {
 
 @opcode("cvt.pack")
 def pack(site: Site) -> Step:
-    """Make the step that packs two clamped integers into the low bits of a register; above them, unless they have 16
-    bits, the lower bits of the last operand."""
+    """Make the step that packs two clamped integers into the low bits of a register. The bits above, if any, are the
+    lower bits of the last operand."""
     if (form := ".".join(site.modifiers)) not in _PACKED:
         raise site.refuse()
     bits, signed = _PACKED[form]

@@ -64,7 +64,7 @@ def decode(
 class Decoder:
     """Decodes one kernel.
 
-    unknown: errors of instructions that are not understood. labels: index of the instruction behind each label. tables:
+    unknown: errors of instructions that are not understood. labels: index of the instruction after each label. tables:
     lists of branch targets (.branchtargets). targets: indices of the instructions that others jump to. begins: index of
     each function's first instruction. files: registers of the function that is decoded now, by prefix. carry: the carry
     bit of the condition code register. items: the entry's instructions.

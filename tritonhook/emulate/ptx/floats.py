@@ -19,8 +19,8 @@ _HALVES = "f16 bf16 f16x2 bf16x2"
 
 
 def _each(site: Site, kind: str, function: Callable[..., Array]) -> Callable[..., Array]:
-    """Make a function of registers from a function of numbers' codes: two numbers per register for types x2. With
-    Run.other_nan, it gives another NaN."""
+    """Make a function of registers from a function of numbers' bit patterns: two numbers per register for types x2.
+    With Run.other_nan, it gives another NaN."""
     if which := site.decoder.other_nan:
         given, name = function, kind.removesuffix("x2")
         function = lambda *codes: numbers.other_nan(given(*codes), name, which, *codes)  # noqa: E731

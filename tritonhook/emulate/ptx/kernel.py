@@ -91,7 +91,8 @@ def read_variable(text: str) -> Variable:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Variables with their offsets. begin: bytes reserved before the first one. size: bytes of all, with those."""
+    """Variables with their offsets. begin: bytes reserved before the first one. size: of all, reserved ones
+    included."""
 
     variables: tuple[tuple[Variable, int], ...]
     size: int
@@ -120,7 +121,7 @@ class Kernel:
     """One entry of a module, with the variables and functions that it uses.
 
     target: e.g. "sm_90a". parameters: the entry's parameters, with offsets. shared: static variables, then dynamic
-    ones, which all begin behind the static ones. local: local memory of a thread: variables and arguments of functions,
+    ones, which all begin after the static ones. local: local memory of a thread: variables and arguments of functions,
     named "function/name". module: global and constant variables. function: the entry. functions: the entry and the
     functions that it calls. line: converts a position in the text to a line number.
     """

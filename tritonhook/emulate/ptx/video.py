@@ -127,8 +127,8 @@ def multiply(site: Site) -> Step:
 
 @opcode(*(f"{name}{count}" for name in (*_OPERATIONS, "vset") for count in (2, 4)))
 def of_parts(site: Site) -> Step:
-    """Make the step of a SIMD instruction on two or four numbers in a word. The digits behind a source select parts of
-    both source words, the highest result first; those behind the target select the parts that are computed."""
+    """Make the step of a SIMD instruction on two or four numbers in a word. The digits after a source select parts of
+    both source words, the highest result first; those after the target select the parts that are computed."""
     name, count = site.name[:-1], int(site.name[-1])
     bits, is_set = 32 // count, name == "vset"
     types, how = _modifiers(site, 2 if is_set else 3, *(comparisons.WHOLE if is_set else ["sat"]), "add")

@@ -171,9 +171,9 @@ def _function() -> Callable[..., None] | None:
 def multiply(
     x: Array, y: Array, exponents: tuple[Array, Array], c: Array, fraction: int, kept: int, least: int
 ) -> Array | None:
-    """Compute x y + c as `sums._sum` does. x, y: finite float64 (..., m, k), (..., k, n). exponents: of x and y. c:
-    codes of finite f32. fraction, kept: see sums.Sums. least: the lowest exponent that terms are aligned to. Return
-    codes of f32, or None if the code cannot be compiled or the shapes do not fit."""
+    """Compute x y + c as `sums._sum` does. x, y: finite float64 (..., m, k), (..., k, n). exponents: of x and y. c: bit
+    patterns of finite f32. fraction, kept: see sums.Sums. least: the lowest exponent that terms are aligned to. Return
+    bit patterns of f32, or None if the code cannot be compiled or the shapes do not fit."""
     function = _function()
     if function is None or y.shape[-1] % WIDE or not x.shape[:-2] == y.shape[:-2] == c.shape[:-2]:
         return None

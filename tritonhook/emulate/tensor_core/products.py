@@ -31,7 +31,7 @@ _TOGETHER = 16  # products computed at once: their numbers fit into the caches a
 
 
 def _integers(codes: Array, kind: str) -> Array:
-    """Convert codes of 4-bit or 8-bit integers to float64."""
+    """Convert bit patterns of 4-bit or 8-bit integers to float64."""
     if kind[0] == "u":
         return codes.astype(np.float64)
     half = 1 << width(kind) - 1
@@ -46,8 +46,8 @@ def _bits(codes: Array, axis: int, xor: bool) -> Array:
 
 
 def _product(kinds: tuple[str, str, str], k: int, arch: str, saturate: bool = False) -> Product:
-    """Return the function that computes D from A, B and C, all codes. k: of the instruction. arch: e.g. "sm_90"; "" for
-    products of a warpgroup. saturate: clamp integers. Raises NotUnderstood."""
+    """Return the function that computes D from A, B and C, as bit patterns. k: of the instruction. arch: e.g. "sm_90";
+    "" for products of a warpgroup. saturate: clamp integers. Raises NotUnderstood."""
     d, a, b = kinds
     if a in _WHOLE and b in _WHOLE and d == "s32":
         return lambda x, y, z: adding.multiply_integers(_integers(x, a), _integers(y, b), z, saturate)

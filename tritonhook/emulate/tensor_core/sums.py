@@ -60,7 +60,7 @@ def multiply(a: Array, b: Array, c: Array, formats: tuple[str, str, str], sums: 
 
 
 def _compiled(x: Array, y: Array, added: Array, low: tuple[int, int], sums: Sums) -> Array | None:
-    """Compute `_sum` with compiled code; None if that is impossible. added: codes of f32."""
+    """Compute `_sum` with compiled code; None if that is impossible. added: bit patterns of f32."""
     if not compiled.is_there() or not all(np.isfinite(one).all() for one in (x, y, added.view(np.float32))):
         return None
     exponents = _exponent(x, low[0]), _exponent(y, low[1])
@@ -82,7 +82,8 @@ def hopper_fp8(a: Array, b: Array, c: Array, kinds: tuple[str, str], result: str
 
 
 def multiply_scaled(a: Array, b: Array, c: Array, formats: tuple[str, str], scales: Scales, sums: Sums) -> Array:
-    """Compute a b + c with scale factors for blocks of a and b along k. All are codes; c and the result are f32."""
+    """Compute a b + c with scale factors for blocks of a and b along k. All are bit patterns; c and the result are
+    f32."""
     x, y = decode(a, formats[0]), decode(b, formats[1])
     added = decode(c, "f32")
     wide = x.shape[-1] // scales.a.shape[-1]
@@ -169,7 +170,8 @@ def _unusual(x: Array, y: Array, added: Array) -> Array | None:
 
 
 def _finish(total: Array, exponent: Array, sums: Sums, unusual: Array | None) -> Array:
-    """Round total * 2^exponent to codes of the result. unusual: see `_unusual`; replaces infinite and NaN results."""
+    """Round total * 2^exponent to bit patterns of the result. unusual: see `_unusual`; replaces infinite and NaN
+    results."""
     exact = total * _power(exponent)
     if sums.result == "f16":
         found = encode(exact, "f16")
@@ -198,7 +200,7 @@ def multiply_integers(a: Array, b: Array, c: Array, saturate: bool) -> Array:
 
 
 def multiply_f64(a: Array, b: Array, c: Array) -> Array:
-    """Compute a b + c of float64 by a chain of fma along k. a, b, c and the result: codes."""
+    """Compute a b + c of float64 by a chain of fma along k. a, b, c and the result: bit patterns."""
     from tritonhook.emulate.numbers64 import fma64
 
     shape = c.shape
