@@ -86,9 +86,8 @@ class Group:
             return self
         else:
             where = where.copy()
-        return self._inner(where) if where.any() else None
-
-    def _inner(self, where: Array) -> Group:
+        if not where.any():
+            return None
         inner = Group(self.machine, self.s, where, self.pc)
         inner.timed_out = self.timed_out
         return inner
@@ -105,12 +104,9 @@ class Group:
             return None
         if (rest := ~active if self.mask is None else self.mask & ~active).any():
             other = self.machine.group(active, self.s.start, self.pc)
-            self._become(rest)
+            self.s, self.mask = self.machine.shaped(rest, self.s.start)
             return other
         return self
-
-    def _become(self, active: Array) -> None:
-        self.s, self.mask = self.machine.shaped(active, self.s.start)
 
     def jump(self, pc: int) -> None:
         self.pc = pc

@@ -83,9 +83,14 @@ def rsqrt64(bits: Array) -> Array:
     return np.where((x > 0) & (x < np.inf), found, special)
 
 
-def _scaled(bits: Array, mask: Array, factor: float) -> Array:
-    x = bits.view(np.float32)
-    return np.where(mask, x * np.float32(factor), x).view(np.uint32)
+# What ptxas does without .ftz, for subnormal arguments (of ex2: for subnormal results): the factor of the argument, and
+# the function that corrects the result.
+_SCALED: dict[str, tuple[float, Callable[[Array], Array]]] = {
+    "ex2": (0.5, lambda y: y * y),
+    "lg2": (2.0**24, lambda y: y - np.float32(24)),
+    "rsq": (2.0**24, lambda y: y * np.float32(2.0**12)),
+    "sqrt": (2.0**24, lambda y: y * np.float32(2.0**-12)),
+}
 
 
 def approximate(name: str, bits: Array, ftz: bool) -> Array:
@@ -95,24 +100,15 @@ def approximate(name: str, bits: Array, ftz: bool) -> Array:
         return mufu(name, mul32(bits, np.full_like(bits, 0x3E22_F983), "rz", ftz))  # 1 / (2 pi): radians to turns
     if ftz or name == "tanh":
         return mufu(name, bits)
-    x = bits.view(np.float32)
-    if name == "ex2":
-        small = x < np.float32(-126)
-        found = mufu("ex2", _scaled(bits, small, 0.5)).view(np.float32)
-        return finish32(np.where(small, found * found, found), False, False)
-    small = np.abs(x) < np.float32(2.0**-126)
-    if name == "lg2":
-        found = mufu("lg2", _scaled(bits, small, 2.0**24)).view(np.float32)
-        return finish32(np.where(small, found - np.float32(24), found), False, False)
-    if name == "rsq":
-        found = mufu("rsq", _scaled(bits, small, 2.0**24)).view(np.float32)
-        return finish32(np.where(small, found * np.float32(2.0**12), found), False, False)
-    if name == "sqrt":
-        found = mufu("sqrt", _scaled(bits, small, 2.0**24)).view(np.float32)
-        return finish32(np.where(small, found * np.float32(2.0**-12), found), False, False)
+    if name in _SCALED:
+        factor, corrected = _SCALED[name]
+        x = bits.view(np.float32)
+        small = x < np.float32(-126) if name == "ex2" else np.abs(x) < np.float32(2.0**-126)
+        found = mufu(name, np.where(small, x * np.float32(factor), x).view(np.uint32)).view(np.float32)
+        return finish32(np.where(small, corrected(found), found), False, False)
     if name == "rcp":
-        factor = _factor(bits, True, True)
-        return mul32(factor, mufu("rcp", mul32(bits, factor)))
+        power = _factor(bits, True, True)
+        return mul32(power, mufu("rcp", mul32(bits, power)))
     raise NotUnderstood(f"{name}.approx")
 
 

@@ -14,7 +14,7 @@ from tritonhook.emulate.memory import CLUSTER, GENERIC, GLOBAL, RANK_SHIFT, SHAR
 from tritonhook.emulate.opcodes import only
 from tritonhook.emulate.ptx.kernel import SIZES, list_of
 from tritonhook.emulate.ptx.memory import SPACES, VECTORS, drop_hints, take_space
-from tritonhook.emulate.ptx.site import Site, opcode
+from tritonhook.emulate.ptx.site import Array, Reader, Site, opcode
 
 _SCOPES = ("release", "acquire", "relaxed", "cta", "cluster", "b64")
 _SHARED = ("shared", "shared::cta", "shared::cluster")
@@ -147,11 +147,7 @@ def copy_by_descriptor(site: Site) -> Step:
     spaces = [one for one in how if one in (*_SHARED, "global")]
     if spaces[-1] == "global":
         return _load_by_descriptor(site, spaces[0], "multicast::cluster" in how)
-    text = _COORDINATES.match(site.operands[0])
-    if text is None:
-        raise site.refuse("operands")
-    descriptor, places = site.address(f"[{text[1]}]"), [site.row(one, "s32") for one in list_of(text[2])]
-    source, memory = site.address(1), site.machine.memory
+    (descriptor, places), source, memory = _box(site, 0), site.address(1), site.machine.memory
 
     def step(g: Group) -> None:
         where, at = descriptor(g), source(g)
@@ -164,12 +160,17 @@ def copy_by_descriptor(site: Site) -> Step:
     return step
 
 
-def _load_by_descriptor(site: Site, space: str, multicast: bool) -> Step:
-    text = _COORDINATES.match(site.operands[1])
+def _box(site: Site, operand: int) -> tuple[Reader, list[Array]]:
+    """Return the reader of the descriptor's address, and the rows of the coordinates, of an operand such as `[%rd1,
+    {%r2, %r3}]`."""
+    text = _COORDINATES.match(site.operands[operand])
     if text is None:
         raise site.refuse("operands")
-    descriptor, places = site.address(f"[{text[1]}]"), [site.row(one, "s32") for one in list_of(text[2])]
-    target, barrier = site.address(0), site.address(2)
+    return site.address(f"[{text[1]}]"), [site.row(one, "s32") for one in list_of(text[2])]
+
+
+def _load_by_descriptor(site: Site, space: str, multicast: bool) -> Step:
+    (descriptor, places), target, barrier = _box(site, 1), site.address(0), site.address(2)
     masks = site.row(3, "b16") if multicast else None
     memory = site.machine.memory
     is_cluster = space == "shared::cluster" and site.decoder.kernel.major >= 9

@@ -86,9 +86,12 @@ class Site:
 
     # --- rows --------------------------------------------------------------------------------
 
+    def _text(self, operand: int | str) -> str:
+        return self.operands[operand] if isinstance(operand, int) else operand
+
     def row(self, operand: int | str, kind: str) -> Array:
         """Return the row of a source operand, as numbers of a PTX type. operand: its number or its text."""
-        text = self.operands[operand] if isinstance(operand, int) else operand
+        text = self._text(operand)
         if kind == "pred":
             return self._predicate(text)
         wanted = KINDS[kind]
@@ -122,7 +125,7 @@ class Site:
 
     def predicate(self, operand: int | str) -> Reader:
         """Return the reader of a predicate operand, which may be negated."""
-        text = self.operands[operand] if isinstance(operand, int) else operand
+        text = self._text(operand)
         row = self._predicate(text.lstrip("!").strip())
         return (lambda g: ~row[g.s]) if text.startswith("!") else (lambda g: row[g.s])
 
@@ -147,7 +150,7 @@ class Site:
     def target(self, operand: int | str, kind: str) -> Array:
         """Return the row that a result of this type is written to. In a wider register, the result is extended with its
         sign, or with zeros if it is unsigned."""
-        text = self.operands[operand] if isinstance(operand, int) else operand
+        text = self._text(operand)
         if text == "_":
             return self.machine.registers(1, KINDS[kind])[0]  # "_": the result is discarded
         match = REGISTER.fullmatch(text)
@@ -167,13 +170,11 @@ class Site:
 
     def rows(self, operand: int | str, kind: str) -> list[Array]:
         """Return the rows of the elements of a vector operand, e.g. `{%r1, %r2}`."""
-        text = self.operands[operand] if isinstance(operand, int) else operand
-        return [self.row(one, kind) for one in list_of(text)]
+        return [self.row(one, kind) for one in list_of(self._text(operand))]
 
     def targets(self, operand: int | str, kind: str) -> list[Array]:
         """Return the rows that the elements of a vector result are written to."""
-        text = self.operands[operand] if isinstance(operand, int) else operand
-        return [self.target(one, kind) for one in list_of(text)]
+        return [self.target(one, kind) for one in list_of(self._text(operand))]
 
     def two(self, operand: int) -> tuple[str, str]:
         """Split an operand of two parts, e.g. `%p1|%p2`. The second part is "_" if it is missing."""
@@ -189,7 +190,7 @@ class Site:
 
     def address(self, operand: int | str) -> Reader:
         """Return the reader of an address operand, e.g. `[%rd1 + 16]`."""
-        text = self.operands[operand] if isinstance(operand, int) else operand
+        text = self._text(operand)
         match = _ADDRESS.match(text)
         if match is None:
             raise self.refuse(f"address {text}")
