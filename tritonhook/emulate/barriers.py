@@ -291,8 +291,8 @@ class SharedBarriers:
         self._settle(place, one)
 
     def commit(self, g: Group, addresses: Array, lanes: Array, masks: Array | None = None) -> None:
-        """Arrive once for each of these lanes: the tcgen05 products that it began are done. masks: bit masks of the
-        ranks of the CTAs whose mbarrier gets the arrival; None: the CTA of the address."""
+        """Arrive once for each of these lanes, because its tcgen05 products are complete. addresses: of the mbarriers.
+        masks: bit masks of the ranks of the CTAs whose mbarrier gets the arrival; None: the CTA of the address."""
         places, size = self.places(g, CLUSTER, addresses), self.machine.memory.shared_bytes
         for lane in np.flatnonzero(lanes):
             place, thread = int(places[lane]), g.s.start + int(lane)

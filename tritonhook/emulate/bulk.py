@@ -13,7 +13,7 @@ from tritonhook.emulate.words import Array
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group
 
-PIECE = 16  # sizes and addresses are multiples of it, in bytes
+PIECE = 16  # bytes: sizes and addresses of bulk copies are multiples of it
 
 
 def copy(

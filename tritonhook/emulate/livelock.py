@@ -13,7 +13,7 @@ _PERIOD = 12  # rounds between the states that are compared: a multiple of the u
 
 
 class Livelock:
-    """Compares states of a launch's machines while all their threads poll. Rarely, as their memory may be large."""
+    """Compares states of a launch's machines while all their threads poll; rarely, because a state may be large."""
 
     def __init__(self) -> None:
         self._next, self._state = _FIRST, 0

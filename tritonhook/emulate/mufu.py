@@ -83,8 +83,8 @@ def rsqrt64(bits: Array) -> Array:
     return np.where((x > 0) & (x < np.inf), found, special)
 
 
-# What ptxas does without .ftz, for subnormal arguments (of ex2: for subnormal results): the factor of the argument, and
-# the function that corrects the result.
+# Scaling that ptxas adds without .ftz, for subnormal arguments (of ex2: for subnormal results): factor of the argument,
+# and function that corrects the result.
 _SCALED: dict[str, tuple[float, Callable[[Array], Array]]] = {
     "ex2": (0.5, lambda y: y * y),
     "lg2": (2.0**24, lambda y: y - np.float32(24)),

@@ -23,7 +23,7 @@ class Opcodes(dict[str, Callable[[Any], Step]]):
         self.moves: set[str] = set()
 
     def of(self, *names: str, moves: bool = False) -> Callable[[Callable[[Any], Step]], Callable[[Any], Step]]:
-        """Decorate the maker of these opcodes. moves: its steps may change program counters."""
+        """Return a decorator that registers a maker for these opcodes. moves: its steps may change program counters."""
 
         def register(maker: Callable[[Any], Step]) -> Callable[[Any], Step]:
             self.update(dict.fromkeys(names, maker))
