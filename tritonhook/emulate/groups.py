@@ -173,8 +173,8 @@ class Group:
         met &= ~active
 
     def converge_warpgroups(self) -> None:
-        """Wait until all 128 threads of every warpgroup in this group have arrived. Needed because one thread may signal
-        other warps that its whole warpgroup has read a tile."""
+        """Wait until all 128 threads of every warpgroup in this group have arrived. Needed because one thread may
+        signal other warps that its whole warpgroup has read a tile."""
         machine, here = self.machine, self.numbers
         warpgroups = machine.cta[here] * WARP + machine.warp[here] // 4
         _, which, counts = np.unique(warpgroups, return_inverse=True, return_counts=True)
