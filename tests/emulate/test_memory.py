@@ -185,7 +185,7 @@ def test_accesses_of_several_buffers_are_checked_each(at):
 def test_one_access_or_atomic_of_several_kinds_of_memory(at):
     where = np.array([at.first.address, SHARED_WINDOW] * 64, np.uint64)
     group = Group(at.machine, slice(32, 128), None, 0)
-    with pytest.raises(NotUnderstood, match="several kinds"):  # a GPU would do it
+    with pytest.raises(NotUnderstood, match="different state spaces"):  # a GPU would do it
         at.memory.locate(group, GENERIC, where[:96], 4, "r")
     before = at.memory.read(group, GENERIC, where[:96], 4)[0]
     old = at.memory.atomic(group, GENERIC, where[:96], 4, np.add, np.ones(96, np.uint32))

@@ -360,7 +360,7 @@ def test_what_never_ends_is_a_finding_with_its_line(body, at):
     [
         (
             "@%p1 bra END;",
-            "barrier 1 of CTA 0 waits for 64 threads: 32 have come, and 32 threads of the CTA have ended",
+            "barrier 1 of CTA 0 waits for 64 threads: 32 have arrived, and 32 threads of the CTA have ended",
         ),
         ("@%p1 bar.arrive 1, 64;\n@%p1 bra END;", ""),
         ("@%p1 bar.sync 2, 64;", "all threads wait: at line 14, 15"),  # none has ended: each waits for the other

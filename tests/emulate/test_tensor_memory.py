@@ -160,11 +160,11 @@ def test_what_is_not_known_is_not_guessed(old, new, why):
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("shl.b32 %r11, %r11, 16;", "mov.u32 %r11, 0;", "outside of the 32 lanes of this warp"),
-        ("[%r11], 4, {", "[%r11 + 60], 4, {", "column 64 of tensor memory, outside of those that are allocated"),
+        ("shl.b32 %r11, %r11, 16;", "mov.u32 %r11, 0;", "outside of the 32 lanes that this warp can access"),
+        ("[%r11], 4, {", "[%r11 + 60], 4, {", "column 64 of tensor memory, which is not allocated"),
         ("%rd1, 128", "%rd1, 1000", "outside of shared memory"),
         ("b32 %r10, 64;", "b32 %r10, 128;", "dealloc of 128 columns"),
-        ("cta_group::1.kind", "cta_group::2.kind", "a pair of CTAs, in a cluster that has none"),
+        ("cta_group::1.kind", "cta_group::2.kind", "for a pair of CTAs, in a cluster with an odd number"),
     ],
 )
 def test_what_lies_outside_is_a_fault(old, new, why):

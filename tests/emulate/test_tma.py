@@ -130,7 +130,7 @@ def test_nan_fills_what_a_tensor_does_not_have(unit, nan):
     memory, buffer = machine_of()
     one = TensorMap(buffer.address, unit, (16, 5), (unit, 128), (32, 4), fills_nan=True)
     if nan is None:
-        with pytest.raises(NotUnderstood, match="NaN of 1 bytes"):
+        with pytest.raises(NotUnderstood, match="in elements of 1 bytes"):
             tma.load_tile(memory, one, (0, 0), 0, 0, 0)
         return
     tma.load_tile(memory, one, (0, 2), 0, 0, 0)

@@ -125,7 +125,7 @@ def test_a_barrier_of_more_ctas_than_fit_is_no_hang_of_the_kernel(small, monkeyp
     small(2, 3)
     assert set(run_body(body, out, count, threads=64, grid=6)[0].tolist()) == {64 * 6}
     small(2, 2)
-    with pytest.raises(Unfinished, match="0 of 6 CTAs finished, 4 are resident"):
+    with pytest.raises(Unfinished, match="0 of 6 CTAs finished; 4 are resident"):
         run_body(body, out, count, threads=64, grid=6)
     monkeypatch.setattr(waves, "_ROUNDS", 1 << 40)
     run = Run(launch_of(out, count, threads=64, grid=6), range(6), most_steps=10_000)

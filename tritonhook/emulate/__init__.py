@@ -1,7 +1,9 @@
 """Execute PTX and machine code on the CPU, all threads of several CTAs at once as NumPy arrays.
 
-`machine` has threads and their schedule, `memory` what they read and write. `ptx/` and `sass/` decode instructions, one
-module for each group of opcodes. `numbers` and `tensor_core` are the arithmetic that both front ends share. What is not
-known raises NotUnderstood: nothing is guessed. Everything here needs NumPy (`pip install tritonhook[emulate]`) and is
-loaded by the function that needs it.
+`machine` schedules threads, `memory` holds what they read and write. `ptx/` and `sass/` decode instructions, one module
+for each group of opcodes. `numbers` and `tensor_core` are the arithmetic that both front ends share. An instruction
+without a known meaning raises NotUnderstood; no result is guessed. The package needs NumPy (`pip install
+tritonhook[emulate]`); other packages import it inside functions.
+
+"Measured on a GPU" after a rule means: no document states the rule, an experiment showed it.
 """

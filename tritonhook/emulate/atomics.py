@@ -1,4 +1,4 @@
-"""What atomic operations make of old contents and operands, for both front ends."""
+"""Compute the new contents of memory after an atomic operation, for PTX and machine code."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ OPERATIONS = tuple(_WHOLE)
 
 
 def combination(operation: str, kind: str, ftz: bool, in_a_loop: bool = False) -> Callable[..., Array]:
-    """Choose the function of old contents and operands, all unsigned. kind: u32, s64, b16, f32, f16x2, ...;
-    floating-point numbers are added, and those of 16 bits compared. ftz: of f32. in_a_loop: other memory than global
-    one has no sum of f64: ptxas writes a plain sum and a comparison with the old contents."""
+    """Return the function that computes new contents from old contents and operands, all as unsigned integers.
+
+    kind: type of the numbers: u32, s64, b16, f32, f16x2, ... Floating-point numbers can be added; min and max exist
+    for 16-bit ones only. ftz: flush subnormal f32 to zero. in_a_loop: the memory is not global and has no atomic f64
+    sum, so that ptxas writes a loop of a plain sum and a compare-and-swap. Raises NotUnderstood."""
     if re.fullmatch(r"[usb]\d+", kind) or operation in ("exch", "cas"):
         return partial(_viewed, _WHOLE[operation], "i" if kind[0] == "s" else "u")
     if operation in ("min", "max") and "16" in kind:

@@ -1,4 +1,4 @@
-"""Barriers of a CTA, of a cluster, and in shared memory (mbarrier): who has arrived, and who may go on."""
+"""Barriers of a CTA, of a cluster, and in shared memory (mbarrier): count arrivals, release waiting threads."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from tritonhook.emulate.words import Array
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Machine
 
-NUMBERS = 16  # of barriers that a CTA has
+NUMBERS = 16  # a CTA has barriers 0 to 15
 _PARITY = np.uint64(1)
-# What threads say at a barrier, and where each gets it of all: "popc", "and" or "or"; gives the predicate; a row.
+# A reduction at a barrier: "popc", "and" or "or"; the function that reads each thread's predicate; the register that
+# gets the result.
 Vote = tuple[str, Callable[["Group"], Array], Array]
 
 
 class Barriers:
-    """The barriers of a machine's CTAs and clusters."""
+    """The barriers of a machine's CTAs and clusters. A barrier's key: index of its CTA * NUMBERS + its number."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -31,8 +32,8 @@ class Barriers:
         self._arrived = machine.keep(np.zeros(ctas * NUMBERS, np.int64))
         self._generation = np.zeros(ctas * NUMBERS, np.int64)
         self._whole: set[int] = set()  # barriers that wait for all threads of their CTA
-        self._counts: dict[int, int] = {}  # of threads that others wait for, where the instruction has a count
-        self._sums: dict[int, tuple[int, int]] = {}  # of a reduction: how many were true, and how many voted
+        self._counts: dict[int, int] = {}  # threads that a barrier waits for, if its instruction has a count
+        self._sums: dict[int, tuple[int, int]] = {}  # of a reduction: number of true predicates, number of votes
         self._targets: dict[int, list[tuple[Array, Array, str]]] = {}
         clusters = ctas // machine.geometry.cluster_size
         self._cluster = machine.cta // machine.geometry.cluster_size
@@ -41,7 +42,8 @@ class Barriers:
         self._cluster_seen = np.zeros(machine.threads, np.int64)
 
     def arrive(self, g: Group, numbers: Array, counts: Array | None, waits: bool, vote: Vote | None = None) -> None:
-        """Arrive at barriers of the CTA. numbers, counts: over the slice; counts None: all threads of the CTA."""
+        """Arrive at barriers of the CTA. numbers, counts: one per thread of the slice; counts None: wait for all
+        threads of the CTA. waits: bar.sync rather than bar.arrive."""
         keys = self._keys(g, numbers)
         before = self._generation[keys]
         watch, is_plain = self.machine.memory.watch, vote is None and counts is None and not self._sums
@@ -56,19 +58,24 @@ class Barriers:
             self._wait_for(g, self._generation, keys, before)
 
     def _are_whole(self, keys: Array) -> bool:
-        """Whether these are the barriers of all live threads of their CTAs, and nobody has arrived before."""
+        """Return True if all live threads of these CTAs arrive at one barrier of their CTA, where none arrived before.
+        keys: the barrier of each arriving thread."""
         came = np.bincount(keys, minlength=len(self._arrived))
         at = np.flatnonzero(came)
-        live = self.machine.live.reshape(-1, self.machine.geometry.padded_threads).sum(1)
-        return bool((came[at] == live[at // NUMBERS]).all() and not self._arrived[at].any())
+        return bool((came[at] == self._live[at // NUMBERS]).all() and not self._arrived[at].any())
+
+    @property
+    def _live(self) -> Array:
+        """The number of threads of each CTA that have not ended."""
+        count: Array = self.machine.live.reshape(-1, self.machine.geometry.padded_threads).sum(1)
+        return count
 
     def _arrive_all(self, keys: Array) -> None:
-        """Arrive at barriers that wait for all threads of their CTA. keys: of the threads."""
+        """Arrive at barriers that wait for all threads of their CTA. keys: the barrier of each arriving thread."""
         came = np.bincount(keys, minlength=len(self._arrived))
         self._arrived += came
         at = np.flatnonzero(came)
-        live = self.machine.live.reshape(-1, self.machine.geometry.padded_threads).sum(1)
-        is_open = self._arrived[at] >= live[at // NUMBERS]
+        is_open = self._arrived[at] >= self._live[at // NUMBERS]
         self._whole |= {*at[~is_open].tolist()}
         self._whole -= {*at[is_open].tolist()}
         self._arrived[at[is_open]] = 0
@@ -77,8 +84,8 @@ class Barriers:
     def _arrive_one_by_one(
         self, g: Group, keys: Array, counts: Array | None, waits: bool, vote: Vote | None, before: Array
     ) -> None:
-        """Arrive; one warp after the other where a barrier opens between. before: the generation that each thread came
-        to."""
+        """Arrive, warp by warp if the barrier opens before the last of these threads. before: gets the generation of
+        the barrier at which each thread arrived."""
         for key, lanes in _each(keys, g.active):
             opens = counts is not None and int(counts[lanes[0]]) < self._arrived[key] + len(lanes)
             ends = np.flatnonzero(np.diff((lanes + g.s.start) // WARP)) + 1 if opens else []
@@ -100,36 +107,37 @@ class Barriers:
         self._settle(key, None if counts is None else int(counts[lanes[0]]))
 
     def ended(self) -> None:
-        """Threads have ended: barriers that wait for all threads no longer wait for those."""
+        """Open the barriers whose last missing threads have ended."""
         for key in list(self._whole):
             if self._arrived[key]:
                 self._settle(key, None)
 
     def unmet(self) -> Iterator[str]:
-        """Describe each barrier whose count is not met, in a CTA of which threads have ended."""
-        live = self.machine.live.reshape(-1, self.machine.geometry.padded_threads).sum(1)
+        """Describe each barrier that waits for a count of threads in a CTA with threads that have ended."""
+        live = self._live
         for key, count in self._counts.items():
             cta, number = divmod(key, NUMBERS)
             if ended := self.machine.geometry.block_threads - int(live[cta]):
                 yield (
                     f"barrier {number} of CTA {self.machine.geometry.ctas[cta]} waits for {count} threads: "
-                    f"{self._arrived[key]} have come, and {ended} threads of the CTA have ended"
+                    f"{self._arrived[key]} have arrived, and {ended} threads of the CTA have ended"
                 )
 
     def _keys(self, g: Group, numbers: Array) -> Array:
         if int(numbers[g.active].max()) >= NUMBERS:
-            raise Fault(f"barrier {int(numbers[g.active].max())}: a CTA has {NUMBERS}", int(g.numbers[0]))
+            text = f"barrier {int(numbers[g.active].max())}: a CTA has barriers 0 to {NUMBERS - 1}"
+            raise Fault(text, int(g.numbers[0]))
         return self.machine.cta[g.s] * NUMBERS + numbers.astype(np.int64) % NUMBERS
 
     def _settle(self, key: int, count: int | None) -> None:
-        """Let a barrier open if enough threads are there."""
+        """Open a barrier if enough threads have arrived. count: threads to wait for; None: all live ones of the CTA."""
         if count is None:
             self._whole.add(key)
             padded, cta = self.machine.geometry.padded_threads, key // NUMBERS
             count = int(self.machine.live[cta * padded : (cta + 1) * padded].sum())
         else:
             if count % WARP:
-                raise Fault(f"a barrier of {count} threads: no multiple of {WARP}", int(self.machine.first_thread))
+                raise Fault(f"a barrier of {count} threads: not a multiple of {WARP}", int(self.machine.first_thread))
             self._counts[key] = count
         if self._arrived[key] < count:
             return
@@ -171,7 +179,7 @@ class Barriers:
 
 
 def _each(keys: Array, active: Array) -> Iterator[tuple[int, Array]]:
-    """Each key of active lanes, with its lanes."""
+    """Yield each key of active lanes, with the lanes that have it."""
     lanes = np.flatnonzero(active)
     mine = keys[lanes]
     if (mine == mine[0]).all():
@@ -183,9 +191,15 @@ def _each(keys: Array, active: Array) -> Iterator[tuple[int, Array]]:
         yield int(mine[some[0]]), lanes[some]
 
 
+def _too_many(arriving: int, pending: int, thread: int) -> Fault:
+    arrivals = "1 arrival" if arriving == 1 else f"{arriving} arrivals"
+    return Fault(f"{arrivals} at an mbarrier that waits for {pending}", thread)
+
+
 @dataclass(slots=True)
 class Phase:
-    """One mbarrier. phase: how many are complete. expected, pending: arrivals. transactions: bytes still to come."""
+    """One mbarrier. phase: number of completed phases. expected: arrivals that each phase waits for. pending: arrivals
+    still missing in the current phase. transactions: bytes still missing."""
 
     expected: int
     pending: int
@@ -193,7 +207,7 @@ class Phase:
     transactions: int = 0
 
     def settle(self) -> bool:
-        """Go on to the next phase if this one is complete."""
+        """Begin the next phase if the current one is complete. Return True if so."""
         if self.pending or self.transactions:
             return False
         self.phase += 1
@@ -202,14 +216,14 @@ class Phase:
 
 
 class SharedBarriers:
-    """The mbarriers of a machine, by where they lie in shared memory."""
+    """The mbarriers of a machine, by their index in its shared memory (bytes, over all CTAs)."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.phases: dict[int, Phase] = {}
 
     def places(self, g: Group, space: str, addresses: Array) -> Array:
-        """Where they lie: indices of shared memory, over the slice."""
+        """Return the index of each thread's mbarrier in shared memory, one per thread of the slice."""
         return self.machine.memory.locate(g, space, addresses, 8, "b")[1]
 
     def at(self, place: int) -> Phase:
@@ -236,8 +250,8 @@ class SharedBarriers:
         self, g: Group, space: str, addresses: Array, counts: Array | int = 1, expect: Array | None = None,
         drop: bool = False,
     ) -> Array:  # fmt: skip
-        """Arrive, after `expect` more bytes are expected. Gives the state before, for `is_complete`: the phase, and
-        from bit 32 on how many arrivals it waited for."""
+        """Expect `expect` more bytes, then arrive. Return the state before the arrival, for `is_complete`: the phase in
+        bits 0 to 31, the number of missing arrivals in the bits above. drop: the next phases expect fewer arrivals."""
         states = np.zeros(g.size, np.uint64)
         counts = np.broadcast_to(np.asarray(counts), (g.size,))
         for place, lanes in _each(self.places(g, space, addresses), g.active):
@@ -249,7 +263,7 @@ class SharedBarriers:
             if drop:
                 one.expected -= arriving
             if arriving > one.pending:
-                raise Fault(f"{arriving} arrivals at an mbarrier that waits for {one.pending}", int(g.numbers[0]))
+                raise _too_many(arriving, one.pending, int(g.numbers[0]))
             one.pending -= arriving
             if (watch := self.machine.memory.watch) is not None:
                 watch.gates.uses(place, lanes + g.s.start)
@@ -258,18 +272,18 @@ class SharedBarriers:
         return states
 
     def expect(self, g: Group, space: str, addresses: Array, sizes: Array) -> None:
-        """Expect more bytes."""
+        """Add to the bytes that the current phase waits for."""
         for place, lanes in _each(self.places(g, space, addresses), g.active):
             self.at(place).transactions += int(sizes[lanes].astype(np.int64).sum())
 
     def completed(self, g: Group, space: str, addresses: Array, sizes: Array) -> None:
-        """So many bytes have come, as each of these threads says."""
+        """Count arrived bytes, a size from each thread."""
         places = self.places(g, space, addresses)
         for lane in np.flatnonzero(g.active):
             self.complete(int(places[lane]), int(sizes[lane]))
 
     def complete(self, place: int, size: int) -> None:
-        """So many bytes have come."""
+        """Count arrived bytes at one mbarrier."""
         one = self.at(place)
         one.transactions -= size
         if (watch := self.machine.memory.watch) is not None:
@@ -277,8 +291,8 @@ class SharedBarriers:
         self._settle(place, one)
 
     def commit(self, g: Group, addresses: Array, lanes: Array, masks: Array | None = None) -> None:
-        """One arrival of each of these lanes, when all products of tcgen05 that it has begun are done. masks: the ranks
-        of the CTAs whose mbarrier at this place is meant."""
+        """Arrive once for each of these lanes, because its tcgen05 products are complete. addresses: of the mbarriers.
+        masks: bit masks of the ranks of the CTAs whose mbarrier gets the arrival; None: the CTA of the address."""
         places, size = self.places(g, CLUSTER, addresses), self.machine.memory.shared_bytes
         for lane in np.flatnonzero(lanes):
             place, thread = int(places[lane]), g.s.start + int(lane)
@@ -289,7 +303,7 @@ class SharedBarriers:
     def _products_done(self, place: int, thread: int) -> None:
         one = self.at(place)
         if not one.pending:
-            raise Fault("1 arrivals at an mbarrier that waits for 0", thread)
+            raise _too_many(1, 0, thread)
         one.pending -= 1
         if (watch := self.machine.memory.watch) is not None:
             watch.flights.commit_products(("mbarrier", place), thread)
@@ -300,7 +314,8 @@ class SharedBarriers:
             watch.open(("mbarrier", place))
 
     def is_complete(self, g: Group, space: str, addresses: Array, states: Array, by_parity: bool) -> Array:
-        """Whether the phase of these states, or of this parity, is complete."""
+        """Return True for each thread whose phase is complete. states: those that `arrive` returned, or with by_parity,
+        the parities (0 or 1) of the phases."""
         found = self._are_complete(g, space, addresses, states, by_parity)
         if (watch := self.machine.memory.watch) is not None and found[g.active].any():
             for place, lanes in _each(self.places(g, space, addresses), g.active & found):
@@ -316,7 +331,8 @@ class SharedBarriers:
         return found
 
     def try_wait(self, g: Group, space: str, addresses: Array, states: Array, by_parity: bool) -> Array:
-        """Like `is_complete`, but wait for it: false only where all threads of the machine would wait for ever."""
+        """Wait until the phase is complete, and return True. Return False, like a GPU after its time limit, only if all
+        threads of the machine would wait for ever."""
         if (watch := self.machine.memory.watch) is not None:
             for place, lanes in _each(self.places(g, space, addresses), g.active):
                 watch.gates.uses(place, lanes + g.s.start)
@@ -324,7 +340,7 @@ class SharedBarriers:
         if g.timed_out or found[g.active].all():
             return found
         every = np.ones(self.machine.threads, bool)
-        # As they are now: threads that go on before the others may write the registers that these are views of.
+        # Copies: threads that are released first may overwrite the registers that these arrays are views of.
         addresses, states = addresses.copy(), states.copy()
 
         def ready() -> Array:

@@ -1,4 +1,4 @@
-"""Copies and reductions of bytes that lie behind one another: cp.async.bulk, UBLKCP, UBLKRED. They are done at once."""
+"""Copies and reductions of contiguous bytes: cp.async.bulk, UBLKCP, UBLKRED. The emulator completes them at once."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from tritonhook.emulate.words import Array
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group
 
-PIECE = 16  # bytes that sizes and addresses are multiples of
+PIECE = 16  # bytes: sizes and addresses of bulk copies are multiples of it
 
 
 def copy(
     g: Group, lane: int, to: tuple[str, Array], source: tuple[str, Array], size: int, barrier: Array | None = None,
     combine: tuple[Callable[..., Array], int] | None = None,
 ) -> None:  # fmt: skip
-    """Do the copy that one lane begins. to, source: space and addresses. barrier: the mbarrier that gets the bytes, in
-    the space of `to`. combine: what the new contents are of the old ones and of the source, and bytes of an element."""
+    """Execute the copy that one lane begins.
+
+    to, source: state space and addresses. size: bytes. barrier: address of the mbarrier that counts the bytes, in the
+    space of `to`. combine: for a reduction, the function of old contents and source, and the bytes of an element."""
     if not size:
         return
     one, memory, barriers = alone(g, lane), g.machine.memory, g.machine.shared_barriers
@@ -53,7 +55,8 @@ def copy(
 
 
 def store_elsewhere(g: Group, address: Array, gate: Array, unit: int, values: Sequence[Array]) -> None:
-    """Store to another CTA of the cluster what its mbarrier waits for. address, gate: shared, of the cluster."""
+    """Store to shared memory of another CTA of the cluster, whose mbarrier counts the bytes (st.async). address, gate:
+    addresses of the values and of the mbarrier in the cluster's shared memory."""
     memory, size = g.machine.memory, unit * len(values)
     store, index = memory.locate(g, CLUSTER, address, size, "c")
     active, gates = g.active, g.machine.shared_barriers.places(g, CLUSTER, gate)
@@ -64,7 +67,7 @@ def store_elsewhere(g: Group, address: Array, gate: Array, unit: int, values: Se
 
 
 def alone(g: Group, lane: int) -> Group:
-    """Return the group with one lane."""
+    """Return the group with only this lane active."""
     only = np.zeros(g.size, bool)
     only[lane] = True
     inner = g.under(only)
@@ -73,7 +76,7 @@ def alone(g: Group, lane: int) -> Group:
 
 
 def clear(g: Group, space: str, address: Callable[[Group], Array], counts: Callable[[Group], Array]) -> None:
-    """Write zeros. counts: numbers of 8 bytes, of each lane."""
+    """Write zeros. counts: how many units of 8 bytes each lane clears."""
     number = 0
     while (some := g.under(counts(g) > number)) is not None:
         begin = address(some)

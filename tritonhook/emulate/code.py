@@ -1,4 +1,4 @@
-"""A kernel as the machine executes it: decoded instructions."""
+"""Decoded instructions of a kernel, which the machine executes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ Step = Callable[["Group"], None]
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One decoded instruction. text: as people read it. line: in the PTX, or the address in machine code. ends: whether
-    its step may move threads. guard: the predicate that `step` is under, for observers."""
+    """One decoded instruction.
+
+    step: executes it for a group of threads. text: its source text. line: line of the PTX, or address in the machine
+    code. ends: whether `step` may change program counters, so that a block of instructions ends here. guard: reads the
+    predicate of the instruction, for observers."""
 
     step: Step
     text: str
@@ -30,9 +33,11 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A decoded kernel. targets: the indices of instructions that others jump to. entry: where threads begin. origin:
-    of an address, from the instruction, the thread and the address; machine code has none. decoder: what has made it,
-    if it is PTX and calls no functions; else None."""
+    """A decoded kernel.
+
+    targets: indices of the instructions that others jump to. entry: index of the first instruction. origin: finds where
+    an address was computed, from the index of the instruction, the thread and the address; empty for machine code.
+    decoder: the decoder of a PTX kernel that calls no functions; else None."""
 
     instructions: Sequence[Instruction]
     targets: frozenset[int]

@@ -1,5 +1,7 @@
-"""LLVM's text as machine code of this computer, where a compiler is there: that of Triton. And a step that runs such
-code: fma of float32, for kernels with unrolled products. NumPy has no fma, and takes ten times as long."""
+"""Compile LLVM IR to machine code of this computer with Triton's LLVM, if Triton is installed.
+
+Also the step that runs such code: float32 fma, for kernels with unrolled products. NumPy has no fma: numbers.fma32
+takes ten times as long."""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ from tritonhook.emulate.words import Array
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Step
 
-MANY = 256  # instructions of a kernel that are worth a compiler's time, 30 ms
-# d = a * b + c of n codes of float32, a multiple of 8, where the mask is true. NaN has one code.
+MANY = 256  # fewest fma instructions of a kernel that repay the compiler's 30 ms
+# d = a * b + c of n float32 numbers (n: a multiple of 8) where the mask is true. Every NaN gets the bits %nan.
 _FMA = """
 target triple = "x86_64-unknown-linux-gnu"
 declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>)
@@ -62,8 +64,10 @@ done:
 
 @cache
 def function_of(text: str, pointers: int, numbers: int, features: Sequence[str]) -> Callable[..., None] | None:
-    """Compile a function of pointers and then 64-bit numbers; None where that is not possible. features: of the
-    processor. Arguments are integers."""
+    """Compile LLVM IR of one function, whose arguments are pointers and then 64-bit numbers, all passed as integers.
+
+    features: processor features that the code uses, e.g. "avx2". Return None if this computer lacks one of them, or
+    cannot compile."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return None
     try:
@@ -76,18 +80,18 @@ def function_of(text: str, pointers: int, numbers: int, features: Sequence[str])
         having = ",".join(f"+{one}" for one in features)
         code = _code_of(llvm.translate_to_asm(text, "x86_64-unknown-linux-gnu", "", having, [], False, True))
         page = mmap.mmap(-1, len(code), prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-    except Exception:  # another Triton, or memory that may not be executed: NumPy does it
+    except Exception:  # another version of Triton, or no executable memory: the caller uses NumPy
         return None
     page.write(code)
     begin = ctypes.c_char.from_buffer(page)
     kinds = [*[ctypes.c_void_p] * pointers, *[ctypes.c_int64] * numbers]
     function = ctypes.PYFUNCTYPE(None, *kinds)(ctypes.addressof(begin))
-    function.page = begin  # type: ignore[attr-defined]  # it stays as long as the function
+    function.page = begin  # type: ignore[attr-defined]  # keeps the code's memory as long as the function
     return function
 
 
 def _code_of(image: bytes) -> bytes:
-    """Return the code of an ELF object of one function that refers to nothing else."""
+    """Return the machine code in an ELF object. Raises ValueError if the code needs relocations."""
     (begin,) = struct.unpack_from("<Q", image, 0x28)
     size, count, names = struct.unpack_from("<HHH", image, 0x3A)
     sections = [struct.unpack_from("<IIQQQQ", image, begin + size * number) for number in range(count)]
@@ -100,8 +104,10 @@ def _code_of(image: bytes) -> bytes:
 
 
 def fma32(target: Array, rows: Sequence[Array], everyone: Array) -> Step | None:
-    """Make the step that writes a * b + c of float32, rounded to nearest, as numbers.fma32 gives it. None where NumPy
-    has to do it. target, rows: over all threads of the machine. everyone: True for each of these."""
+    """Make the step that writes a * b + c of float32, rounded to nearest, with the results of numbers.fma32.
+
+    target, rows: the registers d and (a, b, c), one element per thread of the machine. everyone: an array of True of
+    that length. Return None if the code cannot be compiled, or if a register's elements are not contiguous."""
     function = function_of(_FMA, 5, 2, ("avx", "avx2", "fma")) if "triton" in sys.modules else None
     if function is None or any(row.strides != (4,) for row in (target, *rows)):
         return None

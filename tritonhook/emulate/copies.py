@@ -1,4 +1,4 @@
-"""Copies to shared memory that run beside their threads (cp.async): their data arrives when a thread waits for it."""
+"""Asynchronous copies to shared memory (cp.async): their data is written when a thread waits for it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Copy:
-    """One copy of some threads. threads: their numbers. index: where in the store. values: shape (count, threads).
-    groups: the number of the group that each thread commits it to."""
+    """One copy of some threads. threads: their numbers. index: where each writes in `store`. unit: bytes of a value.
+    values: shape (count, threads). groups: number of the commit group of each thread that the copy belongs to."""
 
     threads: Array
     store: Store
@@ -34,15 +34,15 @@ class _Copy:
 
 
 class AsyncCopies:
-    """The copies of a machine's threads that have not arrived yet."""
+    """The copies of a machine's threads whose data is not yet written."""
 
     def __init__(self, machine: Machine) -> None:
         self._memory = machine.memory
-        self._committed = np.zeros(machine.threads, np.int64)  # groups, by thread
+        self._committed = np.zeros(machine.threads, np.int64)  # number of commit groups of each thread
         self._waiting: list[_Copy] = []
 
     def start(self, g: Group, store: Store, index: Array, unit: int, values: Array) -> None:
-        """Start a copy. index: of every lane. values: over the slice, read already."""
+        """Start a copy. index: where each thread of the slice writes. values: the data, which is already read."""
         active = g.active
         if self._memory.watch is not None:
             self._memory.watch.copying(g, index, unit * len(values))
@@ -51,7 +51,8 @@ class AsyncCopies:
         )
 
     def read(self, g: Group, addresses: Array, wanted: Array, size: int) -> Array:
-        """Read the words of copies of `size` bytes of global memory: only so many are read, the rest is zeros."""
+        """Read `size` bytes of global memory for each thread, as 32-bit words. wanted: how many of these bytes are
+        really read (src-size of cp.async); the rest is zeros."""
         memory, found = self._memory, np.zeros((size // 4, g.size), np.uint32)
         if (whole := g.under(wanted >= size)) is not None:
             read = memory.read(whole, GLOBAL, addresses, 4, size // 4)
@@ -64,11 +65,12 @@ class AsyncCopies:
         return found
 
     def commit(self, g: Group) -> None:
-        """End the group of each thread."""
+        """Close the current commit group of each thread."""
         self._committed[g.s] += g.active
 
     def wait(self, g: Group, pending: int | None) -> None:
-        """Let all but the latest `pending` groups of these threads arrive. None: also what is in no group."""
+        """Write the data of all but the latest `pending` commit groups of these threads. None: of all their copies,
+        also of those in no group."""
         limit = np.full(len(self._committed), -1, np.int64)
         active = g.active
         limit[g.s][active] = 1 << 62 if pending is None else self._committed[g.s][active] - pending

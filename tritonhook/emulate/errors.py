@@ -1,4 +1,4 @@
-"""Why an emulated run ends before its kernel does."""
+"""Errors that end an emulated run before the kernel ends."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tritonhook.errors import EmulationError, TritonHookError
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an address came from. pointers: values that it was computed from. pc, wrapped: of a 32-bit number on the
-    way that wrapped, in words; None and "" if none did."""
+    """How an address was computed. pointers: 64-bit values that went into it. wrapped: describes a 32-bit number in the
+    computation that overflowed, pc: index of its instruction; "" and None if none overflowed."""
 
     pointers: tuple[int, ...] = ()
     pc: int | None = None
@@ -21,8 +21,9 @@ class Origin:
 class Fault(TritonHookError):
     """An access that a GPU refuses, or that lies outside of the launch's buffers.
 
-    text: what was accessed, and how. thread: its number among the machine's threads. pc, line: of the instruction.
-    who: the thread and its CTA, as people read it. origin: of the address. wrapped_line: of what wrapped on the way.
+    text: describes the access. thread: its number among the machine's threads. pc, line: index and line of the
+    instruction. who: thread and CTA for messages, e.g. "thread 3 of CTA 0". origin: how the address was computed.
+    wrapped_line: line of the 32-bit number that overflowed, see Origin.
     """
 
     who = ""
@@ -39,8 +40,8 @@ class Fault(TritonHookError):
 
 
 class Outside(Fault):
-    """An access of global memory that lies in none of the launch's buffers. access: "read of 4 bytes". index: where it
-    begins in global memory."""
+    """An access of global memory that lies in none of the launch's buffers. access: e.g. "read of 4 bytes". index: its
+    first byte in global memory."""
 
     def __init__(self, access: str, index: int, text: str, thread: int) -> None:
         self.access, self.index = access, index
@@ -48,9 +49,10 @@ class Outside(Fault):
 
 
 class Hang(TritonHookError):
-    """Threads that wait for what never comes, or a kernel of too many steps.
+    """A deadlock, or a kernel that exceeds the limit of steps.
 
-    pcs, lines: of the instructions where they are. is_certain: nothing outside of their clusters could let them go on.
+    pcs, lines: indices and lines of the instructions where the threads are. is_certain: True if threads of other
+    clusters cannot end the deadlock.
     """
 
     def __init__(
@@ -65,12 +67,12 @@ class Late(Hang):
 
 
 class Unfinished(TritonHookError):
-    """A launch that was not executed to its end, for a reason that lies in the emulator: memory or time."""
+    """A launch that was not executed to its end because the emulator lacks memory or time. The kernel may be right."""
 
 
 class NotExecuted(EmulationError):
-    """A launch of a program without results, as it was not understood or not executed to its end. kind: which of both,
-    in words."""
+    """A launch of a program without results, because the emulator did not understand it or did not finish it. kind:
+    which of the two, for messages."""
 
     def __init__(self, kind: str, text: str) -> None:
         self.kind = kind

@@ -1,4 +1,4 @@
-"""The grid, the blocks and the clusters of a launch, and what threads read of them: special registers."""
+"""The grid, blocks and clusters of a launch, and the special registers in which threads read them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ WARP = 32
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """What is executed. grid, block, cluster: as launched. ctas: the linear numbers of the CTAs that are executed, CTAs
-    of one cluster behind one another in order of their rank."""
+    """The part of a launch that a machine executes. grid, block, cluster: dimensions of the launch. ctas: linear
+    numbers of the CTAs to execute; CTAs of one cluster are adjacent, in order of their ranks."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -40,11 +40,13 @@ class Geometry:
 
 
 def coordinates(linear: Array, extent: tuple[int, int, int]) -> Array:
+    """Convert linear numbers to x, y, z: shape (3, numbers)."""
     x, y, _ = extent
     return np.stack([linear % x, linear // x % y, linear // (x * y)]).astype(np.uint32)
 
 
 def specials(machine: Machine) -> dict[str, Array]:
+    """Return the special registers by their PTX names, e.g. `%tid.x`: one uint32 per thread of the machine."""
     geometry = machine.geometry
     found: dict[str, Array] = {}
     numbers = {"nwarpid": geometry.padded_threads // WARP, "cluster_nctarank": geometry.cluster_size}
@@ -66,9 +68,11 @@ def specials(machine: Machine) -> dict[str, Array]:
 
 
 def halves(cta: Array, unit: Array, random: np.random.Generator | None) -> Array:
-    """Divide threads into two halves at random, of which one runs ahead of the other; without `random`, in program
-    order, all are in one. unit: of each thread, what stays together: its warp, or its warpgroup, whose warps compute
-    products together."""
+    """Divide the threads into two halves at random; half 0 is scheduled first. Return the half of each thread, 0 for
+    all without `random`.
+
+    cta: CTA of each thread. unit: number of each thread's warp in the CTA, or of its warpgroup if warpgroups compute
+    products; threads of a unit stay together."""
     if random is None:
         return np.zeros(len(cta), np.int64)
     number = cta * WARP + unit

@@ -1,4 +1,8 @@
-"""Groups of threads that execute together: what a step of an instruction may do with them, see machine.py."""
+"""Groups of threads that execute together, and what a step (see machine.py) may do with them.
+
+A group's *slice* is a range of the machine's threads, in whole warps; some of them may be inactive. An argument "one
+per thread of the slice" is an array of that length.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +17,24 @@ from tritonhook.emulate.words import Array
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Machine
 
-Ready = Callable[[], Any]  # True, False, or an array of bool over all threads of the machine
+Ready = Callable[[], Any]  # returns whether a wait is over: a bool, or an array with one bool per thread of the machine
 
 
 class Parked(Exception):
-    """Threads that run this instruction again: when lanes of their warp have arrived, or when `ready` is true. late: of
-    which threads of the slice lanes have not arrived."""
+    """Raised by a step whose threads must run the instruction again: when `ready` returns true, or, if `ready` is None,
+    when the missing lanes of their warps have arrived. late: True for threads of warps with missing lanes, one per
+    thread of the slice."""
 
     def __init__(self, ready: Ready | None = None, late: Array | None = None) -> None:
         self.ready, self.late = ready, late
 
 
 class Group:
-    """Threads that execute together: those of `s`, a slice of whole warps, where `mask` is true (None: all).
+    """Threads that execute together: those of the slice `s` where `mask` is true (None: all).
 
-    pc: of the instruction that is next. ready: what they wait for; None: nothing. late: see Parked.
+    pc: index of the next instruction. ready: tells when their wait is over; None: they do not wait. parked: they wait
+    for lanes of their warps. late: see Parked. retries: after the wait, the same instruction runs again. timed_out: it
+    runs again before the wait is over, as all threads of the machine wait. gave_way: they poll, others run first.
     """
 
     __slots__ = ("gave_way", "late", "machine", "mask", "parked", "pc", "ready", "retries", "s", "timed_out")
@@ -42,45 +49,45 @@ class Group:
 
     @property
     def size(self) -> int:
-        """How many threads the slice has, active or not."""
+        """The number of threads in the slice, active or not."""
         return int(self.s.stop - self.s.start)
 
     @property
     def active(self) -> Array:
-        """The mask, also where it is None."""
+        """The mask as an array, also if `mask` is None."""
         return np.ones(self.size, bool) if self.mask is None else self.mask
 
     @property
     def numbers(self) -> Array:
-        """The numbers of the active threads among all of the machine."""
+        """The numbers of the active threads in the machine."""
         return np.flatnonzero(self.active) + self.s.start
 
     @property
     def warps(self) -> Array:
-        """The numbers of the warps that have active lanes."""
+        """The numbers of the warps with active lanes, in the machine."""
         first, last = self.s.start // WARP, self.s.stop // WARP
         return (
             np.arange(first, last) if self.mask is None else first + np.flatnonzero(self.mask.reshape(-1, WARP).any(1))
         )
 
     def put(self, row: Array, value: Array) -> None:
-        """Write a register where lanes are active. value: an array over the slice, or one number for all."""
+        """Write a register's elements of the active threads. row: the register, one element per thread of the machine.
+        value: one per thread of the slice, or one number for all."""
         if self.mask is None:
             row[self.s] = value
         else:
             np.copyto(row[self.s], value, where=self.mask, casting="unsafe")
 
     def under(self, where: Array) -> Group | None:
-        """Return the group with the lanes that are active and of which `where` is true; None if there is none."""
+        """Return a group of the active threads where `where` is true; None if there are none."""
         if self.mask is not None:
             where = where & self.mask
         elif where.all():
             return self
         else:
             where = where.copy()
-        return self._inner(where) if where.any() else None
-
-    def _inner(self, where: Array) -> Group:
+        if not where.any():
+            return None
         inner = Group(self.machine, self.s, where, self.pc)
         inner.timed_out = self.timed_out
         return inner
@@ -88,7 +95,8 @@ class Group:
     # --- control -----------------------------------------------------------------------------
 
     def part(self, where: Array | None = None) -> Group | None:
-        """Take the active lanes of which `where` is true out of this group. None if there is none."""
+        """Move the active threads where `where` is true (None: all) to a group of their own, and return it. Return None
+        if there are none, and this group itself if they are all its threads."""
         if where is None:
             return self
         active = where.copy() if self.mask is None else where & self.mask
@@ -96,21 +104,18 @@ class Group:
             return None
         if (rest := ~active if self.mask is None else self.mask & ~active).any():
             other = self.machine.group(active, self.s.start, self.pc)
-            self._become(rest)
+            self.s, self.mask = self.machine.shaped(rest, self.s.start)
             return other
         return self
-
-    def _become(self, active: Array) -> None:
-        self.s, self.mask = self.machine.shaped(active, self.s.start)
 
     def jump(self, pc: int) -> None:
         self.pc = pc
 
     def scatter(self, pcs: Array) -> None:
-        """Go to a place of each thread's own. pcs: over the slice."""
+        """Jump to a different instruction in each thread. pcs: its index, one per thread of the slice."""
         begin = self.s.start
         for pc in np.unique(pcs[self.active]):
-            part = self.part(pcs[self.s.start - begin : self.s.stop - begin] == pc)  # the group becomes smaller
+            part = self.part(pcs[self.s.start - begin : self.s.stop - begin] == pc)  # part() may shrink the slice
             assert part is not None
             part.jump(int(pc))
             if part is self:
@@ -122,38 +127,40 @@ class Group:
         self.machine.ended(self)
 
     def wait(self, ready: Ready) -> None:
-        """Wait until `ready()` is true for them; it is asked again and again, and may change nothing."""
+        """Make these threads wait until `ready()` is true for them. It is called many times, and must have no side
+        effect."""
         self.ready = ready
 
     def retry(self, ready: Ready) -> None:
-        """Run this instruction again when `ready()` is true. If all threads of the machine wait, it runs again at once,
-        with `timed_out` set. Call it before the step changes anything."""
+        """Run this instruction again when `ready()` is true. If all threads of the machine wait, the instruction runs
+        again at once, with `timed_out` set. Call this before the step changes anything."""
         raise Parked(ready)
 
     def frozen(self) -> Group:
-        """Return the group as it is now."""
+        """Return a copy that later changes of this group do not affect."""
         return Group(self.machine, self.s, None if self.mask is None else self.mask.copy(), self.pc)
 
     def give_way(self) -> None:
-        """Let other threads run first: these poll for what those do."""
+        """Let other threads run first, because these poll for a result of theirs."""
         self.gave_way = True
 
     def converge(self, lanes: Array | int) -> None:
-        """Go on only when all lanes of this mask, that have not ended, are here. lanes: uint32, or one for each thread
-        of the slice."""
+        """Wait until all live lanes of a mask have arrived at this instruction. lanes: the mask of a warp, uint32: one
+        for all threads, or one per thread of the slice."""
         if self.mask is None:
             return
         by_warp = np.where(self.mask, np.asarray(lanes, np.uint32), np.uint32(0)).reshape(-1, WARP)
-        wanted = np.repeat(np.bitwise_or.reduce(by_warp, axis=1), WARP)  # those that are not here say nothing
+        wanted = np.repeat(np.bitwise_or.reduce(by_warp, axis=1), WARP)  # masks of inactive lanes do not count
         named = (wanted >> self.machine.lane[self.s] & 1).astype(bool) & self.machine.live[self.s]
         warps_here = np.repeat(self.mask.reshape(-1, WARP).any(1), WARP)
         if (missing := named & warps_here & ~self.mask).any():
             raise Parked(late=_of_warps(missing))
 
     def meet(self, lanes: Array) -> None:
-        """Go on only when all lanes of this mask wait, here or in other places, with the same mask."""
+        """Wait until all live lanes of this mask wait with the same mask, at this instruction or at others. lanes: one
+        mask per thread of the slice."""
         machine, active = self.machine, self.active
-        waits, met = machine.waits_with[self.s], machine.met[self.s]  # views
+        waits, met = machine.waits_with[self.s], machine.met[self.s]  # views: writes below change the machine's arrays
         waits[active & ~met] = lanes[active & ~met]
         rows, live = waits.reshape(-1, WARP), np.repeat(lanes_of(machine.live[self.s]), WARP)
         here = (waits != 0) & (waits & live & ~lanes_of(rows[:, :, None] == rows[:, None, :]) == 0)
@@ -166,8 +173,8 @@ class Group:
         met &= ~active
 
     def converge_warpgroups(self) -> None:
-        """Go on only when all 128 threads of each warpgroup are here that has one here. A kernel may let one thread
-        tell others that the warpgroup has read a tile."""
+        """Wait until all 128 threads of every warpgroup in this group have arrived. Needed because one thread may
+        signal other warps that its whole warpgroup has read a tile."""
         machine, here = self.machine, self.numbers
         warpgroups = machine.cta[here] * WARP + machine.warp[here] // 4
         _, which, counts = np.unique(warpgroups, return_inverse=True, return_counts=True)
@@ -178,11 +185,11 @@ class Group:
 
 
 def _of_warps(where: Array) -> Array:
-    """Whether each thread is of a warp of which `where` is true for one."""
+    """Return True for each thread whose warp has a thread where `where` is true."""
     found: Array = np.repeat(where.reshape(-1, WARP).any(1), WARP)
     return found
 
 
 def lanes_of(where: Array) -> Array:
-    """Return the mask of the lanes of each warp of which `where` is true, as uint32: one for each warp."""
+    """Return one uint32 mask per warp: bit n is `where` of lane n."""
     return np.packbits(where.reshape(-1, WARP), axis=1, bitorder="little").view(np.uint32)[:, 0]

@@ -1,4 +1,7 @@
-"""What the lanes of a warp do together, for both front ends: shuffles, matches, matrices through shared memory."""
+"""Operations between the lanes of a warp, for PTX and machine code: shuffles, votes, matches, reductions, ldmatrix.
+
+`members`, `mask` and `asked` have one element per thread of the group's slice.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,11 @@ ALL = 0xFFFF_FFFF
 
 
 def shuffled(g: Group, kind: str, values: Array, by: Array, mask: Array) -> tuple[Array, Array]:
-    """Return what each lane reads of another one, and whether that one lies in its segment. kind: up, down, bfly or
-    idx. mask: the last operand, with the clamp and the segment."""
-    if by.strides == mask.strides == (0,) and g.size > WARP:  # constants: each warp as the first one
+    """Return the value that each lane reads from another lane, and the predicate: whether that lane is in its segment.
+
+    kind: up, down, bfly or idx. by: operand b, distance or lane. mask: operand c, clamp (bits 0 to 4) and segment mask
+    (bits 8 to 12). A lane outside the segment is replaced by the reading lane itself."""
+    if by.strides == mask.strides == (0,) and g.size > WARP:  # constants: compute the first warp, all others equal it
         warps, one = g.size // WARP, Group(g.machine, slice(g.s.start, g.s.start + WARP), None, g.pc)
         others, good = shuffled(one, kind, np.arange(WARP), by[:WARP], mask[:WARP])
         return values.reshape(warps, WARP)[:, others].reshape(-1), np.tile(good, warps)
@@ -41,7 +46,8 @@ def shuffled(g: Group, kind: str, values: Array, by: Array, mask: Array) -> tupl
 
 
 def absent(g: Group, kind: str, by: Array, mask: Array, members: Array) -> Array:
-    """Which active lanes are no members themselves, or read a lane that is none or that does not take part."""
+    """Return True for active lanes with an undefined result: lanes that are no members, or that read a lane which is no
+    member or not active. members: mask of lanes per thread."""
     others, _ = shuffled(g, kind, g.machine.lane[g.s], by, mask)
     here = np.repeat(lanes_of(g.active), WARP) & members
     lost: Array = (here >> g.machine.lane[g.s] & here >> others & 1 == 0) & g.active
@@ -49,13 +55,14 @@ def absent(g: Group, kind: str, by: Array, mask: Array, members: Array) -> Array
 
 
 def masks_of(g: Group, members: Array | None = None) -> Array:
-    """Return the mask of the active lanes that each lane asks. members: what each names; None: all."""
+    """Return per thread the mask of the lanes that take part: active and in `members` (the mask that the thread's
+    instruction names; None: all)."""
     active = np.repeat(lanes_of(g.active), WARP)
     return active if members is None else active & members
 
 
 def by_mask(g: Group, members: Array) -> Iterator[Group]:
-    """Yield groups of lanes that ask the same lanes."""
+    """Divide a group into groups of threads with the same mask of participating lanes."""
     masks = masks_of(g, members)
     for mask in np.unique(masks[g.active]):
         inner = g.under(masks == mask)
@@ -64,7 +71,8 @@ def by_mask(g: Group, members: Array) -> Iterator[Group]:
 
 
 def matched(g: Group, values: Array, every: bool, members: Array | None = None) -> tuple[Array, Array]:
-    """Return masks of the lanes with the same value; with `every`, 0 unless all lanes that are asked have it."""
+    """Return per thread the mask of participating lanes with the same value, and whether all participating lanes have
+    it (match.sync). every: 0 instead of the mask if not all have it (match.all)."""
     rows, asked = values.reshape(-1, WARP), masks_of(g, members).reshape(-1, WARP)
     weights = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
     masks = ((rows[:, :, None] == rows[:, None, :]) * weights).sum(2, dtype=np.uint32) & asked
@@ -73,14 +81,15 @@ def matched(g: Group, values: Array, every: bool, members: Array | None = None) 
 
 
 def voted(g: Group, values: Array, kind: str, members: Array | None = None) -> Array:
-    """Combine the votes of a warp's lanes: "ballot", "all", "any" or "uni"."""
+    """Combine the predicates of a warp's lanes. kind: "ballot", "all", "any" or "uni" (all equal)."""
     asked = masks_of(g, members)
     true = np.repeat(lanes_of(values & g.active), WARP) & asked
     return {"ballot": true, "all": true == asked, "any": true != 0, "uni": (true == asked) | (true == 0)}[kind]
 
 
 def reduced(values: Array, name: str, asked: Array) -> Array:
-    """add, min, max, and, or, xor of the lanes of each warp that are asked."""
+    """Combine the integers of each warp's participating lanes. name: add, min, max, and, or, xor. asked: True for those
+    lanes."""
     info = np.iinfo(values.dtype)
     neutral = {"min": info.max, "max": info.min, "and": info.max if info.min == 0 else -1}.get(name, 0)
     rows = np.where(asked, values, values.dtype.type(neutral)).reshape(-1, WARP)
@@ -88,7 +97,8 @@ def reduced(values: Array, name: str, asked: Array) -> Array:
 
 
 def extreme(codes: Array, lower: bool, size: bool, nan: bool, asked: Array) -> Array:
-    """min or max (of absolute values: `size`) of the float32 of each warp's lanes that are asked."""
+    """Return the min (`lower`) or max of the float32 numbers of each warp's participating lanes. size: use absolute
+    values. nan: a NaN gives NaN. asked: True for those lanes."""
     both = partial(comparisons.extreme, lower=lower, nan=nan, kind="f32")
     rows = (codes & np.uint32(0x7FFF_FFFF) if size else codes).reshape(-1, WARP)
     asked = asked.reshape(-1, WARP)
@@ -97,25 +107,26 @@ def extreme(codes: Array, lower: bool, size: bool, nan: bool, asked: Array) -> A
 
 
 def elected(g: Group, asked: Array) -> tuple[Array, Array]:
-    """Return the number of the lowest lane of each warp that is asked, and which threads these are."""
+    """Return the lowest participating lane of each warp, one number per thread, and True for the threads that are it.
+    asked: True for participating lanes."""
     first = np.repeat(asked.reshape(-1, WARP).argmax(1).astype(np.uint32), WARP)
     return first, g.machine.lane[g.s] == first
 
 
 def first_lanes(g: Group) -> Array:
-    """Return the first active lane of each warp."""
+    """Return True for the first active lane of each warp."""
     active = g.active.reshape(-1, WARP)
     return (active & (np.cumsum(active, 1) == 1)).reshape(-1)
 
 
 def transposed(register: Array) -> Array:
-    """Transpose a matrix of 8 rows of 8 numbers, one register of each lane."""
+    """Transpose 8 x 8 matrices of 16-bit numbers, each spread over one register of a warp (movmatrix)."""
     return loaded(stored(register[None], True), False)[0]
 
 
 class Matrices:
-    """ldmatrix and stmatrix of `count` matrices: 8 rows of 8 numbers of 16 bits, or (of_bytes) 16 rows of 16 bytes.
-    Lane 8 m + r, or 16 m + r, has the address of row r of matrix m."""
+    """ldmatrix and stmatrix of `count` matrices: 8 rows of eight 16-bit numbers, or (of_bytes) 16 rows of 16 bytes.
+    Lane 8 m + r, or 16 m + r with of_bytes, holds the address of row r of matrix m."""
 
     def __init__(self, machine: Machine, count: int, transposed: bool, of_bytes: bool = False) -> None:
         self.memory, self.count, self.transposed, self.of_bytes = machine.memory, count, transposed, of_bytes
@@ -127,7 +138,7 @@ class Matrices:
         return inner
 
     def load(self, g: Group, addresses: Array) -> Array:
-        """Read the registers of all lanes."""
+        """Load matrices and return the registers of all lanes, shape (registers, threads of the slice)."""
         words = np.ascontiguousarray(self.memory.read(self._givers(g), SHARED, addresses, 4, 4).T)
         if self.of_bytes:
             return loaded_bytes(words.view(np.uint8).reshape(-1, 2, 16, 16)[:, : self.count])

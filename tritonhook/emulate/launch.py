@@ -1,4 +1,4 @@
-"""One launch on the machine: its buffers in memory, its arguments, and the CTAs that are executed."""
+"""Prepare one launch: put its buffers into memory, make its arguments, choose the CTAs to execute."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ from tritonhook.emulate.memory import Allocation, Memory
 from tritonhook.emulate.tma import TensorMap, register
 from tritonhook.errors import UsageError
 
-MOST_CHOSEN = 1 << 20  # CTAs of a launch that is executed in part
+MOST_CHOSEN = 1 << 20  # most CTAs that can be chosen from a larger launch
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A launch in memory. buffers: its buffers, in order. arguments: the bytes of each parameter."""
+    """A launch in emulated memory. buffers: its buffers, in order. arguments: the bytes of each argument."""
 
     buffers: tuple[Allocation, ...]
     arguments: tuple[bytes, ...]
 
 
 def place(launch: Launch, contents: Sequence[bytes], memory: Memory) -> Placed:
-    """Put a launch's buffers into memory. contents: of each buffer before the launch."""
+    """Put a launch's buffers into memory, and make its arguments. contents: bytes of each buffer before the launch.
+    Raises UsageError if a size is wrong."""
     buffers, names, elements = [], names_of(launch), element_names(launch)
     for number, (buffer, data) in enumerate(zip(launch.buffers, contents, strict=True)):
         if len(data) != buffer.size:
-            raise UsageError(f"buffer {number}: {len(data)} bytes, but the launch says {buffer.size}")
+            raise UsageError(f"buffer {number}: {len(data)} bytes, but the launch recorded {buffer.size}")
         buffers.append(memory.allocate(data, names[number]))
         memory.elements[buffers[-1].begin] = elements[number]
     arguments = []
@@ -60,7 +61,7 @@ def place(launch: Launch, contents: Sequence[bytes], memory: Memory) -> Placed:
 
 
 def names_of(launch: Launch) -> list[str]:
-    """Name each buffer, by the first argument that points into it."""
+    """Name each buffer after the first argument that points into it, e.g. "argument x_ptr", else "buffer 0"."""
     names = [f"buffer {number}" for number in range(len(launch.buffers))]
     for one in reversed(launch.parameters):
         if not isinstance(one, Scratch) and one.name:
@@ -70,16 +71,16 @@ def names_of(launch: Launch) -> list[str]:
 
 
 def element_names(launch: Launch) -> list[Callable[[int], str]]:
-    """Return for each buffer a function that names the element at a byte of it, by the first pointer into it; "" where
-    none is known."""
+    """Return for each buffer a function that names the element at a byte offset, see `element_of`. It uses the first
+    pointer into the buffer; without one it returns ""."""
     pointers = {one.buffer: one for one in reversed(launch.parameters) if isinstance(one, Pointer)}
     every = (pointers.get(number) for number in range(len(launch.buffers)))
     return [(lambda byte: "") if one is None else partial(element_of, one) for one in every]
 
 
 def element_of(one: Pointer, byte: int) -> str:
-    """Name the element of a tensor that lies at a byte of its buffer, such as "x[3, 6] of (4, 64)", or where it would
-    lie behind the end. "" where that is not known, or where no element lies."""
+    """Name the tensor element at a byte offset of its buffer, e.g. "x[3, 6] of (4, 64)". Behind the tensor's end, the
+    indices go on beyond its shape. Return "" if shape or dtype are not known, or if no element lies there."""
     size, at = DTYPE_BYTES.get(one.dtype or "", 0), dict[int, int]()
     if not size or not one.shape or byte < one.offset:
         return ""
@@ -91,7 +92,8 @@ def element_of(one: Pointer, byte: int) -> str:
 
 
 def clusters(launch: Launch, ctas: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield the CTAs of each cluster that has one of `ctas`, in order of their ranks. A range may be very long."""
+    """Yield all CTAs of each cluster that has one of `ctas`, in order of their ranks. ctas: linear numbers; a range may
+    be very long, so it is not expanded."""
     x, y, z = launch.cluster
     across, down, _ = launch.grid
     if x * y * z == 1:
@@ -109,14 +111,14 @@ def clusters(launch: Launch, ctas: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def edges(launch: Launch, count: int) -> Sequence[int]:
-    """At most so many CTAs, by their linear numbers: the first, the last, the last along each axis, then others that
-    lie evenly between them."""
+    """Choose at most `count` CTAs of a launch: the first, the last, the last along each axis, then CTAs at equal
+    distances. Return their linear numbers."""
     x, y, z = launch.grid
     total = x * y * z
     if total <= count:
         return range(total)
     if count > MOST_CHOSEN:
-        raise UsageError(f"--ctas: {count:,}, more than the {MOST_CHOSEN:,} that can be chosen; leave it out for all")
+        raise UsageError(f"--ctas {count:,}: at most {MOST_CHOSEN:,} can be chosen; omit the option to execute all")
     wanted = [0, total - 1, x - 1, (y - 1) * x, (z - 1) * x * y, x * y - 1]
     wanted += [total * number // count for number in range(count)]
     return tuple(sorted(list(dict.fromkeys(wanted))[:count]))

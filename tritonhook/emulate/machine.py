@@ -1,23 +1,24 @@
-"""The machine that executes decoded instructions: threads of several CTAs at once, in groups of equal program counter.
+"""The machine that executes decoded instructions: threads of several CTAs at once, in groups with one program counter.
 
-A front end (`ptx`, `sass`) decodes a kernel once into `Instruction`s, whose `step(group)` is a closure. `Machine.run`
-calls the steps. What a step may do:
+A front end (`ptx`, `sass`) decodes a kernel once into `Instruction`s, whose `step(group)` is a closure: it executes the
+instruction for a group of threads. `Machine.run` calls the steps. A step may use:
 
-* *Registers* are NumPy arrays with one element for each thread of the machine (`machine.registers(count, dtype)` makes
-  a file of them). `row[group.s]` reads those of a group, `group.put(row, value)` writes them where lanes are active.
-  Values may be computed for inactive lanes too: they are not kept.
-* *Predicates*: `inner = group.under(where)` gives the group with fewer active lanes, or None if none is.
-* *Control*: an instruction with `ends=True` may move threads. Before its step, `group.pc` is that of the next
-  instruction. `group.part(where)` takes lanes out of the group into one of their own (None: all of them), which may
-  then `jump(pc)`, `scatter(pcs)`, `exit()` or `wait(ready)`. A branch: `part = group.part(taken)`, `part.jump(target)`.
-* *Convergence*: `group.converge(lanes)` in any step makes the threads wait here until all lanes of that mask of their
-  warp, that have not ended, have arrived; then the step runs again, for all of them. Call it before the step changes
-  anything. SASS: BSYNC and WARPSYNC; PTX: `.sync`.
+* *Registers*: NumPy arrays, called rows, with one element per thread of the machine (`machine.registers(count, dtype)`
+  makes several). `row[group.s]` reads a group's elements, `group.put(row, value)` writes those of active lanes. A step
+  may compute values for inactive lanes too; `put` drops them.
+* *Predicates*: `inner = group.under(where)` returns a group with fewer active lanes, or None if no lane is active.
+* *Control*: an instruction with `ends=True` may change program counters. Before its step, `group.pc` is the index of
+  the next instruction. `group.part(where)` moves lanes to a group of their own (None: all of them), which may then
+  `jump(pc)`, `scatter(pcs)`, `exit()` or `wait(ready)`. A branch: `part = group.part(taken)`, `part.jump(target)`.
+* *Convergence*: `group.converge(lanes)` makes the threads wait at this instruction until all live lanes of that mask
+  have arrived; then the step runs again for all of them. Call it before the step changes anything. SASS: BSYNC and
+  WARPSYNC; PTX: `.sync`.
 * *Waiting in a step*: `group.retry(ready)` runs the step again when `ready()` is true.
-* *Spinning*: a step that polls (a volatile load, `test_wait`) calls `group.give_way()`, so that other threads get on.
+* *Spinning*: a step that polls (a volatile load, `test_wait`) calls `group.give_way()`, so that other threads can run.
 * *Memory*: `machine.memory.read(group, space, addresses, unit, count)` and `write`; see memory.py.
 
-The group with the lowest program counter runs first, until it parts, waits or ends; groups that meet become one.
+The group with the lowest program counter runs first, until it is divided, waits or ends. Groups with the same program
+counter are joined.
 """
 
 from __future__ import annotations
@@ -49,18 +50,19 @@ if TYPE_CHECKING:
     from tritonhook.emulate.tensor_memory import TensorMemory
 
 MOST_STEPS = 20_000_000
-_PATIENCE = 20_000  # steps that it counts as when all threads wait, and those go on that can
+_PATIENCE = 20_000  # steps charged when all threads wait and those with a time limit (try_wait) are released
 
 
 class Machine:
     """Threads of several CTAs, their memory and their schedule.
 
-    geometry: what is executed. memory: see memory.py. seed: chooses the order of warps, and of threads that meet at an
-    address; 0 is program order. limit_s: after which a run counts as hung, from `began` on (time.monotonic; None: from
-    now on).
-    threads: of all CTAs, each padded to whole warps. tid, ctaid: uint32 arrays of shape (3, threads). lane, warp:
-    uint32, the place in the warp and the warp's in its CTA. cta: int64, the index in `geometry.ctas`. live: not ended.
-    rank: uint32, of the thread's CTA in its cluster. specials: special registers, by PTX's names.
+    geometry: the CTAs to execute. memory: see memory.py. seed: chooses the order of warps, and of threads that access
+    one address; 0 is program order. most_steps: more steps raise Hang. limit_s: seconds after `began` (time.monotonic;
+    None: now) at which the run raises Late.
+    threads: number of threads of all CTAs, each CTA padded to whole warps. Arrays with one element per thread: tid,
+    ctaid: uint32, shape (3, threads). lane: uint32, number in the warp. warp: uint32, number of the warp in its CTA.
+    cta: int64, index in `geometry.ctas`. live: True until the thread ends. rank: uint32, rank of the thread's CTA in
+    its cluster. specials: special registers, by their PTX names.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class Machine:
 
     def _begin(self, seed: int, most_steps: int, limit_s: float, began: float | None) -> None:
         self.random = np.random.default_rng(seed) if seed else None  # None: program order
-        self.half = np.zeros(0, np.int64)  # of each thread, in another order: those of half 0 run first
+        self.half = np.zeros(0, np.int64)  # 0 or 1 per thread: with a seed, threads of half 0 run first
         self.most_steps = self.steps_left = most_steps
         self.limit_s, self._end = limit_s, (time.monotonic() if began is None else began) + limit_s
         inside = np.arange(self.geometry.padded_threads) < self.geometry.block_threads
@@ -98,8 +100,8 @@ class Machine:
         self.memory.attach(self)
 
     def restart(self, memory: Memory, seed: int, most_steps: int, limit_s: float, began: float) -> None:
-        """Begin again on the memory of another launch, for steps that were decoded for this machine. All that they hold
-        stays, with the contents of a new machine."""
+        """Reset this machine for another launch of the kernel that was decoded for it. The steps refer to arrays of
+        this machine: these stay, and get the contents of a new machine."""
         vars(self.memory).update(vars(memory))
         self._begin(seed, most_steps, limit_s, began)
         of_steps, self.held = self.held[self._own :], []
@@ -111,30 +113,30 @@ class Machine:
 
     @cached_property
     def tensor_memory(self) -> TensorMemory:
-        """That of sm_100; made where a kernel has instructions for it."""
+        """The tensor memory of sm_100; made when a kernel first uses it."""
         from tritonhook.emulate.tensor_memory import TensorMemory
 
         return TensorMemory(self)
 
     def registers(self, count: int, dtype: Any) -> Array:
-        """Make a register file: zeros of shape (count, threads)."""
+        """Make registers: zeros of shape (count, threads)."""
         return self.keep(np.zeros((count, self.threads), dtype))
 
     def keep(self, array: Array) -> Array:
-        """Count an array to what threads and barriers hold, see livelock.py."""
+        """Add an array to the state of threads and barriers (`held`), which livelock.py compares."""
         self.held.append(array)
         return array
 
     def ctas_of(self, thread: int, mask: int) -> list[int]:
-        """Return the CTAs of a thread's cluster whose ranks a mask names."""
+        """Return the indices of the CTAs of a thread's cluster whose ranks are set in a bit mask."""
         first = int(self.cta[thread]) - int(self.rank[thread])
         return [first + rank for rank in range(16) if mask >> rank & 1]
 
     def ctas_together(self, thread: int, count: int) -> tuple[int, ...]:
-        """Return the CTA of a thread; if two work together, both of the pair, in order of their ranks."""
+        """Return the index of a thread's CTA; with count 2, of both CTAs of its pair, in order of their ranks."""
         cta = int(self.cta[thread])
         if count == 2 and self.geometry.cluster_size % 2:
-            raise Fault("a pair of CTAs, in a cluster that has none", thread)
+            raise Fault("an instruction for a pair of CTAs, in a cluster with an odd number of CTAs", thread)
         return (cta,) if count == 1 else (cta & ~1, cta | 1)
 
     @property
@@ -145,61 +147,62 @@ class Machine:
 
     @property
     def instruction(self) -> Instruction:
-        """What is executed now."""
+        """The instruction that is executed now."""
         return self.code.instructions[min(self.pc, len(self.code.instructions) - 1)]
 
     # --- groups ------------------------------------------------------------------------------
 
     @property
     def is_divided(self) -> bool:
-        """Whether threads are at several places."""
+        """Whether threads are at different instructions."""
         return len(self._groups) > 1
 
     def places(self) -> Array:
-        """Return the index of the instruction that is next for each thread; -1 for those that have ended."""
+        """Return the index of each thread's next instruction; -1 if the thread has ended."""
         found = np.full(self.threads, -1, np.int64)
         for group in self._groups:
             found[group.numbers] = group.pc
         return found
 
     def shaped(self, active: Array, start: int) -> tuple[slice, Array | None]:
-        """Find the smallest slice of whole warps with these lanes, and their mask in it. start: the first one's
-        number."""
+        """Return the smallest slice of whole warps that contains the active threads, and their mask in it (None if all
+        are active). start: number of the thread of `active[0]`."""
         warps = np.flatnonzero(active.reshape(-1, WARP).any(1))
         low, high = int(warps[0]) * WARP, int(warps[-1] + 1) * WARP
         mask = active[low:high]
         return slice(start + low, start + high), None if mask.all() else mask
 
     def group(self, active: Array, start: int, pc: int) -> Group:
-        """Make a group of these lanes, and add it to those that run."""
+        """Make a group of the active threads, and schedule it. start: number of the thread of `active[0]`."""
         made = Group(self, *self.shaped(active, start), pc)
         self._groups.append(made)
         return made
 
     def ended(self, group: Group) -> None:
+        """Remove a group whose threads have ended."""
         self._groups.remove(group)
-        self.ask_again()  # they may have waited for lanes that have ended
+        self.ask_again()  # other groups may have waited for lanes that have ended
         self.barriers.ended()
 
     def ask_again(self) -> None:
-        """Let groups that wait for lanes of their warp look again whether these are still to come."""
+        """Run groups that wait for lanes of their warps, so that they test again whether lanes are missing."""
         for other in self._groups:
             other.parked = False
 
     def run(self, code: Code) -> None:
-        """Execute a kernel to its end. Raises NotUnderstood, Fault or Hang, with the line."""
+        """Execute a kernel to its end. Raises NotUnderstood, Fault or Hang, with the line of the instruction."""
         with np.errstate(all="ignore"):
             for _ in self.turns(code):
                 pass
 
     def turns(self, code: Code) -> Iterator[None]:
-        """Execute a kernel as `run` does, and yield where all threads poll or wait: CTAs of other machines may run."""
+        """Execute a kernel as `run` does, and yield when all threads poll or wait, so that other machines can run."""
         self.code, self._blocks = code, {}
         ends = {number + 1 for number, one in enumerate(code.instructions) if one.ends}
         self._leaders = sorted({*code.targets, *ends, len(code.instructions)})
         self._groups = []
         together = 4 if any("gmma" in one.text.lower() for one in code.instructions) else 1
-        of_world = len(self.geometry.ctas) // self.memory.worlds  # all worlds have one order
+        of_world = len(self.geometry.ctas) // self.memory.worlds  # CTAs of each copy of memory, all in the same order
         self.half = halves(self.cta % of_world, self.warp // together, self.random)
         for half in np.unique(self.half):
             self.group(self.live & (self.half == half), 0, code.entry)
@@ -233,12 +236,12 @@ class Machine:
 
     @property
     def polling(self) -> list[int]:
-        """The instructions at which threads are; in the order of the threads."""
+        """The indices of each group's next instruction, in order of the groups' first threads."""
         return [group.pc for group in sorted(self._groups, key=lambda group: int(group.numbers[0]))]
 
     def _able(self) -> list[Group]:
-        """Return the groups that can run, if there are any. Groups that met are one; groups whose wait is over are
-        back."""
+        """Return the groups that can run. First release groups whose wait is over, and join those with the same program
+        counter."""
         for group in list(self._groups):
             if group.ready is not None:
                 self._release(group)
@@ -246,8 +249,8 @@ class Machine:
         return [group for group in self._groups if group.ready is None and not group.parked]
 
     def _part_parked(self) -> bool:
-        """Let whole warps go on that have parked together with others, of which lanes are elsewhere. Only when no other
-        group gets on: as long as warps stay together, fewer steps are executed."""
+        """Run the complete warps of a parked group, which waits for lanes of other warps; return True if there are any.
+        This divides groups, and small groups execute more steps: called only when no other group can run."""
         for group in self._groups:
             if group.parked and group.late is not None:
                 late, group.late = group.late, None
@@ -258,7 +261,8 @@ class Machine:
         return False
 
     def _timed_out(self) -> list[Group]:
-        """Those that can run although nothing they wait for has come."""
+        """Return the groups whose waits have a time limit (`retries`), as if the limit had passed. Raises Hang if there
+        are none."""
         able = [group for group in self._groups if group.retries]
         self.steps_left -= _PATIENCE
         if not able or self.steps_left < 0:
@@ -297,11 +301,11 @@ class Machine:
 
     @property
     def first_thread(self) -> int:
-        """One of the threads that run now, for messages."""
+        """The number of the first thread that runs now, for messages."""
         return int(self._now.numbers[0])
 
     def _advance(self, group: Group) -> None:
-        """Run a group until it parts, waits, ends, or is no longer the one with the lowest program counter."""
+        """Run a group until it is divided, waits, ends, or no longer has the lowest program counter."""
         self._now = group
         half = self.half[group.s.start]
         others = [
@@ -337,7 +341,8 @@ class Machine:
                 return
 
     def _block(self, pc: int) -> tuple[Sequence[Step], int, bool]:
-        """Return the steps from here up to the next jump target, or to the instruction that may move threads."""
+        """Return the steps from `pc` to the next jump target, or to an instruction that may change program counters;
+        the index after them; and whether the last one may change program counters."""
         if pc >= len(self.code.instructions):
             raise Hang("threads run past the end of the kernel")
         end = next(leader for leader in self._leaders if leader > pc)
@@ -346,7 +351,8 @@ class Machine:
         return self._blocks[pc]
 
     def parted(self) -> list[tuple[int, str, list[tuple[str, int]]]]:
-        """Where lanes wait for others of their warp: the instruction, which lanes, and where the others are."""
+        """List the groups that wait for lanes of their warps: index of the instruction, description of the lanes, and
+        description and index for each group with other lanes of the first warp."""
         found = []
         for group in self._groups:
             if not group.parked:
@@ -358,6 +364,6 @@ class Machine:
 
 
 def _lanes(group: Group, warp: int) -> str:
-    """Which lanes of a warp a group has, as people read it; "" for none."""
+    """Describe a group's lanes of a warp, for messages; "" if it has none."""
     mine = group.numbers[group.numbers // WARP == warp]
     return f"{len(mine)} lanes of warp {warp}, the first is {int(mine[0]) % WARP}" if len(mine) else ""

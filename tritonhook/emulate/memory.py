@@ -1,25 +1,28 @@
 """The memory of the machine: global, shared, local and constant, as bytes in NumPy arrays.
 
-A front end reads and writes by space and address:
+A front end reads and writes by state space and address:
 
     values = memory.read(group, space, addresses, unit, count)     # shape (count, group.size), unsigned of `unit` bytes
     memory.write(group, space, addresses, unit, values)            # the same shape
     old = memory.atomic(group, space, addresses, unit, combine, *operands)
 
-`addresses` is an array of unsigned over the group's slice; what inactive lanes hold does not matter. An access has to
-be aligned to unit * count bytes, as GPUs ask for, and must lie in a buffer, in the CTA's shared memory, or in the
+`addresses` has one unsigned integer per thread of the group's slice; those of inactive lanes are ignored. An access
+must be aligned to unit * count bytes, as on GPUs, and must lie in a buffer, in the CTA's shared memory, or in the
 thread's local memory; else it raises Fault.
 
-Spaces: GLOBAL: 64-bit addresses. SHARED: of the own CTA. CLUSTER: of any CTA of the cluster. LOCAL: of the own thread.
-CONSTANT: one array for all. GENERIC: 64-bit addresses of global, shared (SHARED_WINDOW + address) or local memory
-(LOCAL_WINDOW + address). As on GPUs, bits 24 and up of a shared address are the rank of a CTA in its cluster; plain
-accesses of SHARED do not look at them.
+Spaces: GLOBAL: 64-bit addresses. SHARED: shared memory of the thread's CTA. CLUSTER: shared memory of any CTA of its
+cluster. LOCAL: memory of the thread. CONSTANT: one array for all threads. GENERIC: 64-bit addresses of global, shared
+(SHARED_WINDOW + address) or local memory (LOCAL_WINDOW + address). As on GPUs, bits 24 and up of a shared address are
+the rank of a CTA in its cluster; accesses of SHARED ignore them.
+
+A *world* is one copy of global memory. Usually there is one; `Memory.divide` makes several, to execute a launch with
+several contents of its buffers at once. Worlds use the same addresses, and each serves its own CTAs.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -37,16 +40,16 @@ if TYPE_CHECKING:
 GLOBAL, SHARED, CLUSTER, LOCAL, CONSTANT, GENERIC = "global", "shared", "shared::cluster", "local", "const", "generic"
 GLOBAL_BASE = 0x7F00_0000_0000
 SHARED_WINDOW, LOCAL_WINDOW = 0x6000_0000_0000, 0x6100_0000_0000
-RANK_SHIFT = 24  # of a CTA's rank in a shared address
-GUARD_BYTES = 1 << 14  # between buffers
-_ALIGNED = 512
-_FAR = 1 << 40  # bytes: no buffer lies near
+RANK_SHIFT = 24  # lowest bit of the CTA's rank in a shared address
+GUARD_BYTES = 1 << 14  # unused bytes between buffers: accesses there are faults
+_ALIGNED = 512  # bytes: alignment of buffers
+_FAR = 1 << 40  # bytes: a message names no buffer that is farther from the access
 _WINDOW = np.uint64(0xFFFF_FFFF)
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 class Store:
-    """Bytes that are read and written by index. data: uint8; its size is a multiple of 16."""
+    """Bytes that are read and written by byte index. data: uint8; its size is a multiple of 16."""
 
     def __init__(self, data: Array) -> None:
         self.data = data
@@ -58,8 +61,8 @@ class Store:
         return cls(np.zeros(-(-max(size, 1) // 64) * 64, np.uint8))
 
     def read(self, index: Array, unit: int, count: int) -> Array:
-        """Read the elements at these byte indices: shape (count, len(index))."""
-        number = index >> (unit * count).bit_length() - 1  # of powers of two
+        """Read `count` elements of `unit` bytes at each of these byte indices: shape (count, len(index))."""
+        number = index >> (unit * count).bit_length() - 1  # index / (unit * count), a power of two
         if count == 1:
             return self._views[unit].take(number)[None]
         return self._row(unit, count).take(number, axis=0).T
@@ -77,12 +80,13 @@ class Store:
         return self._rows[unit, count]
 
 
-Observe = Callable[["Group", Store, Array, int, str], None]  # a group's access, as `Memory.locate` has found it
+# Called at each access with the group, the store, its byte indices, its size, and `how` of `Memory.locate`.
+Observe = Callable[["Group", Store, Array, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """A buffer in global memory. name: for messages. begin: its index in the store. size: in bytes."""
+    """A buffer in global memory. name: for messages. begin: index of its first byte. size: in bytes."""
 
     name: str
     begin: int
@@ -96,11 +100,11 @@ class Allocation:
 class Memory:
     """All memory of one run.
 
-    shared_bytes: of each CTA; addresses from 0 to this. local_bytes: of each thread. constant: the bytes of CONSTANT.
-    garbage: each byte of shared memory, until something is written. local: as garbage, of local memory. absent: each
-    byte that shuffles read of lanes that take no part.
-    Allocate buffers first; `Machine` attaches itself, and after that the size of global memory is fixed.
-    worlds: copies of global memory, with the same addresses; each is of an equal part of the machine's CTAs.
+    shared_bytes: size of each CTA's shared memory. local_bytes: size of each thread's local memory. constant: contents
+    of CONSTANT. garbage, local: value of each byte of shared and of local memory until the kernel writes it. absent:
+    value of each byte that a shuffle reads from a lane that does not take part.
+    Allocate all buffers before a `Machine` is made with this memory: it calls `attach`, which fixes the size of global
+    memory. worlds: number of copies of global memory, each used by an equal part of the machine's CTAs.
     """
 
     def __init__(
@@ -108,27 +112,28 @@ class Memory:
         local: int = 0, absent: int = 0,
     ) -> None:  # fmt: skip
         self.garbage, self.local_garbage, self.absent = garbage, local, absent
-        self.shared_end = shared_bytes  # of what a kernel may access
+        self.shared_end = shared_bytes  # end of the shared memory that a kernel may access; then padding
         self.shared_bytes = -(-shared_bytes // 1024) * 1024
         self.local_bytes = -(-local_bytes // 16) * 16
         self.constant_bytes = len(constant)
         self.constant = Store.of_size(len(constant))
         self.constant.data[: len(constant)] = np.frombuffer(constant, np.uint8)
         self.allocations: list[Allocation] = []
-        self.elements: dict[int, Callable[[int], str]] = {}  # by begin of a buffer: names the element at a byte of it
+        # By `begin` of a buffer: the function that names the element at a byte offset of it.
+        self.elements: dict[int, Callable[[int], str]] = {}
         self._contents: list[bytes] = []
         self._begins: list[int] = []
         self._end = GUARD_BYTES
-        self.watch: Order | None = None  # sees each access of shared and global memory
-        self.observe: Observe | None = None  # sees each access of all memory
-        self.tensor_maps: list[Any] = []  # what descriptors of TMA name; see tma.py
+        self.watch: Order | None = None  # the sanitizer, called at each access of shared and global memory
+        self.observe: Observe | None = None  # called at each access of any memory
+        self.tensor_maps: list[Any] = []  # contents of TMA descriptors; see tma.py
         self.global_ = self.shared = self.local = Store.of_size(0)
         self._stride = 0
         self.worlds = 1
         self._of_worlds: Sequence[tuple[Allocation, Sequence[bytes]]] = ()
 
     def allocate(self, contents: bytes | int, name: str = "") -> Allocation:
-        """Make a buffer with these contents, or of so many zeros."""
+        """Make a buffer. contents: its bytes, or how many zeros it holds."""
         size = contents if isinstance(contents, int) else len(contents)
         made = Allocation(name or f"buffer {len(self.allocations)}", self._end, size)
         self._end += -(-max(size, 1) // _ALIGNED) * _ALIGNED + GUARD_BYTES
@@ -138,17 +143,17 @@ class Memory:
         return made
 
     def divide(self, buffers: Sequence[Allocation], worlds: Sequence[Sequence[bytes]]) -> None:
-        """Make a copy of global memory for each of these contents of some buffers."""
+        """Make one copy of global memory for each item of `worlds`: the contents of these buffers in that copy."""
         self.worlds, self._of_worlds = len(worlds), tuple(zip(buffers, zip(*worlds, strict=True), strict=True))
 
     def point(self, at: Allocation, offset: int, address: int) -> None:
-        """Put an address into the contents of a buffer."""
+        """Write a 64-bit address into the initial contents of a buffer."""
         number = self.allocations.index(at)
         old = self._contents[number]
         self._contents[number] = old[:offset] + address.to_bytes(8, "little") + old[offset + 8 :]
 
     def attach(self, machine: Machine) -> None:
-        """Make room for a machine's threads."""
+        """Make global memory, and shared and local memory for a machine's threads."""
         self.machine = machine
         self._stride = machine.geometry.cluster_size
         self._fill()
@@ -163,21 +168,21 @@ class Memory:
         self._local_begin = np.arange(machine.threads) * self.local_bytes
 
     def empty(self) -> None:
-        """Let go of all contents, at the end of a run."""
+        """Free all contents, at the end of a run."""
         self.global_ = self.shared = self.local = Store.of_size(0)
 
     def beside(self) -> Memory:
-        """Return the same global memory for the CTAs of another machine, which attaches itself to what this returns."""
+        """Return a Memory with the same global memory, for another machine."""
         self._fill()
         return copy(self)
 
     def _fill(self) -> None:
-        """Put what was allocated into global memory, once."""
+        """Make global memory from the allocated buffers, at the first call only."""
         if not self._contents:
             return
         self.global_ = Store.of_size(self.worlds * self._end)
         worlds = self.global_.data[: self.worlds * self._end].reshape(self.worlds, self._end)
-        while self._contents:  # each is dropped when it is there
+        while self._contents:  # frees each buffer's contents after its copy, to hold none of them twice
             begin, contents = self.allocations[len(self._contents) - 1].begin, self._contents.pop()
             worlds[:, begin : begin + len(contents)] = np.frombuffer(contents, np.uint8)
         for one, each in self._of_worlds:
@@ -190,7 +195,7 @@ class Memory:
         return self._end
 
     def contents(self, allocation: Allocation, world: int = 0) -> bytes:
-        """Return what a buffer holds now."""
+        """Return the current contents of a buffer."""
         begin = world * self._end + allocation.begin
         return bytes(self.global_.data[begin : begin + allocation.size])
 
@@ -199,25 +204,21 @@ class Memory:
     def read(self, group: Group, space: str, addresses: Array, unit: int, count: int = 1) -> Array:
         if space == GENERIC and isinstance(space := _one_space(group, addresses), dict):
             found = np.zeros((count, group.size), UNSIGNED[unit])
-            for one, where in space.items():
-                inner = group.under(where)
-                assert inner is not None
-                np.copyto(found, self.read(inner, one, _in_space(one, addresses), unit, count), where=where)
+            for inner, one, inside, where in _each_space(group, space, addresses):
+                np.copyto(found, self.read(inner, one, inside, unit, count), where=where)
             return found
         store, index = self.locate(group, space, addresses, unit * count, "r")
         return store.read(index, unit, count)
 
     def write(self, group: Group, space: str, addresses: Array, unit: int, values: Array) -> None:
         if space == GENERIC and isinstance(space := _one_space(group, addresses), dict):
-            for one, where in space.items():
-                inner = group.under(where)
-                assert inner is not None
-                self.write(inner, one, _in_space(one, addresses), unit, values)
+            for inner, one, inside, _ in _each_space(group, space, addresses):
+                self.write(inner, one, inside, unit, values)
             return
         store, index = self.locate(group, space, addresses, unit * len(values), "w")
         if group.mask is not None:
             index, values = index[group.mask], [np.broadcast_to(row, group.mask.shape)[group.mask] for row in values]
-        if (random := self.machine.random) is not None:  # of threads that write one address the last one wins
+        if (random := self.machine.random) is not None:  # if several threads write one address, the last one wins
             order = random.permutation(len(index))
             index, values = index[order], [np.broadcast_to(row, order.shape)[order] for row in values]
         store.write(index, unit, values)
@@ -230,16 +231,15 @@ class Memory:
         self, group: Group, space: str, addresses: Array, unit: int,
         combine: Callable[..., Array] | tuple[Callable[..., Array], Callable[..., Array]], *operands: Array,
     ) -> Array:  # fmt: skip
-        """Combine memory with operands in one go per thread, in an order that the machine's seed chooses, 0 in that of
-        the threads; give the old contents. combine: takes the old contents and the operands of some threads; two, if
-        it is another one outside of global memory. operands: over the slice."""
+        """Combine memory with operands atomically, thread by thread, and return the old contents.
+
+        The machine's seed chooses the order of threads; 0: by their numbers. combine: function of old contents and
+        operands that returns the new contents; or two functions, for global memory and for other memory. operands: one
+        per thread of the slice."""
         if space == GENERIC and isinstance(space := _one_space(group, addresses), dict):
             found = np.zeros(group.size, UNSIGNED[unit])
-            for one, where in space.items():
-                inner = group.under(where)
-                assert inner is not None
-                part = self.atomic(inner, one, _in_space(one, addresses), unit, combine, *operands)
-                np.copyto(found, part, where=where)
+            for inner, one, inside, where in _each_space(group, space, addresses):
+                np.copyto(found, self.atomic(inner, one, inside, unit, combine, *operands), where=where)
             return found
         store, index = self.locate(group, space, addresses, unit, "a")
         one_of_both = combine[space != GLOBAL] if isinstance(combine, tuple) else combine
@@ -251,7 +251,7 @@ class Memory:
         places = index[lanes]
         first = np.flatnonzero(np.r_[True, places[1:] != places[:-1]])
         turn = np.arange(len(lanes)) - np.repeat(first, np.diff(np.r_[first, len(lanes)]))
-        for number in range(int(turn.max()) + 1):  # threads that meet at one address come one after the other
+        for number in range(int(turn.max()) + 1):  # turn: how many threads access the same address earlier
             now = lanes[turn == number]
             before = store.read(index[now], unit, 1)[0]
             old[now] = before
@@ -261,15 +261,15 @@ class Memory:
     def locate(
         self, group: Group, space: str, addresses: Array, size: int, how: str, aligned: int = 0
     ) -> tuple[Store, Array]:
-        """Find the store of a space, and the byte indices of these addresses in it, valid for inactive lanes too.
+        """Return the store of a space, and the byte indices of these addresses in it (valid ones for inactive lanes).
 
-        size: bytes that each lane accesses. how: "r", "w", "a"tomic, m"b"arrier, "c"opy. aligned: what addresses are
-        multiples of; 0: `size`. Raises Fault where there is no memory."""
+        size: bytes that each lane accesses. how: kind of access: "r" read, "w" write, "a" atomic, "b" mbarrier, "c"
+        copy. aligned: required alignment in bytes; 0: `size`. Raises Fault for a bad address."""
         aligned = aligned or size
         if space == GENERIC:
             space = _one_space(group, addresses)
             if isinstance(space, dict):
-                raise NotUnderstood("generic", why="an access of memory of several kinds at once")
+                raise NotUnderstood("generic", why="lanes of one instruction access different state spaces")
             addresses = _in_space(space, addresses)
         elif addresses.dtype == np.uint64 and space in (SHARED, CLUSTER, LOCAL):
             addresses = _in_space(space, addresses)
@@ -300,7 +300,8 @@ class Memory:
         return store, index
 
     def _in_store(self, group: Group, space: str, addresses: Array, size: int) -> tuple[Store, Array, int]:
-        """Find the store, the offsets in each thread's part of it, and the size of that part."""
+        """Return the store of a space, the offset of each address in its thread's part of the store, and that part's
+        size."""
         offset = addresses.astype(np.int64)
         if space == SHARED:
             return self.shared, offset & (1 << RANK_SHIFT) - 1, self.shared_end
@@ -314,16 +315,16 @@ class Memory:
         return self.constant, offset, self.constant_bytes
 
     def _begin(self, group: Group, space: str) -> Array | None:
-        """Where each thread's part of the store begins; None: at 0."""
+        """Return the index at which each thread's part of a store begins; None: 0 for all."""
         begins = {SHARED: "_shared_begin", CLUSTER: "_cluster_begin", LOCAL: "_local_begin"}
         if space == GLOBAL and self.worlds > 1:
             return self._world_begin[group.s]
         return getattr(self, begins[space])[group.s] if space in begins else None
 
     def check_copy(self, index: Array, size: int, thread: int) -> None:
-        """Check that what a copy by descriptor accesses lies in buffers. Raises Outside."""
+        """Check that a copy by descriptor accesses only buffers. Raises Outside. size: bytes of an element."""
         if len(index) and (first := self._outside(index, size)) is not None:
-            at, access = int(index[first]), f"copy by descriptor, of {size} bytes an element,"
+            at, access = int(index[first]), f"copy by descriptor, {size} bytes an element,"
             raise Outside(access, at, self.outside(access, at), thread)
 
     def _check_global(self, group: Group, index: Array, size: int, how: str) -> None:
@@ -333,7 +334,7 @@ class Memory:
             raise Outside(access, at, self.outside(access, at), _first(group, wrong)[1])
 
     def _outside(self, index: Array, size: int) -> int | None:
-        """Find the first of these accesses of global memory that lies in no buffer."""
+        """Return the position of the first access of global memory that lies in no buffer; None if all lie in one."""
         low, high = int(index.min()), int(index.max())
         number = bisect_right(self._begins, low) - 1
         if number >= 0:
@@ -356,13 +357,13 @@ class Memory:
         return (GLOBAL_BASE + index) % (1 << 64)
 
     def element(self, one: Allocation, index: int) -> str:
-        """Return ", at NAME" for the element at an index of a buffer; "" if its name is not known."""
+        """Return ", at ELEMENT" (e.g. ", at x[3, 6] of (4, 64)") for an index in a buffer; "" if it is not known."""
         name = self.elements[one.begin](index - one.begin) if one.begin in self.elements else ""
         return f", at {name}" if name else ""
 
     def outside(self, access: str, index: int, pointers: Sequence[int] = ()) -> str:
-        """Describe an access outside of all buffers. pointers: what its address was computed from; where they name no
-        buffer, the nearest one is named."""
+        """Describe an access outside of all buffers. pointers: values that its address was computed from. The text
+        names the buffer of one of them; without such a buffer, the nearest one."""
         named = [a for a in self.allocations if any(a.address <= one <= a.address + a.size for one in pointers)]
         near = named or [a for a in self.allocations if abs(a.begin - index) < _FAR]
         if not near:
@@ -380,7 +381,8 @@ class Memory:
 
 
 def _first(group: Group, wrong: Array) -> tuple[int, int]:
-    """Find the first index at which `wrong` is true, and the number of its thread."""
+    """Return the first index at which `wrong` is true, and the number of its thread. wrong: one per thread of the
+    slice, or one per active thread."""
     lanes = group.numbers if len(wrong) != group.size else np.arange(group.s.start, group.s.stop)
     first = int(np.flatnonzero(wrong)[0])
     return first, int(lanes[first])
@@ -390,12 +392,22 @@ _WORDS = {"r": "read", "w": "write", "a": "atomic access", "b": "mbarrier", "c":
 
 
 def _in_space(space: str, addresses: Array) -> Array:
-    """Addresses of a space from generic ones."""
+    """Convert generic addresses to addresses of a space."""
     return addresses if space == GLOBAL else addresses & _WINDOW
 
 
+def _each_space(
+    group: Group, spaces: dict[str, Array], addresses: Array
+) -> Iterator[tuple[Group, str, Array, Array]]:  # fmt: skip
+    """Divide an access by generic addresses: yield the lanes of each space, the space, its addresses, and the mask."""
+    for space, where in spaces.items():
+        inner = group.under(where)
+        assert inner is not None
+        yield inner, space, _in_space(space, addresses), where
+
+
 def is_shared(addresses: Array) -> Array:
-    """Whether generic addresses are of shared memory."""
+    """Return True for generic addresses of shared memory."""
     return addresses >> np.uint64(32) == np.uint64(SHARED_WINDOW >> 32)
 
 
@@ -404,12 +416,12 @@ def is_local(addresses: Array) -> Array:
 
 
 def rank_of(addresses: Array) -> Array:
-    """Return the rank of the CTA in whose shared memory an address lies."""
+    """Return the rank of the CTA that owns a shared address."""
     return (addresses >> np.uint64(RANK_SHIFT) & np.uint64(0xFF)).astype(np.uint32)
 
 
 def _one_space(group: Group, addresses: Array) -> Any:
-    """Find the space that generic addresses lie in; by space, the lanes, if these differ."""
+    """Return the space of the active lanes' generic addresses. If they differ: a dict with the lanes of each space."""
     high = addresses >> np.uint64(32)
     active = high if group.mask is None else high[group.mask]
     least, most = int(active.min()), int(active.max())

@@ -1,9 +1,14 @@
-"""Floating-point arithmetic with one rounding, as the hardware has it, on arrays of bits.
+"""Floating-point arithmetic with one rounding, as in hardware, on arrays of bit patterns.
 
-A number of at most 32 bits travels as uint32, one of 64 as uint64 (numbers64.py). Everything between is float64 that
-holds the exact value, or the exact value rounded to odd (Boldo and Melquiond 2008: a second rounding to at most 51 bits
-is then as one), and `encode` rounds it. Approximations of the hardware are in mufu.py. NumPy warns of overflow and NaN:
-callers run under `np.errstate(all="ignore")`.
+Operands and results are bit patterns (`codes` in names): uint32 for formats of at most 32 bits, uint64 for f64
+(numbers64.py). `decode` turns them into float64. Intermediate values are float64: exact, or rounded to odd (Boldo and
+Melquiond 2008: rounding such a value to at most 51 bits gives the result of a single rounding). `encode` rounds them.
+Approximations of the hardware are in mufu.py. NumPy warns of overflow and NaN: callers run under
+`np.errstate(all="ignore")`.
+
+Common arguments: name, kind, source, target: a format, e.g. "f16" (see FORMATS). mode: rounding: rn (to nearest, ties
+to even), rz (to zero), rm (down), rp (up), rna (to nearest, ties away from zero). ftz: flush subnormal numbers to zero.
+unit: clamp the result to [0, 1], NaN to 0 (.sat).
 """
 
 from __future__ import annotations
@@ -26,7 +31,8 @@ _LEAST32 = np.float32(2.0**-126)  # the smallest normal number
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A binary format. least: exponent of its smallest normal number. nan: its canonical NaN, None if it has none."""
+    """A binary floating-point format. mantissa: bits of the fraction. least: exponent of the smallest normal number.
+    largest: the largest finite number. nan: bits of the canonical NaN, None if the format has no NaN."""
 
     name: str
     bits: int
@@ -56,7 +62,7 @@ FORMATS = {
 
 
 def decode(bits: Array, name: str) -> Array:
-    """Give the float64 of each code. Exact."""
+    """Convert bit patterns to float64. Exact. Raises NotUnderstood for an unknown format."""
     if name == "f32":
         return bits.view(np.float32).astype(np.float64)
     if name == "f16":
@@ -74,7 +80,7 @@ def decode(bits: Array, name: str) -> Array:
 
 @lru_cache(maxsize=16)
 def _values(name: str) -> Array:
-    """Return the value of each code of a format of at most 8 bits."""
+    """Return the values of all bit patterns, in their order, of a format of at most 8 bits."""
     one = FORMATS[name]
     codes = np.arange(1 << one.bits)
     if name == "ue8m0":
@@ -100,7 +106,7 @@ _TO_INTEGER: dict[str, Callable[[Array], Array]] = {
 
 
 def integral(x: Array, mode: str) -> Array:
-    """Round to whole numbers: rn (ties to even), rz, rm (down), rp (up), rna (ties away from zero)."""
+    """Round float64 to whole numbers."""
     if mode not in _TO_INTEGER:
         raise NotUnderstood(f"rounding .{mode}")
     return _TO_INTEGER[mode](x)
@@ -110,10 +116,10 @@ def encode(
     x: Array, name: str, mode: str = "rn", *, ftz: bool = False, finite: bool = False, unit: bool = False,
     relu: bool = False,
 ) -> Array:  # fmt: skip
-    """Round exact float64 (or rounded to odd) to a format and give its code.
+    """Round float64 (exact, or rounded to odd) to a format, and return the bit patterns.
 
-    ftz: subnormal results become zeros of their sign. finite: overflow gives the largest number. unit: clamp to [0, 1],
-    NaN to 0. relu: clamp negative numbers to 0.
+    ftz: a subnormal result becomes a zero of its sign. finite: overflow gives the largest number, not infinity
+    (.satfinite). relu: clamp negative numbers to 0. Raises NotUnderstood for f64 and unknown formats.
     """
     one = FORMATS.get(name)
     if one is None or name == "f64":
@@ -140,22 +146,22 @@ def encode(
 
 
 def _is_tiny(x: Array, one: Format, mode: str) -> Array:
-    """Whether ftz flushes a result: what the format would round it to, had it smaller exponents, is below its normal
-    numbers. (Executed.)"""
+    """Return True for results that ftz flushes: rounded to the format's precision, but with unlimited exponents, they
+    are smaller than its smallest normal number. (Measured on a GPU.)"""
     least = 2.0**one.least
     size = np.abs(x)
-    below = least * (1 - 2.0 ** -(one.mantissa + 1))  # the next number, had it smaller exponents
+    below = least * (1 - 2.0 ** -(one.mantissa + 1))  # the next smaller number, with unlimited exponents
     up = size >= (below + least) / 2 if mode in ("rn", "rna") else _away(x, mode) & (size > below)
     return (size < least) & ~up
 
 
 def _away(x: Array, mode: str) -> Array:
-    """Whether a mode rounds away from zero."""
+    """Return True for numbers that a mode (rz, rp, rm) rounds away from zero."""
     return {"rz": np.zeros(x.shape, bool), "rp": ~np.signbit(x), "rm": np.signbit(x)}[mode]
 
 
 def _encode_scale(x: Array, mode: str) -> Array:
-    """Encode a power of two without sign, as cvt does: rz or rp; values beyond its range are clamped."""
+    """Round to ue8m0, a power of two without sign, as cvt does. mode: rz or rp. Values out of range are clamped."""
     fraction, exponent = np.frexp(np.abs(x))
     up = (fraction > 0.5) if mode == "rp" else np.zeros(x.shape, bool)
     codes = np.clip(np.where(x == 0, -127, exponent - 1 + up) + 127, 0, 254)
@@ -163,7 +169,8 @@ def _encode_scale(x: Array, mode: str) -> Array:
 
 
 def _rounded(x: Array, one: Format, mode: str, finite: bool) -> Array:
-    """Round to a number of the format, as float64; infinite where it overflows."""
+    """Round to numbers of the format, as float64; overflow gives infinity or, with `finite` or by the mode, the largest
+    number."""
     _, exponent = np.frexp(x)
     step = np.maximum(exponent - 1, one.least) - one.mantissa
     found = np.ldexp(integral(np.ldexp(x, -step), mode), step)
@@ -177,7 +184,7 @@ def _rounded(x: Array, one: Format, mode: str, finite: bool) -> Array:
 
 
 def _pack(x: Array, one: Format) -> Array:
-    """Encode numbers that the format has."""
+    """Encode float64 that are numbers of the format."""
     if one.bits == 32:
         return x.astype(np.float32).view(np.uint32)
     if one.name == "f16":
@@ -196,9 +203,10 @@ def _pack_largest(one: Format) -> int:
 
 
 def convert(bits: Array, source: str, target: str, mode: str = "rn", **how: bool) -> Array:
-    """Give the codes in another format of at most 32 bits. how: as for `encode`."""
+    """Convert bit patterns to another format of at most 32 bits. how: further arguments of `encode`. The bits of NaN
+    are as measured on a GPU."""
     found = encode(decode(bits, source), target, mode, **how)
-    if target == "tf32" and source == "f32":  # executed, as all of NaN here
+    if target == "tf32" and source == "f32":
         kept = bits & np.uint32(0xFFFF_E000) if mode == "rna" else np.uint32(0x7FFF_E000)
         found = np.where(
             is_nan(bits, source), kept - np.uint32(0x2000 if mode == "rna" and how.get("finite") else 0), found
@@ -212,24 +220,25 @@ def convert(bits: Array, source: str, target: str, mode: str = "rn", **how: bool
 
 
 def flush32(bits: Array) -> Array:
-    """Subnormal numbers become zeros of their sign."""
+    """Replace subnormal float32 by zeros of their sign."""
     is_small = (bits & np.uint32(0x7F80_0000)) == 0
     return np.where(is_small, bits & SIGN32, bits)
 
 
 def is_nan(codes: Array, name: str) -> Array:
+    """Return True for bit patterns of NaN, in a format of at least 16 bits."""
     one, kind = FORMATS[name], codes.dtype.type
     return (codes & kind((1 << one.bits - 1) - 1)) > kind((1 << one.bits - 1) - (1 << one.mantissa))
 
 
-# NaNs that `other_nan` gives: of two patterns of bits, with the other sign and with the same; the first and the last
-# NaN of the operands.
+# NaNs that `other_nan` can give in place of a GPU's. 1 to 4: two bit patterns, each with the opposite sign (1, 3) and
+# with the same sign (2, 4). 5 and 6: the last and the first NaN among the operands, made quiet.
 OTHER_NANS = range(1, 7)
 _PATTERNS = (0x5A5A_5A5A_5A5A, 0)
 
 
 def other_nan(found: Array, name: str, which: int, *operands: Array) -> Array:
-    """Return the results of an operation, but with another NaN. which: of OTHER_NANS."""
+    """Replace each NaN in the results of an operation by another NaN. found: the results. which: of OTHER_NANS."""
     one, kind = FORMATS[name], found.dtype.type
     if which > 2 * len(_PATTERNS):
         for code in operands if which % 2 else operands[::-1]:
@@ -245,9 +254,11 @@ def _mark(name: str, which: int) -> int:
 
 
 def open_by_nans(wanted: bytes, found: bytes, others: Sequence[bytes]) -> bool:
-    """Check whether two results differ only by the bits of NaNs, which PTX leaves open: where the first one becomes
-    another one with some `other_nan`, and no number stands for its NaN. others: by OTHER_NANS. They are compared by 8
-    bytes."""
+    """Return True if two results differ only in bits that follow from the bits of NaNs, which PTX leaves open.
+
+    wanted, found: contents of a buffer after both runs. others: its contents with each of OTHER_NANS instead of the
+    NaNs of `wanted`. A difference in 8 bytes counts as open if these bytes change with one of OTHER_NANS, unless they
+    hold that NaN itself and `found` holds a number there."""
     a, b, *all_ = (np.frombuffer(one + bytes(-len(one) % 8), np.uint64) for one in (wanted, found, *others))
     is_open = a == b
     for which, c in enumerate(all_, 1):
@@ -264,15 +275,15 @@ def open_by_nans(wanted: bytes, found: bytes, others: Sequence[bytes]) -> bool:
 
 
 def flush(codes: Array, name: str) -> Array:
-    """Flush subnormal numbers of another format."""
+    """Replace subnormal numbers of a format by zeros of their sign."""
     one, kind = FORMATS[name], codes.dtype.type
     exponent, sign = kind((1 << one.bits - 1) - (1 << one.mantissa)), kind(1 << one.bits - 1)
     return np.where(codes & exponent == 0, codes & sign, codes)
 
 
 def with_sign(codes: Array, name: str, negates: bool, ftz: bool = False) -> Array:
-    """neg or abs, which machine code of sm_80 to sm_120 has as a sum with -0: NaN becomes the canonical one; of f64 it
-    keeps its sign. (Executed.)"""
+    """Negate numbers (`negates`), or take their absolute values. Machine code of sm_80 to sm_120 adds -0 for it: NaN
+    becomes the canonical NaN, but NaN of f64 becomes quiet and keeps its sign. (Measured on a GPU.)"""
     one, kind = FORMATS[name], codes.dtype.type
     sign = kind(1 << one.bits - 1)
     codes = flush(codes, name) if ftz else codes
@@ -281,7 +292,8 @@ def with_sign(codes: Array, name: str, negates: bool, ftz: bool = False) -> Arra
 
 
 def finish32(found: Array, ftz: bool, unit: bool) -> Array:
-    """Code of float32: canonical NaN, flushed, clamped to [0, 1]."""
+    """Convert float32 to bit patterns, with the canonical NaN; flush subnormal numbers (ftz), clamp to [0, 1]
+    (unit)."""
     if unit:
         found = np.where(found > 0, np.minimum(found, np.float32(1)), np.float32(0))
     codes = found.view(np.uint32)
@@ -292,6 +304,7 @@ def finish32(found: Array, ftz: bool, unit: bool) -> Array:
 
 
 def finish32_exact(x: Array, mode: str, ftz: bool, unit: bool) -> Array:
+    """Round float64 (exact, or rounded to odd) to bit patterns of float32."""
     if mode == "rn":
         found = x.astype(np.float32)
         if ftz:
@@ -301,14 +314,14 @@ def finish32_exact(x: Array, mode: str, ftz: bool, unit: bool) -> Array:
 
 
 def fma32(a: Array, b: Array, c: Array, mode: str = "rn", ftz: bool = False, unit: bool = False) -> Array:
-    """Compute a * b + c with one rounding. unit: .sat."""
+    """Compute a * b + c with one rounding."""
     if ftz:
         a, b, c = flush32(a), flush32(b), flush32(c)
     product = np.multiply(a.view(np.float32), b.view(np.float32), dtype=np.float64)
     if mode == "rn":
         total = product + c.view(np.float32)
         found = total.astype(np.float32)
-        if np.abs(found).min() > _LEAST32 and not unit:  # none is NaN, zero or subnormal: the usual case
+        if np.abs(found).min() > _LEAST32 and not unit:  # the usual case: no NaN, zero or subnormal number
             codes, open_ = found.view(np.uint32), _is_middle(total)
         else:
             codes = finish32(found, False, unit)
@@ -325,8 +338,8 @@ def fma32(a: Array, b: Array, c: Array, mode: str = "rn", ftz: bool = False, uni
 
 
 def _is_middle(total: Array) -> Array:
-    """Return True where float64 is in the middle of two float32. Rounded there, and where these are subnormal (and the
-    smallest normal one, for ftz), it may become another float32 than the exact number; zero is exact."""
+    """Return True for float64 in the middle between two float32. A sum that was rounded to such a float64 may round to
+    the wrong float32. (So may subnormal sums and, for ftz, the smallest normal number: callers test these.)"""
     return (total.view(np.uint64) & np.uint64(0x1FFF_FFFF)) == np.uint64(0x1000_0000)
 
 
@@ -342,14 +355,13 @@ def add32(a: Array, b: Array, mode: str = "rn", ftz: bool = False, unit: bool = 
 
 
 def _zero_of_sum(a: Array, b: Array, mode: str) -> Array:
-    """Return the zero that a sum of nothing has: negative where both are, or where it is rounded down and they
-    differ."""
+    """Return the signed zero of a sum that is zero: -0 if both operands are negative, or, rounding down, if one is."""
     both, one = np.signbit(a) & np.signbit(b), np.signbit(a) | np.signbit(b)
     return np.where(one if mode == "rm" else both, -0.0, 0.0)
 
 
 def mul32(a: Array, b: Array, mode: str = "rn", ftz: bool = False, unit: bool = False, scale: float = 1.0) -> Array:
-    """Compute a * b * scale, a power of two; it is rounded once."""
+    """Compute a * b * scale with one rounding. scale: a power of two."""
     if ftz:
         a, b = flush32(a), flush32(b)
     x, y = a.view(np.float32), b.view(np.float32)
@@ -363,48 +375,48 @@ def mul32(a: Array, b: Array, mode: str = "rn", ftz: bool = False, unit: bool = 
 
 
 def div32(a: Array, b: Array, mode: str = "rn", ftz: bool = False) -> Array:
-    """Compute a / b. The quotient of two float32 in float64 lies on the right side of each float32 and of each
-    midpoint."""
+    """Compute a / b. Dividing in float64 first is safe: rounding to float64 never crosses a float32, nor the midpoint
+    of two."""
     if ftz:
         a, b = flush32(a), flush32(b)
     return finish32_exact(a.view(np.float32).astype(np.float64) / b.view(np.float32), mode, ftz, False)
 
 
 def sqrt32(a: Array, mode: str = "rn", ftz: bool = False) -> Array:
-    """Square root."""
+    """Compute the square root."""
     if ftz:
         a = flush32(a)
     return finish32_exact(np.sqrt(a.view(np.float32).astype(np.float64)), mode, ftz, False)
 
 
 def rcp32(a: Array, mode: str = "rn", ftz: bool = False) -> Array:
-    """1 / a."""
+    """Compute 1 / a."""
     return div32(np.full_like(a, 0x3F80_0000), a, mode, ftz)
 
 
-# --- two halves ----------------------------------------------------------------------------------
+# --- two numbers in a word -----------------------------------------------------------------------
 
 
 def halves_of(words: Array) -> tuple[Array, Array]:
-    """Return the lower and the upper halves of words."""
+    """Return the lower and the upper 16 bits of words."""
     return words & np.uint32(0xFFFF), words >> np.uint32(16)
 
 
 def by_halves(function: Callable[..., Array], *words: Array) -> Array:
-    """Apply a function of codes to the lower and to the upper halves of words; the result is two halves again."""
+    """Apply a function of 16-bit numbers' bit patterns to both halves of words. Return words."""
     codes = function(*(np.stack(halves_of(word)) for word in words))
     return codes[0] | codes[1] << np.uint32(16)
 
 
 def twice(function: Callable[..., Array], *given: Array) -> Array:
-    """Apply a function of codes to both float32 of 64 bits."""
+    """Apply a function of float32 bit patterns to both halves of 64-bit words (f32x2)."""
     low, high = ([(one >> np.uint64(at)).astype(np.uint32) for one in given] for at in (0, 32))
     return joined(function(*low), function(*high))
 
 
 def of_format(operation: Callable[..., Array], name: str, **how: Any) -> Callable[..., Array]:
-    """Make a function of float64 on the codes of a format, with one rounding. how: as for `encode`; ftz flushes
-    sources, too."""
+    """Make a function of bit patterns from a function of float64, with one rounding. how: arguments of `encode`; ftz
+    also flushes the operands."""
 
     def apply(*codes: Array) -> Array:
         if how.get("ftz"):
@@ -415,14 +427,16 @@ def of_format(operation: Callable[..., Array], name: str, **how: Any) -> Callabl
 
 
 def fma_oob(a: Array, b: Array, c: Array, name: str, relu: bool) -> Array:
-    """Compute a * b + c, but 0 where a or b is the NaN that TMA fills with: 0x7ff7 with any sign. (Executed.)"""
+    """Compute a * b + c; the result is 0 if a or b is the NaN that TMA fills in outside of tensors: 0x7ff7 with any
+    sign. (Measured on a GPU.)"""
     found = of_format(lambda x, y, z: odd_sum(x * y, z), name, relu=relu)(a, b, c)
     outside = ((a & 0x7FFF) == 0x7FF7) | ((b & 0x7FFF) == 0x7FF7)
     return np.where(outside, np.uint32(0), found)
 
 
 def _packed(operation: Callable[..., Array]) -> Callable[..., Array]:
-    """Make an operation take words with two f16 or bf16 each. how: ftz, unit, relu."""
+    """Make a function of words that hold two f16 or bf16 each, from a function of float64. The result takes the
+    keywords ftz, unit and relu of `encode`."""
 
     def apply(*words: Array, name: str = "f16", **how: Any) -> Array:
         return by_halves(of_format(operation, name, **how), *words)
@@ -438,7 +452,7 @@ add_halves, mul_halves = _packed(lambda a, b: odd_sum(a, b)), _packed(np.multipl
 
 
 def odd_sum(a: Array, b: Array) -> Array:
-    """Compute a + b in float64 rounded to odd: if it is not exact, its last bit is 1."""
+    """Compute a + b in float64 rounded to odd: the last bit of an inexact sum is 1."""
     total = a + b
     error = error_of_sum(a, b, total)
     inexact = (error != 0) & np.isfinite(total) & (error == error)
@@ -451,6 +465,7 @@ def odd_sum(a: Array, b: Array) -> Array:
 
 
 def error_of_sum(a: Array, b: Array, total: Array) -> Array:
+    """Return the exact rounding error of total = a + b (Knuth's TwoSum)."""
     part = total - a
     return (a - (total - part)) + (b - part)
 
@@ -459,9 +474,10 @@ def error_of_sum(a: Array, b: Array, total: Array) -> Array:
 
 
 def to_integer(x: Array, bits: int, signed: bool, mode: str, wide_source: bool = False) -> Array:
-    """Round float64 to an integer, clamped to its range. Gives int64 or uint64.
+    """Round float64 to integers of `bits` bits, clamped to their range. Return int64 or uint64.
 
-    NaN gives 0, but the lowest int or 2^63 if the source (wide_source) or the target has 64 bits (PTX ISA, cvt).
+    wide_source: the source is f64. NaN gives 0. If the source or the target has 64 bits, NaN gives the lowest signed
+    integer, or 2^(bits - 1) unsigned (PTX ISA, cvt).
     """
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
     whole = integral(x, mode)
@@ -476,6 +492,6 @@ def to_integer(x: Array, bits: int, signed: bool, mode: str, wide_source: bool =
 
 
 def from_integer(values: Array) -> Array:
-    """int64 or uint64 to float64, rounded to odd."""
+    """Convert int64 or uint64 to float64, rounded to odd."""
     high = (values >> 32).astype(np.float64) * 2.0**32
     return odd_sum(high, (values & values.dtype.type(0xFFFF_FFFF)).astype(np.float64))

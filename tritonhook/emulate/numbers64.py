@@ -1,6 +1,6 @@
-"""float64 arithmetic with one rounding, on arrays of uint64; conversions between formats and integers.
+"""float64 arithmetic with one rounding, on arrays of bit patterns (uint64); conversions between formats and integers.
 
-Rare cases (numbers near both ends of the range, other roundings than to nearest) are computed with fractions.
+Rare cases (very large or small numbers, directed rounding) are computed with fractions. Arguments: see numbers.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _SIGN64, _QUIET64 = np.uint64(1 << 63), np.uint64(1 << 51)
 
 
 def _error_of_product(a: Array, b: Array, product: Array) -> Array:
-    """Exact for numbers whose product is far from both ends of float64 (Veltkamp, Dekker)."""
+    """Return the exact rounding error of product = a * b (Veltkamp, Dekker), for products far from overflow and from
+    underflow."""
     high_a, low_a = _split(a)
     high_b, low_b = _split(b)
     return low_a * low_b - (((product - high_a * high_b) - low_a * high_b) - high_a * low_b)
@@ -30,12 +31,13 @@ def _split(a: Array) -> tuple[Array, Array]:
     return high, a - high
 
 
-_TINY = Fraction(1, 1 << 1200)  # less than the distance of two numbers
+_TINY = Fraction(1, 1 << 1200)  # less than the distance between two float64
 _SAFE_LEAST, _SAFE_MOST = 2.0**-450, 2.0**450
 
 
 def _finish64(found: Array, *sources: Array) -> Array:
-    """Code of float64. NaN: the last of these sources that is one, made quiet; else the default NaN. (Executed.)"""
+    """Convert float64 to bit patterns. A NaN gets the bits of the last source that is NaN, made quiet, or NAN64 if no
+    source is NaN. (Measured on a GPU.)"""
     codes = found.view(np.uint64)
     is_nan = found != found
     if is_nan.any():
@@ -46,8 +48,8 @@ def _finish64(found: Array, *sources: Array) -> Array:
 
 
 def atomic_add64(old: Array, new: Array) -> Array:
-    """Compute the sum that atomics store: a NaN stays as it is, also one that signals, and `new` before `old`.
-    (Executed.)"""
+    """Compute the sum that an atomic stores. If `new` is NaN the result is `new`, else if `old` is NaN it is `old`; a
+    signalling NaN stays signalling. (Measured on a GPU.)"""
     codes = add64(old, new)
     for source in (old, new):
         codes = np.where((source & ~_SIGN64) > _INFINITE64, source, codes)
@@ -55,11 +57,11 @@ def atomic_add64(old: Array, new: Array) -> Array:
 
 
 def fma64(a: Array, b: Array, c: Array, mode: str = "rn") -> Array:
-    """Compute a * b + c of float64 with one rounding. a, b, c: uint64."""
+    """Compute a * b + c with one rounding."""
     x, y, z = (one.view(np.float64) for one in (a, b, c))
     product = x * y
     rest = _error_of_product(x, y, product)
-    # Boldo and Melquiond: RN(h + RO(error of h + rest)).
+    # Boldo and Melquiond: h = a * b + c rounded; the result is h + (all errors, summed and rounded to odd).
     inner = z + rest
     inner_rest = numbers.error_of_sum(z, rest, inner)
     outer = product + inner
@@ -67,7 +69,8 @@ def fma64(a: Array, b: Array, c: Array, mode: str = "rn") -> Array:
     found = outer + numbers.odd_sum(outer_rest, inner_rest)
     sizes = np.abs(np.stack([x, y, z, product]))
     is_safe = ((sizes == 0) | ((sizes > _SAFE_LEAST) & (sizes < _SAFE_MOST))).all(0)
-    plain = np.where(np.isfinite(x) & np.isfinite(y) & np.isinf(z), z, product + z)  # a product may be too large
+    # A finite product that overflows must not cancel an infinite z.
+    plain = np.where(np.isfinite(x) & np.isfinite(y) & np.isinf(z), z, product + z)
     found = np.where(np.isfinite(plain) & (x != 0) & (y != 0), found, plain)
     if mode != "rn" or not is_safe.all():
         exact = np.isfinite(x) & np.isfinite(y) & np.isfinite(z) & (np.ones_like(is_safe) if mode != "rn" else ~is_safe)
@@ -78,7 +81,7 @@ def fma64(a: Array, b: Array, c: Array, mode: str = "rn") -> Array:
 
 
 def _exact_fma(x: float, y: float, z: float, mode: str) -> float:
-    """By fractions."""
+    """Compute x * y + z of finite numbers with fractions, rounded once."""
     x, y, z = float(x), float(y), float(z)
     exact = Fraction(x) * Fraction(y) + Fraction(z)
     if not exact:
@@ -95,7 +98,7 @@ def _exact_fma(x: float, y: float, z: float, mode: str) -> float:
 
 
 def _directed(found: float, exact: Fraction, mode: str) -> float:
-    """Move the nearest number to the side of the exact one that the mode wants."""
+    """Correct a number that was rounded to nearest to another rounding mode. exact: the unrounded number."""
     is_inf = found in (float("inf"), float("-inf"))
     above = found > 0 if is_inf else Fraction(found) > exact
     below = found < 0 if is_inf else Fraction(found) < exact
@@ -137,7 +140,7 @@ def div64(a: Array, b: Array, mode: str = "rn") -> Array:
 
 
 def sqrt64(a: Array, mode: str = "rn") -> Array:
-    """Square root."""
+    """Compute the square root."""
     x = a.view(np.float64)
     found = np.sqrt(x)
     if mode != "rn":
@@ -149,13 +152,14 @@ def sqrt64(a: Array, mode: str = "rn") -> Array:
 
 
 def with_sign(a: Array, sign: str = "-", absolute: bool = False) -> Array:
-    """Negate a source, or take its absolute value; NaN stays as it is. (Executed.)"""
+    """Negate an operand of an instruction, or take its absolute value first (`absolute`). NaN stays as it is. (Measured
+    on a GPU.)"""
     size = a & ~_SIGN64 if absolute else a
     return np.where(numbers.is_nan(a, "f64"), a, size ^ _SIGN64 if sign == "-" else size)
 
 
 def narrow64(a: Array, target: str = "f32", mode: str = "rn", ftz: bool = False) -> Array:
-    """float64 to float32, f16 or bf16. NaN keeps its upper bits. (Executed.)"""
+    """Convert float64 to float32, f16 or bf16. NaN keeps its upper bits. (Measured on a GPU.)"""
     found = numbers.encode(a.view(np.float64), target, mode, ftz=ftz)
     is_nan = numbers.is_nan(a, "f64")
     if not is_nan.any():
@@ -169,7 +173,7 @@ def narrow64(a: Array, target: str = "f32", mode: str = "rn", ftz: bool = False)
 
 
 def widen64(a: Array, source: str = "f32") -> Array:
-    """float32, f16 or bf16 to float64. NaN keeps its bits. (Executed.)"""
+    """Convert float32, f16 or bf16 to float64. NaN keeps its bits. (Measured on a GPU.)"""
     one, wide = numbers.FORMATS[source], a.astype(np.uint64)
     fraction = wide & np.uint64((1 << one.mantissa) - 1)
     nan = (wide >> np.uint64(one.bits - 1)) << np.uint64(63) | fraction << np.uint64(52 - one.mantissa)
@@ -178,7 +182,7 @@ def widen64(a: Array, source: str = "f32") -> Array:
 
 
 def from_integer64(values: Array, mode: str = "rn") -> Array:
-    """int64 or uint64 to the code of float64."""
+    """Convert int64 or uint64 to bit patterns of float64."""
     nearest = values.astype(np.float64)
     if mode == "rn":
         return nearest.view(np.uint64)
@@ -191,14 +195,14 @@ def from_integer64(values: Array, mode: str = "rn") -> Array:
 
 
 def from_whole(values: Array, target: str, mode: str, unit: bool = False) -> Array:
-    """int64 or uint64 to the code of a format."""
+    """Convert int64 or uint64 to bit patterns of a format."""
     if target == "f64":
         return from_integer64(values, mode)
     return numbers.encode(numbers.from_integer(values), target, mode, unit=unit)
 
 
 def to_whole(codes: Array, source: str, bits: int, signed: bool, mode: str, ftz: bool) -> Array:
-    """Convert codes of a format to int64 or uint64 within the range of so many bits."""
+    """Convert bit patterns of a format to integers of `bits` bits, as int64 or uint64."""
     if ftz and source == "f32":
         codes = numbers.flush32(codes)
     return numbers.to_integer(numbers.decode(codes, source), bits, signed, mode, source == "f64")
@@ -207,8 +211,8 @@ def to_whole(codes: Array, source: str, bits: int, signed: bool, mode: str, ftz:
 def between(
     codes: Array, source: str, target: str, mode: str = "rn", whole: str = "", ftz: bool = False, **how: Any
 ) -> Array:
-    """Convert codes of one format to another. whole: by which mode they are first rounded to whole numbers. how: as for
-    `numbers.encode`."""
+    """Convert bit patterns of one format to another. whole: rounding mode to whole numbers, applied first; "": none.
+    how: further arguments of `numbers.encode`."""
     if ftz and source == "f32":
         codes = numbers.flush32(codes)
     if not whole and not how.get("unit") and not how.get("relu") and "f64" in (source, target):

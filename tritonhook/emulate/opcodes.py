@@ -1,4 +1,7 @@
-"""What both front ends decode with: a table of makers of steps by opcode, and steps under a predicate."""
+"""Tables of opcodes, for the decoders of PTX and machine code: a *maker* turns an instruction into its step.
+
+A *site* is one instruction during decoding (ptx/site.py, sass/site.py). Also: steps under a predicate.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,17 @@ from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.words import Array as Array
 from tritonhook.errors import NotUnderstood
 
-Reader = Callable[[Group], Array]  # of a source: its bits for a group's threads
+Reader = Callable[[Group], Array]  # reads an operand: its bits, one element per thread of the group's slice
 
 
 class Opcodes(dict[str, Callable[[Any], Step]]):
-    """Makers by opcode: each takes a Site and gives the step. moves: opcodes whose steps may move threads."""
+    """Makers of steps by opcode; each takes a Site. moves: opcodes whose steps may change program counters."""
 
     def __init__(self) -> None:
         self.moves: set[str] = set()
 
     def of(self, *names: str, moves: bool = False) -> Callable[[Callable[[Any], Step]], Callable[[Any], Step]]:
-        """Register a maker for these opcodes."""
+        """Return a decorator that registers a maker for these opcodes. moves: its steps may change program counters."""
 
         def register(maker: Callable[[Any], Step]) -> Callable[[Any], Step]:
             self.update(dict.fromkeys(names, maker))
@@ -31,14 +34,14 @@ class Opcodes(dict[str, Callable[[Any], Step]]):
         return register
 
     def step(self, name: str, site: Any) -> Step:
-        """Make the step of a site. Raises NotUnderstood."""
+        """Make the step of a site. Raises NotUnderstood, also for an opcode without a maker."""
         if name not in self:
             raise site.refuse()
         return self[name](site)
 
 
 def only(site: Any, given: Iterable[Any]) -> Any:
-    """Return the only item. Raises NotUnderstood where one modifier of several is missing, or is there twice."""
+    """Return the single item. Raises NotUnderstood unless there is exactly one: a modifier is missing or repeated."""
     found = list(given)
     if len(found) != 1:
         raise site.refuse("modifiers")
@@ -69,7 +72,8 @@ _EXCLUSIVE = tuple(
 
 
 def contradict(modifiers: Iterable[str]) -> bool:
-    """Whether two modifiers, in capitals or not, exclude each other: one of them would be ignored."""
+    """Whether two of these modifiers exclude each other, e.g. rn and rz; a decoder would ignore one. Case does not
+    matter."""
     return _contradict(tuple(modifiers))
 
 
@@ -80,12 +84,13 @@ def _contradict(modifiers: tuple[str, ...]) -> bool:
 
 
 def rounding(how: Iterable[str]) -> str:
-    """Return the rounding among modifiers, in capitals or not; without one, rounding to nearest."""
+    """Return the rounding mode among modifiers, e.g. "rz"; without one, "rn". Case does not matter."""
     return next((one.lower() for one in how if one.lower() in ("rn", "rz", "rm", "rp", "rna")), "rn")
 
 
 def guarded(step: Step, predicate: Reader, moves: bool) -> Step:
-    """Put a step under a predicate; a step that may move threads gets a group of its own."""
+    """Make a step that runs `step` for the threads with a true predicate. moves: `step` may change program counters, so
+    that these threads become a group of their own."""
 
     def run(g: Group) -> None:
         where = predicate(g)

@@ -1,5 +1,5 @@
-"""Execute one launch in several orders of its CTAs, warps and atomics: do its buffers then hold other bits, and which
-instructions stored them?"""
+"""Execute one launch in several orders of its CTAs, warps and atomics. Find buffers whose bits depend on the order, and
+the instructions that stored them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from tritonhook.emulate.sanitizer.findings import Place, source_lines
 from tritonhook.emulate.words import Array
 from tritonhook.ptx.module import Ptx
 
-_MOST_PLACES = 3
+_MOST_PLACES = 3  # most instructions that are named per buffer
 
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A launch in another order. contents: of its buffers after it. differing: the buffers with other bits than in
-    program order, each with what stored its first byte that differs."""
+    """A launch in another order than program order. seed: chooses the order. contents: of its buffers after the launch.
+    differing: numbers of the buffers that differ from program order, with the instructions that stored the first byte
+    that differs."""
 
     seed: int
     contents: tuple[bytes, ...]
@@ -33,9 +34,11 @@ def in_orders(
     ptx: Ptx, kernel: Kernel, run: Run, contents: Sequence[bytes], stored: Sequence[bytes], orders: int,
     storing: Callable[[Run], Sequence[bytes]] | None = None,
 ) -> Iterator[Ordered]:  # fmt: skip
-    """Execute a launch in `orders` orders, and yield each but the first, program order, whose results are `stored`.
+    """Execute a launch in `orders` - 1 other orders, with seeds from 1 on, and yield them.
 
-    contents: of the buffers before the launch. storing: executes it; None: run_ptx. Raises as run_ptx."""
+    contents: of the buffers before the launch. stored: of the buffers after the launch in program order. orders: number
+    of orders, program order included. storing: executes the launch and returns the contents; None: run_ptx. Raises as
+    run_ptx."""
     known: dict[int, tuple[Place, ...]] = {}
     for seed in range(1, orders):
         ordered = replace(run, seed=seed)
@@ -48,8 +51,8 @@ def in_orders(
 
 
 def writers(ptx: Ptx, kernel: Kernel, run: Run, contents: Sequence[bytes], buffer: int, byte: int) -> tuple[Place, ...]:
-    """Find the instructions that write a byte of a buffer. Where only one plain store does, the order of earlier
-    atomics may have made its value: these follow."""
+    """Find the instructions that write a byte of a buffer, at most three. If it is one plain store of one thread, the
+    result may depend on the order of earlier atomics: they are listed after it."""
     loaded = load_ptx(kernel, run, contents)
     watcher = _Writers(loaded.placed.buffers[buffer].begin + byte, ptx)
     execute(loaded, run, watcher)
@@ -60,7 +63,8 @@ def writers(ptx: Ptx, kernel: Kernel, run: Run, contents: Sequence[bytes], buffe
 
 
 class _Writers:
-    """Watches who writes one byte of global memory, at an index of its store. threads: how many did."""
+    """Collects the instructions that write one byte of global memory, at index `at`. threads: number of writes, one per
+    thread. atomics: all other atomics of the launch."""
 
     def __init__(self, at: int, ptx: Ptx) -> None:
         self.at, self.source, self.lines = at, source_lines(ptx), ptx.text.splitlines()

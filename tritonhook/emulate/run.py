@@ -1,4 +1,4 @@
-"""Execute one launch of a kernel, from its PTX or from its machine code: what do its buffers hold after it?"""
+"""Execute one launch of a kernel, from its PTX or from its machine code, and return the contents of its buffers."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ from tritonhook.emulate.waves import Loaded, Watcher, Waves
 from tritonhook.errors import NotUnderstood, UsageError
 from tritonhook.ptx.module import Ptx
 
-MOST_BUFFER_BYTES = 384 << 20  # of a launch whose buffers nobody else holds
-_BYTES = {"p": 1, "rb": 1, "rs": 2, "r": 4, "rd": 8}  # of a register, by its prefix
+MOST_BUFFER_BYTES = 384 << 20  # most bytes of buffers (or of a module's variables) that the emulator allocates itself
+_BYTES = {"p": 1, "rb": 1, "rs": 2, "r": 4, "rd": 8}  # bytes of a register, by the prefix of its name
 _SASS_REGISTER = re.compile(r"\bU?[RP]\d+")
 _NUMBER = re.compile(r"(?<![\w$%.+])-?\d[\w.]*")
 _PRODUCT, _TENSOR = re.compile(r"\bw?gmma\b|\bmma\b|tcgen05|\w*MMA\b"), re.compile(r"tcgen05|\b(?:UTC|LDTM|STTM)")
-_THREAD_BYTES, _PRODUCT_BYTES = 1024, 5120  # beside registers: numbers of the machine, and what steps compute with
+# Estimated bytes per thread beside its registers, for the machine's arrays and for intermediate results of steps: of a
+# kernel without and with tensor core products.
+_THREAD_BYTES, _PRODUCT_BYTES = 1024, 5120
 _TENSOR_BYTES = 128 * 512 * 4  # tensor memory of a CTA
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """contents: of the launch's buffers after it. steps: of groups of threads. unknown: what was not understood of the
-    kernel's instructions, whether they were reached or not. polled: whether all threads of a wave
-    have polled or waited."""
+    """A launch that was executed. contents: of its buffers after it. steps: executed instructions, counted once per
+    group of threads. unknown: errors of the instructions that were not understood, executed or not. polled: whether at
+    some time all threads of a wave polled or waited."""
 
     contents: tuple[bytes, ...]
     steps: int
@@ -46,12 +48,15 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How to execute a launch. ctas: those that are executed, by their linear numbers; whole clusters are. seed:
-    chooses the order of CTAs, warps and atomics; 0 is program order. most_steps: of a wave; more count as hung, and so
-    does what takes longer than limit_s from `began` on (time.monotonic). shared, local, registers: the bytes of these
-    until something is written, of the first two in PTX alone. other_nan: operations of PTX give NaNs of other bits
-    (of numbers.OTHER_NANS): PTX leaves open which. absent: see Memory. room: CTAs that the GPU holds at
-    once; 0: as many as fit into memory."""
+    """How to execute a launch.
+
+    ctas: linear numbers of the CTAs to execute; CTAs of the same clusters are added. seed: chooses the order of CTAs,
+    warps and atomics; 0 is program order. most_steps: a wave with more steps raises Hang. limit_s: seconds after
+    `began` (time.monotonic) at which the run raises Hang.
+    shared, local, registers: the value of each byte of these until the kernel writes it; the first two for PTX only.
+    other_nan: one of numbers.OTHER_NANS, the NaN that operations of PTX give (PTX leaves open which); 0: that of a GPU.
+    absent: see Memory; PTX only. room: number of CTAs that the GPU holds at once; 0: as many as fit into the emulator's
+    memory."""
 
     launch: Launch
     ctas: Sequence[int]
@@ -68,7 +73,8 @@ class Run:
 
 
 def load_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Loaded:
-    """Put a launch into memory. contents: of its buffers, before the launch. Raises UsageError if no GPU can run it."""
+    """Prepare a launch of PTX: memory, arguments and a decoder. contents: of its buffers before the launch. Raises
+    UsageError if no GPU can run it."""
     launch, begin = run.launch, kernel.shared.begin
     variables = sum(one.size for one in kernel.module)
     _check(kernel.entry, launch, kernel.target, kernel.shared.size - begin, kernel.local.size)
@@ -77,7 +83,7 @@ def load_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Loaded:
         ("variables of the module", variables, MOST_BUFFER_BYTES),
     ):
         if size > most:
-            raise UsageError(f"{kernel.entry}: {size:,} bytes of {what}: at most {most:,} are possible")
+            raise UsageError(f"{kernel.entry}: {size:,} bytes of {what}; at most {most:,} are possible")
     memory = Memory(kernel.shared.size + launch.shared, kernel.local.size, b"", run.shared, run.local, run.absent)
     placed = place(run.launch, contents, memory)
     given = bytearray(kernel.parameters.size)
@@ -103,7 +109,8 @@ def load_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Loaded:
 
 
 def run_ptx(kernel: Kernel | Ptx, run: Run, contents: Sequence[bytes]) -> Ran:
-    """Execute PTX. contents: of the launch's buffers before it. Raises NotUnderstood, Fault, Hang, Unfinished."""
+    """Execute a launch of PTX. contents: of its buffers before the launch. Raises NotUnderstood, Fault, Hang,
+    Unfinished."""
     if isinstance(kernel, Ptx):
         name = run.launch.kernel
         kernel = read_kernel(kernel, name if name in kernel.entries else None)
@@ -111,7 +118,7 @@ def run_ptx(kernel: Kernel | Ptx, run: Run, contents: Sequence[bytes]) -> Ran:
 
 
 def load_code(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> Loaded:
-    """Put a launch into memory. contents: of its buffers, before the launch. Raises UsageError if no GPU can run it."""
+    """Prepare a launch of machine code, see `load_ptx`."""
     launch = run.launch
     own_shared = kernel.shared - reserved_in_image(kernel.arch)
     _check(kernel.sass.kernel, launch, f"sm_{kernel.arch}", own_shared, kernel.stack, kernel.registers)
@@ -134,14 +141,16 @@ def load_code(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> Loaded
 
 
 def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes], watcher: Watcher | None = None) -> Ran:
-    """Execute machine code. contents: of the launch's buffers before it. Raises NotUnderstood, Fault, Hang,
+    """Execute a launch of machine code. contents: of its buffers before the launch. Raises NotUnderstood, Fault, Hang,
     Unfinished."""
     return execute(load_code(kernel, run, contents), run, watcher)
 
 
 def run_together(kernel: Kernel | SassKernel, run: Run, inputs: Sequence[Sequence[bytes]]) -> list[tuple[bytes, ...]]:
-    """Execute a launch on several contents of its buffers at once: each has CTAs and global memory of its own. Returns
-    what the buffers then hold. What one of them raises ends all; so does a copy by descriptor, as NotUnderstood."""
+    """Execute a launch on several contents of its buffers at once, each with its own CTAs and its own global memory.
+
+    inputs: contents of the buffers before each launch. Return their contents after each launch. An error in one launch
+    ends all. A copy by descriptor raises NotUnderstood."""
     loaded = load_ptx(kernel, run, inputs[0]) if isinstance(kernel, Kernel) else load_code(kernel, run, inputs[0])
     memory, buffers = loaded.memory, loaded.placed.buffers
     memory.divide(buffers, inputs)
@@ -150,7 +159,7 @@ def run_together(kernel: Kernel | SassKernel, run: Run, inputs: Sequence[Sequenc
 
 
 def execute(loaded: Loaded, run: Run, watcher: Watcher | None = None) -> Ran:
-    """Execute a launch that lies in memory. Raises NotUnderstood, Fault, Hang, Unfinished."""
+    """Execute a prepared launch. Raises NotUnderstood, Fault, Hang, Unfinished."""
     waves = Waves(loaded, run, watcher)
     waves.execute()
     contents = tuple(loaded.memory.contents(one) for one in loaded.placed.buffers)
@@ -158,18 +167,18 @@ def execute(loaded: Loaded, run: Run, watcher: Watcher | None = None) -> Ran:
 
 
 def _check(entry: str, launch: Launch, arch: str, shared: int, local: int, registers: int = 0) -> None:
-    """Check a launch. Raises UsageError if no GPU can execute it. shared, local: static, in bytes. registers: of a
+    """Raise UsageError if no GPU can execute a launch. shared, local: bytes that the kernel declares. registers: per
     thread."""
     why = why_not(launch, arch, shared, registers)
     if local > LOCAL_BYTES:
-        why = f"{local:,} bytes of local memory in a thread: a GPU allows {LOCAL_BYTES:,}"
+        why = f"{local:,} bytes of local memory per thread; a GPU allows {LOCAL_BYTES:,}"
     if why is not None:
         raise UsageError(f"{entry}: {why}")
 
 
 def _cta_bytes(launch: Launch, memory: Memory, registers: int, text: str) -> int:
-    """Estimate the bytes that a CTA takes. registers: bytes of a thread. text: opcodes and operands; each number in it
-    has a row of all threads."""
+    """Estimate the emulator's memory for a CTA, in bytes. registers: bytes of a thread's registers. text: opcodes and
+    operands; each constant in it takes an array with one element per thread."""
     of_thread, tensor = _bytes_of(text)
     threads = -(-math.prod(launch.block) // WARP) * WARP
     return (registers + of_thread + memory.local_bytes) * threads + memory.shared_bytes + tensor
@@ -177,11 +186,11 @@ def _cta_bytes(launch: Launch, memory: Memory, registers: int, text: str) -> int
 
 @lru_cache(maxsize=64)
 def _bytes_of(text: str) -> tuple[int, int]:
-    """Estimate the bytes that steps take beside registers: of a thread, and of a CTA for tensor memory."""
+    """Estimate the bytes beside registers: per thread, and per CTA for tensor memory. text: see `_cta_bytes`."""
     of_thread = _PRODUCT_BYTES if _PRODUCT.search(text) else _THREAD_BYTES
     return of_thread + 8 * len(set(_NUMBER.findall(text))), _TENSOR_BYTES * (_TENSOR.search(text) is not None)
 
 
 def _check_count(entry: str, parameters: int, placed: Placed) -> None:
     if len(placed.arguments) != parameters:
-        raise UsageError(f"{entry} has {parameters} parameters, the launch {len(placed.arguments)}")
+        raise UsageError(f"{entry} has {parameters} parameters, but the launch has {len(placed.arguments)}")

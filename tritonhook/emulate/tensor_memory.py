@@ -1,6 +1,6 @@
-"""The tensor memory of sm_100: 128 lanes of 512 columns of 32 bits for each CTA, and how warps read and write it.
+"""The tensor memory of sm_100: 128 lanes (rows) of 512 columns of 32 bits for each CTA, and how warps access it.
 
-It stops at the shapes 32x32b and 16x32bx2. What nothing has written is NaN. Source: PTX ISA 9, "Tensor
+Only the shapes 32x32b and 16x32bx2 are supported. Cells that were never written hold NaN. Source: PTX ISA 9, "Tensor
 Memory" and "Tensorcore 5th Generation Instructions".
 """
 
@@ -20,15 +20,17 @@ if TYPE_CHECKING:
     from tritonhook.emulate.machine import Machine
 
 LANES, COLUMNS = 128, 512
-UNIT = 32  # columns: the least that is allocated, and the lanes that a warp reaches
+UNIT = 32  # the fewest columns that can be allocated; also the number of lanes that a warp can access
 _NOTHING = 0x7FFF_FFFF
 _EVERY = np.arange(LANES)
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """What each thread of a warp reads or writes: so many registers, each a column or, packed, the lower halves of two.
-    lanes, columns: where, beside the address."""
+    """The cells of tensor memory that each thread of a warp accesses.
+
+    count: registers per thread; each holds one column or, if `packed`, the lower halves of two columns. lanes, columns:
+    offsets from the address, for each thread of the warp."""
 
     count: int
     lanes: Array
@@ -37,12 +39,13 @@ class Fragment:
 
     @classmethod
     def of_lanes(cls, count: int) -> Fragment:
-        """32x32b: a lane for each thread."""
+        """Make 32x32b: thread n of the warp accesses lane n."""
         return cls(count, np.arange(WARP), np.zeros(WARP, np.int64))
 
     @classmethod
     def of_halves(cls, count: int, apart: int = 0) -> Fragment:
-        """16x32bx2: both halves of the warp have the same 16 lanes, the upper one's columns are so many behind."""
+        """Make 16x32bx2: both halves of the warp access the same 16 lanes; the columns of the upper half are `apart`
+        after those of the lower one."""
         return cls(count, np.arange(WARP) % 16, np.arange(WARP) // 16 * apart)
 
 
@@ -57,8 +60,8 @@ class TensorMemory:
     # --- columns -----------------------------------------------------------------------------
 
     def allocate(self, ctas: Sequence[int], columns: int) -> int | None:
-        """Allocate columns that are free in these CTAs; return the first, a multiple of their count, or None if none
-        are free. Which one a GPU takes is not documented."""
+        """Allocate columns that are free in all these CTAs. Return the first, a multiple of `columns`, or None if there
+        are no free ones. Which columns a GPU chooses is not documented."""
         for begin in range(0, COLUMNS - columns + 1, columns):
             taken = np.ix_(list(ctas), range(begin, begin + columns))
             if not self.allocated[taken].any():
@@ -67,16 +70,18 @@ class TensorMemory:
         return None
 
     def free(self, thread: int, begin: int, columns: int) -> None:
+        """Free columns of a thread's CTA. Raises Fault if they are not allocated."""
         taken = self.allocated[self.machine.cta[thread], begin : begin + columns]
         if len(taken) < columns or not taken.all():
-            raise Fault(f"dealloc of {columns} columns from {begin} on, outside of those that are allocated", thread)
+            text = f"dealloc of {columns} columns of tensor memory from {begin} on, which are not all allocated"
+            raise Fault(text, thread)
         taken[:] = False
 
     def by_core(
         self, thread: int, cta: int, address: int, columns: int, writes: bool, lanes: Array = _EVERY
     ) -> Array:  # fmt: skip
-        """Return a view of all lanes' cells of `columns` columns, for an operation that a thread begins. lanes: that it
-        reads or writes. Raises Fault."""
+        """Return the cells of `columns` columns, all lanes (a view), for an operation of the tensor core that a thread
+        begins. lanes: those that the operation reads or writes. Raises Fault if the columns are not allocated."""
         begin = address & 0xFFFF
         self._check(np.array([cta])[:, None], begin + np.arange(columns)[None], np.array([thread]))
         if (watch := self.machine.memory.watch) is not None:
@@ -84,18 +89,18 @@ class TensorMemory:
         return self.cells[cta, :, begin : begin + columns]
 
     def _check(self, ctas: Array, columns: Array, threads: Array) -> None:
-        """Whether these columns are allocated; all arrays have a row for each of the threads."""
+        """Raise Fault if columns are not allocated. All arrays have one row per thread."""
         good = columns < COLUMNS
         good &= self.allocated[ctas, np.where(good, columns, 0)]
         if not good.all():
             row = int(np.flatnonzero(~good.all(1))[0])
-            text = f"column {int(columns[row][~good[row]][0])} of tensor memory, outside of those that are allocated"
+            text = f"access of column {int(columns[row][~good[row]][0])} of tensor memory, which is not allocated"
             raise Fault(text, int(threads[row]))
 
     # --- warps -------------------------------------------------------------------------------
 
     def load(self, g: Group, addresses: Array, one: Fragment) -> Array:
-        """Load registers (count, threads) of whole warps."""
+        """Load registers for whole warps: shape (count, threads of the slice)."""
         warps, place = self._places(g, addresses, one, False)
         cells = self.cells[place].transpose(2, 0, 1)
         found = np.zeros((one.count, g.size // WARP, WARP), np.uint32)
@@ -103,7 +108,7 @@ class TensorMemory:
         return found.reshape(one.count, -1)
 
     def store(self, g: Group, addresses: Array, one: Fragment, registers: Array, lanes: slice = slice(None)) -> None:
-        """lanes: of a warp, those that write."""
+        """Store registers of whole warps, shape (count, threads of the slice). lanes: those of each warp that write."""
         warps, (ctas, rows, columns) = self._places(g, addresses, one, True)
         values = registers.reshape(one.count, -1, WARP)[:, warps].transpose(1, 2, 0)
         if one.packed:
@@ -111,7 +116,8 @@ class TensorMemory:
         self.cells[ctas, rows[:, lanes], columns[:, lanes]] = values[:, lanes]
 
     def _places(self, g: Group, addresses: Array, one: Fragment, writes: bool) -> tuple[Array, tuple[Array, ...]]:
-        """Find the warps of the slice that are here, and the indices of their cells, (warps, threads, columns)."""
+        """Return the active warps of the slice, and the indices (CTA, lane, column) of their cells, each of shape
+        (warps, threads, columns) or broadcast to it. Raises Fault."""
         warps = np.flatnonzero(lanes_of(g.active))
         threads = warps * WARP + g.s.start
         first = addresses[warps * WARP].astype(np.int64)
@@ -119,7 +125,7 @@ class TensorMemory:
         wrong = (lanes // UNIT != self.machine.warp[threads][:, None] % 4).any(1)
         if wrong.any():
             lane, thread = (int(found[wrong][0]) for found in (first >> 16, threads))
-            raise Fault(f"lane {lane} of tensor memory, outside of the {UNIT} lanes of this warp", thread)
+            raise Fault(f"lane {lane} of tensor memory, outside of the {UNIT} lanes that this warp can access", thread)
         columns = (first & 0xFFFF)[:, None, None] + one.columns[:, None] + np.arange(one.count << one.packed)
         ctas = self.machine.cta[threads]
         self._check(ctas[:, None], columns.reshape(len(warps), -1), threads)

@@ -1,7 +1,8 @@
-"""Bulk copies between global and shared memory: by descriptor (TMA, tiled) and without. They are done at once.
+"""Copies between global and shared memory by a TMA descriptor (tiled). The emulator completes them at once.
 
-The last bytes of a descriptor that the host makes name a `TensorMap` that the memory keeps. If a kernel has changed the
-first ones, or has made a descriptor itself, these are read (capture/launches/tensor_bits.py).
+A descriptor that the host makes ends with the number of a `TensorMap` in `Memory.tensor_maps`; a GPU does not use these
+bytes. If the kernel changed the other bytes, or made the descriptor itself, they are decoded instead
+(capture/launches/tensor_bits.py).
 """
 
 from __future__ import annotations
@@ -21,21 +22,22 @@ from tritonhook.emulate.tensor_core.shared_tiles import swizzled
 from tritonhook.emulate.words import Array
 from tritonhook.errors import NotUnderstood
 
-_SWIZZLES = {0: 16, 1: 32, 2: 64, 3: 128}  # bytes of a row, by the driver's number
+_SWIZZLES = {0: 16, 1: 32, 2: 64, 3: 128}  # CUtensorMapSwizzle: bytes of a row of the swizzle pattern
 _PADDED = 14  # CUtensorMapDataType: 16 numbers of 4 bits, which take 16 bytes of shared memory
 _MAGIC = b"tensor map of tritonhook"
-_NAN = {2: 0x7FF7, 4: 0x7FF7_7FF7}  # by bytes of an element: what an H100 fills in
+_NAN = {2: 0x7FF7, 4: 0x7FF7_7FF7}  # by bytes of an element: the NaN that an H100 fills in outside of the tensor
 _KINDS = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32.ftz")  # CUtensorMapDataType
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """What a descriptor says, innermost dimension first.
+    """The contents of a TMA descriptor, innermost dimension first.
 
-    address: of the first element. element: bytes of one. shape: in elements. strides: in bytes; the first is `element`.
-    box: elements that one copy takes. swizzle: bytes of a row of the pattern, 16 for none. fills_nan: what lies outside
-    of the tensor is NaN, not 0. numbers: in an element; coordinates count these. padding: bytes behind an element in
-    shared memory, which mbarriers do not count. kind: of numbers that reductions combine, "" where they cannot.
+    address: of the first element. element: bytes of an element. shape: in elements. strides: in bytes; the first is
+    `element`. box: shape of the tile that one copy moves, in elements. swizzle: bytes of a row of the swizzle pattern,
+    16 for none. fills_nan: elements outside of the tensor are read as NaN instead of 0. numbers: how many numbers an
+    element holds; coordinates count numbers. padding: unused bytes after an element in shared memory, which mbarriers
+    do not count. kind: type of the numbers for reductions, "" if these are impossible.
     """
 
     address: int
@@ -51,7 +53,7 @@ class TensorMap:
 
     @classmethod
     def of(cls, tiling: Tiling, address: int) -> TensorMap:
-        """Read what the host says of the tensor at an address."""
+        """Make the map of a tensor at this address from the arguments of the host's call. Raises NotUnderstood."""
         size, numbers, padding = tiling.bits // 8, 1, 0
         if tiling.element == _PADDED:
             size, numbers, padding = 8, 16, 8
@@ -73,22 +75,25 @@ class TensorMap:
 
     @property
     def bytes(self) -> int:
-        """Of a box."""
+        """The bytes of a box, without padding."""
         return self.element * int(np.prod(self.box))
 
     def places(self, begin: Sequence[int], thread: int = 0, writes: bool = False) -> tuple[Array, Array]:
-        """Addresses of a box's elements in the order of shared memory, and which of them the tensor has. writes: whole
-        pieces of 16 bytes; a row's last one may have elements behind the tensor's.
+        """Return the addresses of a box's elements in the order of shared memory, and True for elements in the tensor.
 
-        An H100 does so. It ends copies with "illegal instruction" where a Fault is raised here.
+        begin: coordinates of the box, innermost first. writes: the copy writes global memory, in units of 16 bytes, so
+        that elements up to 16 bytes after the end of a row are written too. Measured on an H100, which stops with
+        "illegal instruction" in the cases that raise Fault here.
         """
         if begin[0] * self.element % PIECE and self.numbers == 1:
-            raise Fault(f"a copy by descriptor from element {begin[0]} of a row on: not a multiple of 16 bytes", thread)
+            text = f"a copy by descriptor from element {begin[0]} of a row on, which is not a multiple of 16 bytes"
+            raise Fault(text, thread)
         if writes and min(begin) < 0:
             raise Fault(f"a copy by descriptor to the negative coordinate {min(begin)}", thread)
         addresses, inside = np.array(self.address, np.int64), np.array(True)
         if begin[0] % self.numbers:
-            raise NotUnderstood("tensormap", why=f"a box from number {begin[0]} of a row on")
+            why = f"a box that begins at number {begin[0]} of a row, in the middle of {self.numbers} packed numbers"
+            raise NotUnderstood("tensormap", why=why)
         begin = begin[0] // self.numbers, *begin[1:]
         row = -(-self.shape[0] * self.element // PIECE) * PIECE // self.element if writes else self.shape[0]
         extents = row, *self.shape[1:]
@@ -100,13 +105,14 @@ class TensorMap:
 
 
 def register(memory: Memory, tensor: TensorMap, head: bytes = bytes(USED)) -> bytes:
-    """Keep a map in this memory; the bytes of its descriptor. head: the first ones."""
+    """Add a map to the memory's `tensor_maps`, and return the bytes of its descriptor. head: its first bytes, which a
+    GPU uses."""
     memory.tensor_maps.append((head, tensor))
     return (head + _MAGIC + (len(memory.tensor_maps) - 1).to_bytes(8, "little")).ljust(BYTES, b"\0")
 
 
 def map_at(memory: Memory, address: int) -> TensorMap:
-    """Return the map that the descriptor at a generic address names."""
+    """Return the map of the descriptor at a generic address. Raises NotUnderstood."""
     if memory.worlds > 1:
         raise NotUnderstood("tensormap", why="several copies of global memory")
     begin = address - GLOBAL_BASE
@@ -123,22 +129,23 @@ def map_at(memory: Memory, address: int) -> TensorMap:
 
 
 def _free(head: bytes) -> int:
-    """Clear bits 1 and 21 of word 1, which the host sets, but not `tensormap.replace`."""
+    """Return a descriptor as an integer, without bits 1 and 21 of 64-bit word 1, which the host sets and
+    `tensormap.replace` does not."""
     return int.from_bytes(head, "little") & ~((1 << 1 | 1 << 21) << 64)
 
 
 def load_tile(
     memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int, target: int, thread: int, barrier: int = 0
 ) -> int:
-    """Copy a box to the shared memory of a CTA; the bytes that its mbarrier gets. target: a shared address. barrier:
-    where the mbarrier lies."""
+    """Copy a box to the shared memory of a CTA; return the bytes that the mbarrier counts. begin: coordinates of the
+    box. target: a shared address. barrier: index of the mbarrier in the store of shared memory."""
     addresses, inside = tensor.places(begin, thread)
     unit = tensor.element
     index = np.where(inside, addresses - GLOBAL_BASE, 0)
     memory.check_copy(index[inside], unit, thread)
     values = memory.global_.read(index, unit, 1)[0]
     if tensor.fills_nan and unit not in _NAN:
-        raise NotUnderstood("tensormap", why=f"NaN of {unit} bytes outside of the tensor")
+        raise NotUnderstood("tensormap", why=f"NaN outside of the tensor, in elements of {unit} bytes")
     values = np.where(inside, values, UNSIGNED[unit](_NAN[unit] if tensor.fills_nan else 0))
     places = _in_shared(memory, tensor, cta, target, thread)
     if memory.watch is not None:
@@ -151,8 +158,8 @@ def load_tile(
 def store_tile(
     memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int, source: int, thread: int, operation: str = ""
 ) -> None:
-    """Copy a box from the shared memory of a CTA; what the tensor does not have is left out. operation: combine it with
-    what is there."""
+    """Copy a box from the shared memory of a CTA to the tensor; elements outside of the tensor are not written. source:
+    a shared address. operation: the reduction that combines them with the tensor's elements; "": none."""
     addresses, inside = tensor.places(begin, thread, writes=True)
     places = _in_shared(memory, tensor, cta, source, thread)
     index, unit = (addresses - GLOBAL_BASE)[inside], tensor.element
@@ -176,7 +183,7 @@ def _combined(tensor: TensorMap, operation: str, old: Array, new: Array) -> Arra
 
 
 def _in_shared(memory: Memory, tensor: TensorMap, cta: int, address: int, thread: int) -> Array:
-    """Return indices of a box's elements in the store of shared memory."""
+    """Return the indices of a box's elements in the store of shared memory."""
     begin = address & (1 << RANK_SHIFT) - 1
     room = tensor.element + tensor.padding
     row, size = tensor.box[0] * room, int(np.prod(tensor.box)) * room

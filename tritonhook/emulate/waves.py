@@ -1,10 +1,10 @@
-"""The CTAs of a launch in waves: as many at once as fit into a fixed memory, whatever the launch asks for.
+"""Execute the CTAs of a launch in waves, so that the emulator's memory stays limited for launches of any size.
 
-A launch that fits is one wave. Others are executed one wave after the other, on the same global memory. Where all
-threads of a wave poll or wait, it may be for CTAs that have not begun: then the next wave begins, and those that have
-begun take turns, as many as RESIDENT_BYTES hold. A cooperative launch needs all of its CTAs at once: it is refused if
-they do not fit. What is counted is what NumPy arrays take. With Run.room, CTAs begin as on a GPU that holds so many:
-where others have ended.
+A wave is a set of CTAs that begin together on one machine; a small launch is one wave. Others are executed one wave
+after the other, on the same global memory. If all threads of a wave poll or wait, they may wait for CTAs that have not
+begun: then the next wave begins, and the resident waves alternate, as many as fit into RESIDENT_BYTES. A cooperative
+launch needs all of its CTAs at once: Unfinished is raised if they do not fit. RESIDENT_BYTES limits the estimated size
+of NumPy arrays. With Run.room, a GPU that holds so many CTAs is modelled: CTAs begin when others have ended.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from tritonhook.errors import NotUnderstood
 if TYPE_CHECKING:
     from tritonhook.emulate.run import Run
 
-RESIDENT_BYTES = 896 << 20  # of all waves that have begun
-WAVE_BYTES = RESIDENT_BYTES // 2
-_WATCHED = 3  # by so much a wave is smaller that is watched: what watching computes with comes on top
-_KEPT_BYTES = 128 << 20  # of decoded kernels that may be launched again
-_MOST_WAVES = 8  # of a launch whose CTAs begin where others have ended
-_ROUNDS = 10_000  # in which all waves do nothing but poll
+RESIDENT_BYTES = 896 << 20  # limit for all resident waves
+WAVE_BYTES = RESIDENT_BYTES // 2  # limit for one wave
+_WATCHED = 3  # divides WAVE_BYTES if a watcher is there, which needs memory of its own
+_KEPT_BYTES = 128 << 20  # limit for the machines of decoded kernels, kept for the next launch
+_MOST_WAVES = 8  # most resident waves with Run.room
+_ROUNDS = 10_000  # rounds in which all waves only poll, after which the run is given up
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A launch in memory. decode: makes a kernel's code for a machine, and lists what is not understood of it.
-    cta_bytes: what a CTA takes, about. alike: launches of a kernel that have the same one are decoded alike; None: they
-    never are."""
+    """A prepared launch. memory, placed: its memory with its buffers and arguments. decode: makes the kernel's code for
+    a machine, and lists the errors of instructions that are not understood. cta_bytes: estimated bytes of a CTA.
+    kernel: the kernel to decode. alike: launches of a kernel with equal `alike` have the same code; None: none have."""
 
     memory: Memory
     placed: Placed
@@ -52,8 +52,8 @@ class Loaded:
 
 
 class Watcher(Protocol):
-    """Looks at the machine of each wave: at each access, which `machine.memory` tells it, and at each instruction, in
-    the code that it gives back to be executed."""
+    """Observes the machine of each wave: `begin` may set the observers of `machine.memory`, which see each access, and
+    may return other code, which sees each instruction. `end` is called when the wave has ended."""
 
     def begin(self, machine: Machine, code: Code) -> Code: ...
     def end(self, machine: Machine) -> None: ...
@@ -61,7 +61,8 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Decoded:
-    """A kernel that was decoded for a machine, which has ended. kernel: lives as long, as it is kept by its id."""
+    """A kernel that was decoded for a machine whose wave has ended. kernel: keeps the kernel alive, because its id() is
+    part of the key. bytes: estimated size of the machine."""
 
     machine: Machine
     code: Code
@@ -70,7 +71,7 @@ class _Decoded:
     bytes: int
 
 
-_decoded: dict[tuple[Hashable, ...], _Decoded] = {}  # the last one was used last
+_decoded: dict[tuple[Hashable, ...], _Decoded] = {}  # in order of their last use
 
 
 def _keep(key: tuple[Hashable, ...], one: _Decoded) -> None:
@@ -81,26 +82,30 @@ def _keep(key: tuple[Hashable, ...], one: _Decoded) -> None:
 
 
 class Waves:
-    """The waves of one launch. resident: machines that have begun and have not ended; the first one runs now.
-    finished: CTAs. steps: of waves that have ended. unknown: what was not understood of the kernel."""
+    """The waves of one launch.
+
+    resident: machines that have begun and have not ended; the first one runs now. clusters: clusters of a wave. most:
+    most resident waves. finished: number of CTAs that have ended. steps: executed by waves that have ended. unknown:
+    errors of instructions that were not understood.
+    """
 
     def __init__(self, loaded: Loaded, run: Run, watcher: Watcher | None = None) -> None:
         self.loaded, self.run, self.watcher = loaded, run, watcher
         self.resident: deque[tuple[Machine, Iterator[None]]] = deque()
         self.finished = self.steps = 0
-        self.polled = False  # whether all threads of a wave have polled or waited
+        self.polled = False  # whether at some time all threads of a wave polled or waited
         self.unknown: tuple[NotUnderstood, ...] = ()
         cluster = math.prod(run.launch.cluster)
         of_cluster = loaded.cta_bytes * cluster * loaded.memory.worlds
         of_wave = WAVE_BYTES if watcher is None else WAVE_BYTES // _WATCHED
         self.clusters = max(1, (RESIDENT_BYTES if run.launch.cooperative else of_wave) // of_cluster)
         self.most = max(1, RESIDENT_BYTES // (self.clusters * of_cluster))
-        size = f"the {RESIDENT_BYTES:,} bytes that emulation takes for threads and shared memory"
-        if run.seed and not run.launch.cooperative:  # another order: one half of the CTAs ends before the other begins
+        size = f"the {RESIDENT_BYTES:,} bytes that the emulator may use for threads and shared memory"
+        if run.seed and not run.launch.cooperative:  # at least two waves, so that the order of CTAs matters
             self.clusters = min(self.clusters, max(1, -(-len(run.ctas) // (2 * cluster))))
             self.most = max(1, RESIDENT_BYTES // (self.clusters * of_cluster))
         if of_cluster > RESIDENT_BYTES:
-            raise Unfinished(f"{cluster} CTAs of a cluster take {of_cluster:,} bytes, more than {size}")
+            raise Unfinished(f"the {cluster} CTAs of a cluster take {of_cluster:,} bytes, more than {size}")
         if run.room:
             self.clusters = max(1, run.room // cluster)
             if self.clusters * of_cluster > RESIDENT_BYTES:
@@ -114,7 +119,8 @@ class Waves:
 
     @cached_property
     def _key(self) -> tuple[Hashable, ...] | None:
-        """What the decoded kernel is kept by; None if it is not: of several waves, watched, or large."""
+        """The key under which the decoded kernel is kept; None if it is not kept: the launch has several waves, is
+        watched, or is large."""
         loaded, launch, memory = self.loaded, self.run.launch, self.loaded.memory
         is_watched = self.watcher is not None or memory.watch is not None or memory.observe is not None
         is_one_wave = len(self.run.ctas) <= self.clusters and math.prod(launch.cluster) == 1
@@ -138,7 +144,7 @@ class Waves:
                 elif (
                     following and not self.run.room and len(self.resident) == self.most and polls > _ROUNDS * self.most
                 ):
-                    raise self._why_not_finished("they poll for others, which do not fit beside them")
+                    raise self._why_not_finished("they poll for other CTAs, which do not fit beside them")
                 else:
                     self.resident.rotate(-1)
                     self.polled = True
@@ -147,24 +153,24 @@ class Waves:
                         livelock.look([machine for machine, _ in self.resident], polls // len(self.resident))
 
     def _free(self, most: int) -> int:
-        """Return how many CTAs may begin now."""
+        """Return how many CTAs may begin now, at most `most`."""
         if not self.run.room or not self.resident:
             return most if len(self.resident) < self.most else 0
         if len(self.resident) >= _MOST_WAVES:
-            raise self._why_not_finished("too many waves that poll")
+            raise self._why_not_finished("too many waves poll at once")
         cluster, padded = math.prod(self.run.launch.cluster), self.resident[0][0].geometry.padded_threads
         held = sum(int(one.live.reshape(-1, cluster * padded).any(1).sum()) for one, _ in self.resident)
         return min(most, (self.clusters - held) * cluster)
 
     def _in_order(self, all_of_them: Iterator[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
-        """Shuffle the clusters by the run's seed; 0, and more than MOST_CHOSEN, stay in program order."""
+        """Shuffle the clusters by the run's seed. With seed 0, or more than MOST_CHOSEN CTAs, keep program order."""
         if not self.run.seed or len(self.run.ctas) > MOST_CHOSEN:
             return all_of_them
         several = list(all_of_them)
         return (several[number] for number in np.random.default_rng(self.run.seed).permutation(len(several)))
 
     def _turn(self, are_others_left: bool) -> bool:
-        """Execute the first wave until it ends, and return True, or until it polls."""
+        """Execute the first wave until it ends or all its threads poll. Return True if it has ended."""
         machine, turns = self.resident[0]
         try:
             if next(turns, machine) is not machine:
@@ -181,7 +187,7 @@ class Waves:
         if self._key is not None and "tensor_memory" not in vars(machine):
             _keep(self._key, _Decoded(machine, machine.code, self.unknown, self.loaded.kernel, self._bytes))
             return True
-        for one in (machine.memory, machine):  # they are in circles with steps and watchers, and would stay for a while
+        for one in (machine.memory, machine):  # breaks reference cycles, so that the memory is freed at once
             vars(one).clear()
         return True
 
@@ -206,5 +212,5 @@ class Waves:
     def _why_not_finished(self, why: str) -> Unfinished:
         begun = sum(len(machine.geometry.ctas) for machine, _ in self.resident)
         return Unfinished(
-            f"{self.finished:,} of {len(self.run.ctas):,} CTAs finished, {begun:,} are resident, as many as fit: {why}"
+            f"{self.finished:,} of {len(self.run.ctas):,} CTAs finished; {begun:,} are resident, as many as fit: {why}"
         )

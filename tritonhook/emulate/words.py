@@ -1,4 +1,4 @@
-"""Integers of 8 to 64 bits as PTX and machine code have them alike: functions of arrays."""
+"""Integer arithmetic of 8 to 64 bits on arrays, for PTX and machine code. A word: 32 bits, as uint32."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-Array = Any  # numpy.ndarray: NumPy is not there when types are checked
+Array = Any  # numpy.ndarray: NumPy is not installed when types are checked
 WORD = np.uint64(0xFFFF_FFFF)
-# What combines two numbers of a kind, in any order: of lanes, and of memory.
+# Operations that combine two numbers in any order: in reductions between lanes, and in atomics.
 REDUCTIONS: dict[str, np.ufunc] = {
     "add": np.add,
     "min": np.minimum,
@@ -25,12 +25,12 @@ _TWICE = {
 
 
 def octets(words: Array, kind: type = np.uint8) -> Array:
-    """Return the bytes of each word, or its parts of another kind: shape (words, parts)."""
+    """Return the bytes of each word, or its parts of another type `kind`: shape (words, parts), lowest part first."""
     return np.ascontiguousarray(words).view(kind).reshape(len(words), -1)
 
 
 def in_halves(function: Callable[..., Array], kind: type) -> Callable[..., Array]:
-    """Apply a function of numbers of this kind (16 bits; 32: as it is), for both halves of words."""
+    """Make a function of words from one of numbers of type `kind`: 16-bit numbers are both halves of a word."""
 
     def apply(*words: Array) -> Array:
         found = function(*(np.ascontiguousarray(word).view(kind) for word in words))
@@ -40,7 +40,7 @@ def in_halves(function: Callable[..., Array], kind: type) -> Callable[..., Array
 
 
 def joined(low: Array, high: Array) -> Array:
-    """64 bits of two words."""
+    """Join two words to 64 bits."""
     return low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
 
 
@@ -48,7 +48,7 @@ def joined(low: Array, high: Array) -> Array:
 
 
 def saturated(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Of s32: clamp instead of wrapping."""
+    """Make an operation on int32 clamp its result instead of wrapping (.sat)."""
 
     def apply(a: Array, b: Array) -> Array:
         return np.clip(function(a.astype(np.int64), b.astype(np.int64)), -(1 << 31), (1 << 31) - 1).astype(np.int32)
@@ -73,8 +73,8 @@ def high(a: Array, b: Array) -> Array:
 
 
 def quotient(a: Array, b: Array) -> Array:
-    """Divide, rounding towards zero. PTX leaves a division by zero open; GPUs give all ones. NumPy warns of it
-    (numbers.py)."""
+    """Divide integers, rounding towards zero. PTX leaves the result of a division by zero open; GPUs give all ones.
+    NumPy warns of it: see numbers.py."""
     x, y = (np.abs(one).view(one.dtype.str.replace("i", "u")) for one in (a, b))
     size = (x // y).view(a.dtype)
     found = np.where((a < 0) != (b < 0), -size, size)
@@ -82,12 +82,14 @@ def quotient(a: Array, b: Array) -> Array:
 
 
 def remainder(a: Array, b: Array) -> Array:
-    """All ones for a division by zero, too. (Executed; the code that ptxas writes for sm_80 to sm_120 is alike.)"""
+    """Compute the remainder of a division that rounds towards zero. A division by zero gives all ones. (Measured on a
+    GPU; ptxas writes similar code for sm_80 to sm_120.)"""
     return np.where(b == 0, ~b.dtype.type(0), a - quotient(a, b) * b)
 
 
 def extended(value: Array, width: Array, wraps: bool, signed: bool) -> Array:
-    """Return the lowest bits of words, with their sign or without."""
+    """Extend the lowest `width` bits of words to 32 bits, with their sign (`signed`) or with zeros. wraps: use width
+    modulo 32; else clamp it to 32."""
     bits = ((width & np.uint32(31)) if wraps else np.minimum(width, np.uint32(32))).astype(np.int64)
     kept = value.astype(np.int64) & ((np.int64(1) << bits) - 1)
     if signed:
@@ -101,13 +103,15 @@ def distance(a: Array, b: Array, c: Array) -> Array:
 
 
 def dot(a: Array, b: Array, c: Array, kinds: tuple[type, type], first: int = 0) -> Array:
-    """c plus the products of the parts of words. first: of b's parts, of which there may be more."""
+    """Compute c plus the dot product of the parts of words a and b. kinds: types of a's and b's parts, e.g. (np.int16,
+    np.int8). first: b may have more parts than a; the number of its first part that is used."""
     x, y = octets(a, kinds[0]).astype(np.int64), octets(b, kinds[1]).astype(np.int64)
     return ((x * y[:, first : first + x.shape[1]]).sum(1) + c).astype(np.uint32)
 
 
 def packed(a: Array, b: Array, c: Array | None = None, *, bits: int, signed: bool) -> Array:
-    """From the lowest bit on b, a, and of c what fits. a, b: int32, clamped to so many bits."""
+    """Pack integers into a word, from the lowest bit on: b, a, then the lower bits of c. a, b: int32, clamped to `bits`
+    bits."""
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
     upper, lower = (
         np.clip(one.view(np.int32), low, high).view(np.uint32) & np.uint32((1 << bits) - 1) for one in (a, b)
@@ -141,7 +145,7 @@ def looked_up(table: int) -> Callable[..., Array]:
 
 
 def summed(table: int) -> Callable[..., Array]:
-    """Make the same function as a sum of terms."""
+    """Make LOP3's function from its truth table as an OR of up to eight ANDs."""
 
     def function(a: Array, b: Array, c: Array) -> Array:
         found = np.zeros_like(a)
@@ -154,26 +158,27 @@ def summed(table: int) -> Callable[..., Array]:
 
 
 def left(a: Array, count: Array) -> Array:
-    """Compute a << count; zero from the number of bits on."""
+    """Compute a << count; zero if count is at least the number of bits."""
     most = np.uint32(8 * a.dtype.itemsize - 1)
     return np.where(count > most, a.dtype.type(0), a << np.minimum(count, most).astype(a.dtype))
 
 
 def right(a: Array, count: Array) -> Array:
-    """Compute a >> count; zero, or all bits the sign, from the number of bits on."""
+    """Compute a >> count. If count is at least the number of bits: zero, or for signed numbers the sign in all bits."""
     most = np.uint32(8 * a.dtype.itemsize - 1)
     found = a >> np.minimum(count, most).astype(a.dtype)
     return found if a.dtype.kind == "i" else np.where(count > most, a.dtype.type(0), found)
 
 
 def shifted(low: Array, high: Array, count: Array, wraps: bool, kind: type | None = None, most: int = 32) -> Array:
-    """64 bits of two words, shifted left, or right as this kind: uint64 or int64. most: where counts end or wrap."""
+    """Join two words to 64 bits and shift them: left if `kind` is None, else right as np.uint64 or np.int64. wraps: use
+    count modulo `most`, a power of two; else clamp it to `most`."""
     by = (count & np.uint32(most - 1)) if wraps else np.minimum(count, np.uint32(most))
     both = joined(low, high)
     return left(both, by) if kind is None else right(both.view(kind), by).view(np.uint64)
 
 
-# By the two lowest bits of the choice (PTX ISA, prmt): which bytes, as `permuted` has them.
+# Modes of prmt (PTX ISA): for each value of the two lowest bits of its operand c, the selector of the default mode.
 PERMUTATIONS = {
     "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
     "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
@@ -185,7 +190,9 @@ PERMUTATIONS = {
 
 
 def permuted(a: Array, b: Array, chosen: Array, mode: str = "") -> Array:
-    """Four bytes of a and b, each by four bits: which one; with the highest, its sign. mode: of PERMUTATIONS."""
+    """Select four bytes of a (bytes 0 to 3) and b (4 to 7), as prmt does. chosen: the selector, 4 bits per result byte:
+    number of the byte in the lower three, and the highest replaces it by its sign in all bits. mode: see PERMUTATIONS;
+    "": default."""
     if mode:
         chosen = np.array(PERMUTATIONS[mode], np.uint32)[chosen & np.uint32(3)]
     both = np.ascontiguousarray(np.stack([a, b], -1)).view(np.uint8)
@@ -208,7 +215,7 @@ def _repeated(octet: Array, sign: int) -> Array:
 
 
 def bit_mask(place: Array, count: Array, wraps: bool) -> Array:
-    """So many bits from a place on."""
+    """Make words with `count` ones from bit `place` on. wraps: use both modulo 32; else clamp them to 32."""
     if wraps:
         place, count = place & np.uint32(31), count & np.uint32(31)
     place, count = (np.minimum(one, np.uint32(32)).astype(np.uint64) for one in (place, count))
@@ -216,7 +223,7 @@ def bit_mask(place: Array, count: Array, wraps: bool) -> Array:
 
 
 def bit_length(a: Array) -> Array:
-    """How many bits unsigned numbers have up to their highest 1."""
+    """Return the position of the highest 1 of unsigned numbers, plus 1; 0 for 0."""
     if a.dtype.itemsize < 8:
         return np.frexp(a.astype(np.float64))[1].astype(np.uint32)
     upper, lower = (bit_length(one.astype(np.uint32)) for one in (a >> np.uint64(32), a & WORD))
@@ -224,18 +231,19 @@ def bit_length(a: Array) -> Array:
 
 
 def leading(a: Array, from_top: bool) -> Array:
-    """Find the highest bit that differs from the sign bit (of unsigned numbers: the highest 1). Returns its position,
-    or with from_top the shift that moves it to the top; all ones if there is no such bit."""
+    """Return the position of the highest bit that differs from the sign bit (of unsigned numbers: of the highest 1), or
+    with `from_top` the shift that moves it to the top. If there is no such bit, return all ones."""
     unsigned = (np.where(a < 0, ~a, a) if a.dtype.kind == "i" else a).astype(f"u{a.dtype.itemsize}")
     place = bit_length(unsigned) - np.uint32(1)
     return np.where(unsigned == 0, place, np.uint32(8 * a.dtype.itemsize - 1) - place) if from_top else place
 
 
 def population(a: Array) -> Array:
-    """How many bits are 1."""
+    """Count the bits that are 1."""
     return np.unpackbits(octets(a), axis=1).sum(1, dtype=np.uint32)
 
 
 def reversed_bits(a: Array) -> Array:
+    """Reverse the order of the bits."""
     bits = np.unpackbits(octets(a)[:, ::-1], axis=1, bitorder="little")
     return np.packbits(bits, axis=1, bitorder="big").view(a.dtype)[:, 0]

@@ -188,7 +188,7 @@ STORES = {  # modifiers and first element of a row: the first row then, before [
     ("reduce", "add.tile", 4): [10, 20, 30, 40, 51, 62, 73, 84],
     ("reduce", "min", 0): [1, 2, 3, 4, 50, 60, 70, 80],
     ("reduce", "xor.tile", 0): [11, 22, 29, 44, 50, 60, 70, 80],
-    ("async", "tile", 1): "from element 1 of a row on: not a multiple of 16 bytes",
+    ("async", "tile", 1): "from element 1 of a row on, which is not a multiple of 16 bytes",
     ("async", "tile", -4): "to the negative coordinate -4",
 }
 

@@ -91,7 +91,7 @@ def test_a_call_of_what_is_no_function_is_a_fault():
 
 
 def test_a_stack_ends():
-    with pytest.raises(Fault, match="256 calls within one another"):
+    with pytest.raises(Fault, match="256 nested calls"):
         run_body(MINE + CALL + BACK, np.full(32, 1000, np.uint32), declarations=FACTORIAL)
 
 

@@ -1,1 +1,1 @@
-"""PTX: the front end that decodes a kernel of PTX for the machine."""
+"""Decode PTX kernels for the machine."""

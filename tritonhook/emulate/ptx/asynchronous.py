@@ -1,4 +1,4 @@
-"""mbarrier, bulk copies and TMA, and what sets a warp's registers."""
+"""Steps of mbarrier, of bulk copies, TMA and TMA descriptors, and of setmaxnreg."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tritonhook.emulate.memory import CLUSTER, GENERIC, GLOBAL, RANK_SHIFT, SHAR
 from tritonhook.emulate.opcodes import only
 from tritonhook.emulate.ptx.kernel import SIZES, list_of
 from tritonhook.emulate.ptx.memory import SPACES, VECTORS, drop_hints, take_space
-from tritonhook.emulate.ptx.site import Site, opcode
+from tritonhook.emulate.ptx.site import Array, Reader, Site, opcode
 
 _SCOPES = ("release", "acquire", "relaxed", "cta", "cluster", "b64")
 _SHARED = ("shared", "shared::cta", "shared::cluster")
@@ -63,7 +63,7 @@ def arrive(site: Site) -> Step:
 
 @opcode("mbarrier.test_wait", "mbarrier.try_wait")
 def wait(site: Site) -> Step:
-    """try_wait waits for the phase; test_wait looks, and lets others run."""
+    """Make the step of a wait: try_wait waits for the phase, test_wait tests once and lets other threads run."""
     space = take_space(site)
     by_parity = "parity" in site.known(*_SCOPES, "parity")
     target, address = site.target(0, "pred"), site.address(1)
@@ -82,7 +82,8 @@ def wait(site: Site) -> Step:
 
 @opcode("cp.async.mbarrier.arrive")
 def arrive_after_copies(site: Site) -> Step:
-    """Arrive when the thread's copies have arrived: these arrive now."""
+    """Make the step that completes the thread's copies (cp.async) and then arrives. Without noinc, the arrival is not
+    counted: PTX adds one to the missing arrivals first."""
     space = take_space(site)
     noinc = "noinc" in site.known("noinc", "b64")
     address, barriers, copies = site.address(0), site.machine.shared_barriers, site.machine.copies
@@ -97,7 +98,8 @@ def arrive_after_copies(site: Site) -> Step:
 
 @opcode("cp.async.bulk.commit_group", "cp.async.bulk.wait_group", "wgmma.commit_group", "wgmma.wait_group")
 def groups(site: Site) -> Step:
-    """They are done at once; but who watches wants to know that a group of reads ends, or is waited for."""
+    """Make a step that only informs the sanitizer of the end of a group, or of a wait. Copies and products complete at
+    once."""
     is_read = "read" in site.known("read", "sync", "aligned")
     kind, commits = site.name.split(".")[0].replace("cp", "bulk"), site.name.endswith("commit_group")
     memory, pending = site.machine.memory, 0 if commits else site.integer(0)
@@ -115,7 +117,7 @@ def groups(site: Site) -> Step:
 
 @opcode("setmaxnreg", "cp.async.bulk.prefetch")
 def nothing(site: Site) -> Step:
-    """Make a step without effect: bulk copies are done at once."""
+    """Make a step without effect."""
     site.known("inc", "dec", "sync", "aligned", "u32", "L2", "global", "tensor", "tile", *_DIMENSIONS)
     return lambda g: None
 
@@ -128,7 +130,8 @@ _COORDINATES = re.compile(r"\[\s*([^,\s]+)\s*,\s*(\{.*\})\s*\]", re.DOTALL)
 
 
 def _receivers(site: Site, thread: int, target: int, mask: int | None, is_cluster: bool) -> list[int]:
-    """Return the CTAs, as the machine numbers them, that a copy to shared memory goes to."""
+    """Return the machine's indices of the CTAs that a copy to shared memory writes. target: shared address. mask: bit
+    mask of ranks, for multicast. is_cluster: the address has the rank of its CTA."""
     if mask is None and not is_cluster:
         return [int(site.machine.cta[thread])]
     return site.machine.ctas_of(thread, 1 << (target >> RANK_SHIFT) if mask is None else mask)
@@ -144,11 +147,7 @@ def copy_by_descriptor(site: Site) -> Step:
     spaces = [one for one in how if one in (*_SHARED, "global")]
     if spaces[-1] == "global":
         return _load_by_descriptor(site, spaces[0], "multicast::cluster" in how)
-    text = _COORDINATES.match(site.operands[0])
-    if text is None:
-        raise site.refuse("operands")
-    descriptor, places = site.address(f"[{text[1]}]"), [site.row(one, "s32") for one in list_of(text[2])]
-    source, memory = site.address(1), site.machine.memory
+    (descriptor, places), source, memory = _box(site, 0), site.address(1), site.machine.memory
 
     def step(g: Group) -> None:
         where, at = descriptor(g), source(g)
@@ -161,12 +160,17 @@ def copy_by_descriptor(site: Site) -> Step:
     return step
 
 
-def _load_by_descriptor(site: Site, space: str, multicast: bool) -> Step:
-    text = _COORDINATES.match(site.operands[1])
+def _box(site: Site, operand: int) -> tuple[Reader, list[Array]]:
+    """Return the reader of the descriptor's address, and the rows of the coordinates, of an operand such as `[%rd1,
+    {%r2, %r3}]`."""
+    text = _COORDINATES.match(site.operands[operand])
     if text is None:
         raise site.refuse("operands")
-    descriptor, places = site.address(f"[{text[1]}]"), [site.row(one, "s32") for one in list_of(text[2])]
-    target, barrier = site.address(0), site.address(2)
+    return site.address(f"[{text[1]}]"), [site.row(one, "s32") for one in list_of(text[2])]
+
+
+def _load_by_descriptor(site: Site, space: str, multicast: bool) -> Step:
+    (descriptor, places), target, barrier = _box(site, 1), site.address(0), site.address(2)
     masks = site.row(3, "b16") if multicast else None
     memory = site.machine.memory
     is_cluster = space == "shared::cluster" and site.decoder.kernel.major >= 9
@@ -218,7 +222,8 @@ def copy_in_bulk(site: Site) -> Step:
 
 @opcode("st.async", "red.async")
 def store_elsewhere(site: Site) -> Step:
-    """Store to another CTA, or combine with what it has, and tell an mbarrier, at once."""
+    """Make the step of a store (st.async) or reduction (red.async) in another CTA, which also counts its bytes at an
+    mbarrier."""
     space, reduces = take_space(site), site.name == "red.async"
     more = ("relaxed", "cluster", *OPERATIONS) if reduces else ("weak", *VECTORS)
     kind, how = site.typed("b32 b64 u32 u64 s32 s64 f32 f64", _COMPLETION, *more)
@@ -244,19 +249,19 @@ def store_elsewhere(site: Site) -> Step:
 
 @opcode("mbarrier.pending_count")
 def pending(site: Site) -> Step:
-    """How many arrivals a phase still waited for when a thread arrived."""
+    """Make the step that reads the number of missing arrivals from a phase's state."""
     site.known("b64")
     return site.compute(lambda state: (state >> np.uint64(32)).astype(np.uint32), "u32", "b64")
 
 
-# By field of a descriptor: its type; which bits of what value are written where, the first one for ordinal 0, and how
-# many bits behind it the next ordinal's lie; what is subtracted before.
+# Fields of a TMA descriptor, by name: type; list of (first bit in the descriptor, number of bits, right shift of the
+# value, distance in bits between two ordinals); the number that is subtracted from the value before.
 _FIELDS = {
     "global_address": ("b64", ((0, 32, 0, 0), (32, 32, 32, 0)), 0),
     "rank": ("b32", ((68, 3, 0, 0),), 0),
     "elemtype": ("b32", ((71, 4, 0, 0),), 0),
     "interleave_layout": ("b32", ((75, 2, 0, 0),), 0),
-    "swizzle_mode": ("b32", ((77, 2, 0, 0), (86, 1, 63, 0)), 0),  # and no swizzle of larger atoms
+    "swizzle_mode": ("b32", ((77, 2, 0, 0), (86, 1, 63, 0)), 0),  # also clears bit 86, swizzles of larger atoms
     "fill_mode": ("b32", ((79, 1, 0, 0),), 0),
     "global_stride": ("b64", ((96, 32, 4, 32), (224, 4, 36, 4)), 0),
     "global_dim": ("b32", ((256, 32, 0, 32),), 1),
@@ -267,7 +272,7 @@ _FIELDS = {
 
 @opcode("tensormap.replace")
 def replace(site: Site) -> Step:
-    """Write one field of a descriptor. The layout is that of capture/launches/tensor_bits.py."""
+    """Make the step that writes one field of a TMA descriptor. Layout: see capture/launches/tensor_bits.py."""
     space, how = take_space(site), site.known("tile", "b1024", "b32", "b64", *_FIELDS)
     fields = [one for one in _FIELDS if one in how]
     kind, parts, less = _FIELDS["".join(fields[:1]) or "rank"]
@@ -295,7 +300,8 @@ def replace(site: Site) -> Step:
 
 @opcode("tensormap.cp_fenceproxy")
 def publish(site: Site) -> Step:
-    """Copy a descriptor to global memory, where copies may use it: each lane four bytes, as in the code of ptxas."""
+    """Make the step that copies a TMA descriptor from shared to global memory: each lane copies four bytes, as in the
+    code that ptxas writes."""
     site.known("global", *_SHARED, "tensormap::generic", "release", "cta", "cluster", "gpu", "sys", "sync", "aligned")
     site.count(3)
     if site.integer(2) != BYTES:

@@ -1,4 +1,4 @@
-"""atom and red: one thread after the other, in an order that the machine's seed chooses."""
+"""Steps of atom and red: threads execute them one by one, in an order that the machine's seed chooses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def atomic(site: Site) -> Step:
         raise site.refuse()
     (operation,) = how & set(OPERATIONS)
     count = next((number for name, number in VECTORS.items() if name in how), 1)
-    # Subnormal f32 in global memory are flushed.
+    # Atomics flush subnormal f32 in global memory, but not in shared memory.
     combine = combination(operation, kind, True), combination(operation, kind, False, in_a_loop=True)
     returns = site.name == "atom"
     first = 1 if returns else 0

@@ -1,7 +1,7 @@
 """Calls of functions of the module: arguments in local memory, a stack of return addresses for each thread.
 
-Each function has one set of registers. A function that may call itself again gets it back, with its local memory, when
-the call returns.
+Each function has one set of registers. If a function may call itself, directly or not, a call saves its registers and
+its local memory, and the return restores them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tritonhook.emulate.ptx.site import Array, Site, opcode
 from tritonhook.ptx.module import split_operands
 from tritonhook.ptx.program import Function
 
-MOST_CALLS = 256  # that one thread may be in
+MOST_CALLS = 256  # deepest nesting of calls
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A place that calls. behind: the index of the instruction behind it. results: where in local memory a result is,
-    where it goes, and how many bytes it has. kept: the caller's saved registers; None: none are saved."""
+    """A call instruction. behind: index of the next instruction. results: for each result, its offset in local memory,
+    the offset to copy it to, and its bytes. kept: the caller's registers, to be saved; None: nothing is saved."""
 
     behind: int
     results: tuple[tuple[int, int, int], ...]
@@ -35,8 +35,8 @@ class _Call:
 class Stack:
     """Return addresses of the threads of a run.
 
-    depth: calls that each thread is in. A kernel without calls takes no memory for them. It does not refer to the
-    decoder: the two would keep each other in memory.
+    calls: the call instructions of the kernel. depth: nesting of calls of each thread. A kernel without calls takes no
+    memory for return addresses. A Stack holds no reference to the decoder, to avoid a reference cycle.
     """
 
     machine: Machine
@@ -44,16 +44,23 @@ class Stack:
 
     def __post_init__(self) -> None:
         self.depth = self.machine.registers(1, np.int64)[0]
-        self._saved: dict[tuple[int, int], list[Array]] = {}  # by depth and call
+        self._saved: dict[tuple[int, int], list[Array]] = {}  # registers and local memory, by depth and call
 
     @cached_property
     def _numbers(self) -> Array:
         return self.machine.registers(MOST_CALLS, np.int64)
 
+    @property
+    def local(self) -> Array:
+        """Local memory, shape (threads, bytes of a thread)."""
+        memory = self.machine.memory
+        return memory.local.data[: len(self.depth) * memory.local_bytes].reshape(len(self.depth), -1)
+
     def push(self, g: Group, number: int) -> None:
-        depth, lanes = self.depth[g.s], np.flatnonzero(g.active) + g.s.start
+        """Begin call `number` in these threads. Raises Fault if calls are nested too deeply."""
+        depth, lanes = self.depth[g.s], g.numbers
         if int(depth[g.active].max()) >= MOST_CALLS:
-            raise Fault(f"more than {MOST_CALLS} calls within one another", int(lanes[0]))
+            raise Fault(f"more than {MOST_CALLS} nested calls", int(lanes[0]))
         self._numbers[self.depth[lanes], lanes] = number
         if self.calls[number].kept is not None:
             rows = self._kept(number)
@@ -65,17 +72,14 @@ class Stack:
         self.depth[lanes] += 1
 
     def _kept(self, number: int) -> list[Array]:
-        memory = self.machine.memory
-        local = memory.local.data[: len(self.depth) * memory.local_bytes].reshape(len(self.depth), -1).T
-        return [*(self.calls[number].kept or ()), local]
+        return [*(self.calls[number].kept or ()), self.local.T]
 
     def pop(self, g: Group) -> None:
-        """Send threads back to where they were called from."""
-        lanes = np.flatnonzero(g.active) + g.s.start
+        """Return from a call: copy results, restore what was saved, and jump after the call."""
+        lanes = g.numbers
         self.depth[lanes] -= 1
         depth = self.depth[lanes]
-        numbers, memory = self._numbers[depth, lanes], self.machine.memory
-        local = memory.local.data[: len(self.depth) * memory.local_bytes].reshape(len(self.depth), -1)
+        numbers, local = self._numbers[depth, lanes], self.local
         for number in np.unique(numbers):
             call = self.calls[int(number)]
             here = lanes[numbers == number]
@@ -103,14 +107,14 @@ def result_of(function: Function) -> list[str]:
 
 
 def address_of(begin: int) -> int:
-    """Return the address of the function that begins with this instruction: nobody can read what lies there."""
+    """Return the address of a function, from the index of its first instruction. Memory there cannot be read."""
     return 16 * (begin + 1)
 
 
 @opcode("call", moves=True)
 def call(site: Site) -> Step:
-    """Make the step of a call. By a register: of the function whose address each thread has there, among those that
-    take as many arguments."""
+    """Make the step of a call. If the operand is a register, each thread calls the function at its address, which must
+    have the right number of arguments and results."""
     site.known("uni")
     decoder, operands = site.decoder, [*site.operands]
     results = _names(operands.pop(0)) if operands[0].startswith("(") else []
@@ -132,7 +136,7 @@ def call(site: Site) -> Step:
         for address in np.unique(addresses[g.active]):
             if (of_one := steps.get(int(address))) is None:
                 raise Fault(f"a call of {address:#x}, where no function with such arguments begins", int(g.numbers[0]))
-            part = g.part(addresses[g.s.start - begin : g.s.stop - begin] == address)  # the group becomes smaller
+            part = g.part(addresses[g.s.start - begin : g.s.stop - begin] == address)  # part() may shrink the slice
             assert part is not None
             of_one(part)
             if part is g:
@@ -162,15 +166,13 @@ def _call_of(site: Site, function: Function, given: list[str], results: list[str
     copies, back = known[: len(to)], tuple(known[len(to) :])
     target = decoder.begins[name]
     again = caller in decoder.kernel.reached[name]
-    stack, memory = decoder.stack, site.machine.memory
-    number, behind = len(stack.calls), decoder.index + 1
+    stack, number, behind = decoder.stack, len(decoder.stack.calls), decoder.index + 1
     stack.calls.append(_Call(behind, back, tuple(decoder.files.values()) if again else None))
     decoder.targets.update((target, behind))
 
     def step(g: Group) -> None:
         stack.push(g, number)
-        lanes = np.flatnonzero(g.active) + g.s.start
-        local = memory.local.data[: len(stack.depth) * memory.local_bytes].reshape(len(stack.depth), -1)
+        lanes, local = g.numbers, stack.local
         for begin, end, size in copies:
             local[lanes, end : end + size] = local[lanes, begin : begin + size]
         g.jump(target)

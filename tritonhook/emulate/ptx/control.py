@@ -1,4 +1,4 @@
-"""Control: branches, calls, returns, barriers of a CTA."""
+"""Steps of branches, returns, traps, fences and barriers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def trap(site: Site) -> Step:
 
 @opcode("membar", "fence", "nanosleep", "griddepcontrol", "prefetch", "prefetchu", "applypriority", "discard")
 def nothing(site: Site) -> Step:
-    """Make a step without effect: each access is done at once."""
+    """Make a step without effect on memory, where each access completes at once. Fences inform the sanitizer; nanosleep
+    lets other threads run."""
     known = {
         "membar": "cta gl sys",
         "fence": "sc acq_rel acquire release cta cluster gpu sys proxy alias async global shared::cta "
@@ -69,26 +70,22 @@ def nothing(site: Site) -> Step:
         "applypriority": "global L2::evict_normal",
         "discard": "global L2",
     }
-    name = site.name
+    name, memory = site.name, site.machine.memory
     how = site.known(*known[name].split())
     if "proxy" in how and how & {"async", "async::generic"} and "global" not in how:
-        memory = site.machine.memory
         return lambda g: None if memory.watch is None else memory.watch.fence(g)
     if "proxy" in how and "async" in how:
-        memory = site.machine.memory
         return lambda g: None if memory.watch is None else memory.watch.world.fence()
     if name in ("membar", "fence") and "proxy" not in how:
-        memory = site.machine.memory
         return lambda g: None if memory.watch is None else memory.watch.memory_fence(g)
     if name == "griddepcontrol" and "wait" in how:
-        memory = site.machine.memory
         return lambda g: None if memory.watch is None else memory.watch.depended(g)
     return (lambda g: g.give_way()) if name == "nanosleep" else (lambda g: None)
 
 
 @opcode("bar", "barrier", moves=True)
 def barrier(site: Site) -> Step:
-    """bar.sync, bar.arrive, bar.red; barrier is the same for threads that need not be whole warps."""
+    """Make the step of bar.sync, bar.arrive or bar.red, or of barrier.*, which need no whole warps without .aligned."""
     how = site.known("sync", "arrive", "red", "cta", "aligned", "popc", "and", "or", "u32", "pred")
     barriers, operands, vote = site.machine.barriers, site.operands, None
     if "red" in how:
@@ -101,7 +98,7 @@ def barrier(site: Site) -> Step:
 
     def step(g: Group) -> None:
         if aligned and memory.watch is not None:
-            g.converge(0xFFFF_FFFF)  # who watches wants to know whether all lanes come
+            g.converge(0xFFFF_FFFF)  # the sanitizer reports lanes that do not arrive
             memory.watch.aligned(g)
         barriers.arrive(g, number[g.s], None if count is None else count[g.s], waits, vote)
 

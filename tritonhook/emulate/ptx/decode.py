@@ -1,4 +1,4 @@
-"""Decode a PTX kernel for a machine: each instruction once, into a closure on rows of registers."""
+"""Decode a PTX kernel for a machine: each instruction becomes a closure (its step) on arrays of registers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tritonhook.emulate.ptx.site import FILES, OPCODES, Site
 from tritonhook.errors import NotUnderstood
 from tritonhook.ptx.program import REGISTER, VARIABLES, Function, Item
 
-# They register their opcodes.
+# Modules that register opcodes when they are imported.
 MODULES = (
     *(control, calls, integers, floats, conversions, memory, atomics),
     *(warps, matrices, asynchronous, tensor_memory, video),
@@ -49,10 +49,12 @@ def decode(
     kernel: Kernel, machine: Machine, parameters: Allocation, variables: Mapping[str, Allocation],
     dynamic_shared: int = 0, garbage: int = 0, other_nan: int = 0,
 ) -> tuple[Code, tuple[NotUnderstood, ...]]:  # fmt: skip
-    """Decode a kernel. What is not understood raises when it is reached, and is listed.
+    """Decode a kernel. Return its code, and the errors of instructions that are not understood; the steps of these
+    instructions raise the error.
 
-    parameters: where the entry's parameters lie in global memory. variables: where global and constant ones lie.
-    garbage: each byte of a register that nothing has written. other_nan: see Run.
+    parameters: the entry's parameters in global memory. variables: global and constant variables, by name, in global
+    memory. dynamic_shared: bytes of dynamic shared memory. garbage: value of each byte of a register until it is
+    written. other_nan: see Run.
     """
     decoder = Decoder(kernel, machine, parameters, variables, dynamic_shared, garbage, other_nan)
     return decoder.code(), tuple(decoder.unknown)
@@ -60,8 +62,13 @@ def decode(
 
 @dataclass(eq=False)
 class Decoder:
-    """Decodes one kernel. unknown: what it did not understand. tables: lists of branch targets. carry: of the condition
-    code register. items: the entry's instructions."""
+    """Decodes one kernel.
+
+    unknown: errors of instructions that are not understood. labels: index of the instruction after each label. tables:
+    lists of branch targets (.branchtargets). targets: indices of the instructions that others jump to. begins: index of
+    each function's first instruction. files: registers of the function that is decoded now, by prefix. carry: the carry
+    bit of the condition code register. items: the entry's instructions.
+    """
 
     kernel: Kernel
     machine: Machine
@@ -91,12 +98,13 @@ class Decoder:
         }
         self.carry = self.machine.registers(1, np.bool_)[0]
         has_many = self.kernel.text.count("fma.rn.f32 ") >= MANY
-        self.everyone = np.ones(self.machine.threads, bool) if has_many else None  # for compiled.fma32
+        # For compiled.fma32; None: the kernel has too few fma to compile code for them.
+        self.everyone = np.ones(self.machine.threads, bool) if has_many else None
 
     def code(self) -> Code:
-        """Return the instructions of the entry, then those of the functions that it calls; a return behind each."""
+        """Decode the entry, then the functions that it calls, each with a return at its end."""
         listed, made = list[tuple[Any, ...]](), list[Instruction]()
-        parts: list[Part] = []  # not of the decoder: the two would keep each other in memory
+        parts: list[Part] = []  # no attribute of the decoder, to avoid a reference cycle
         for function in self.kernel.functions:
             self.begins[function.name] = sum(len(items) for items, *_ in listed)
             listed.append(self._items(function, self.begins[function.name]))
@@ -112,7 +120,8 @@ class Decoder:
         return Code(made, frozenset(self.targets), origin=partial(origin, parts), decoder=decoder)
 
     def again(self, item: Item, rows: Mapping[str, Array]) -> Step:
-        """Decode an instruction of the entry once more, with other rows for some registers."""
+        """Decode an instruction of the entry once more, with other arrays for some registers. rows: by register
+        name."""
         other = copy(self)
         other.named = lambda name: rows[name] if name in rows else self.named(name)  # type: ignore[method-assign]
         return other._instruction(item).step
@@ -149,19 +158,20 @@ class Decoder:
     def _new_files(self, function: Function) -> dict[str, Array]:
         counts = self.kernel.registers[function.name]
         files = {p: self.machine.registers(count, FILES[p]) for p, count in counts.items() if p in FILES}
-        for prefix, rows in files.items() if self.garbage else ():  # they are zeros, and take no memory until then
+        for prefix, rows in files.items() if self.garbage else ():  # untouched arrays of zeros take no memory
             rows.view(np.uint8)[:] = prefix == "p" or self.garbage
         return files
 
-    # --- rows --------------------------------------------------------------------------------
+    # --- arrays of operands ------------------------------------------------------------------
 
     def register(self, name: str, prefix: str) -> Array:
+        """Return the array of a register. Raises NotUnderstood if the prefix of its name is unknown."""
         if prefix not in self.files:
             raise NotUnderstood(name, why=f"register {name}")
         return self.named(name)
 
     def named(self, name: str) -> Array:
-        """Return the row of a register of the function that is decoded now."""
+        """Return the array of a register of the function that is decoded now."""
         match = REGISTER.fullmatch(name)
         assert match is not None
         return self._row(self.files, name, match[1])
@@ -171,7 +181,7 @@ class Decoder:
         return files[prefix][int(name[1 + len(prefix) :])]
 
     def _parameter(self, operand: str) -> int | None:
-        """Read 8 bytes of the entry's parameters; None if the operand names none of them."""
+        """Read 8 bytes of the entry's parameters; None if the operand is no address of a parameter."""
         match = re.fullmatch(r"\[\s*([\w$%]+)\s*(?:\+\s*(\d+))?\s*\]", operand)
         if match is None or match[1] not in self.kernel.parameters.names:
             return None
@@ -179,6 +189,7 @@ class Decoder:
         return int(self.machine.memory.global_.data[at : at + 8].view(np.uint64)[0])
 
     def constant(self, value: int, kind: Array) -> Array:
+        """Return an array with one value for all threads. value: its bits. kind: dtype."""
         key = value, kind.str
         if key not in self._constants:
             one = np.array(bool(value)) if kind == np.bool_ else np.array(value, f"u{kind.itemsize}").view(kind)
@@ -192,7 +203,7 @@ class Decoder:
         return self._addresses.get(name)
 
     def slot(self, function: str, name: str) -> int | None:
-        """Where a variable or an argument of a function lies in local memory."""
+        """Return the offset of a function's variable or argument in local memory; None if there is no such name."""
         known = f"{function}/{name}"
         return self.kernel.local.offset(known) if known in self.kernel.local.names else None
 
@@ -213,5 +224,5 @@ class Decoder:
 
 
 def _other(error: NotUnderstood, item: Item) -> str:
-    """Return the error's text about an operand, if it is not about the opcode itself."""
+    """Return the operand that an error names, or "" if it names the opcode."""
     return error.opcode if error.opcode != item.opcode else ""

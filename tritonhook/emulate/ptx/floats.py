@@ -1,4 +1,5 @@
-"""Floating-point arithmetic. Numbers are bits; emulate/numbers.py rounds, emulate/mufu.py approximates."""
+"""Steps of floating-point arithmetic. Numbers are bit patterns; emulate/numbers.py rounds, emulate/mufu.py
+approximates."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _HALVES = "f16 bf16 f16x2 bf16x2"
 
 
 def _each(site: Site, kind: str, function: Callable[..., Array]) -> Callable[..., Array]:
-    """Make a function of the codes of numbers, for those of a register. PTX leaves open which NaN it gives."""
+    """Make a function of registers from a function of numbers' bit patterns: two numbers per register for types x2.
+    With Run.other_nan, it gives another NaN."""
     if which := site.decoder.other_nan:
         given, name = function, kind.removesuffix("x2")
         function = lambda *codes: numbers.other_nan(given(*codes), name, which, *codes)  # noqa: E731
@@ -29,7 +31,7 @@ def _each(site: Site, kind: str, function: Callable[..., Array]) -> Callable[...
     return function if kind in ("f32", "f64") else lambda *given: function(*given).astype(np.uint16)
 
 
-_OPERATIONS: Mapping[str, tuple[Any, Any, Any]] = {  # of halves, f32, f64
+_OPERATIONS: Mapping[str, tuple[Any, Any, Any]] = {  # for 16 bits (on float64), f32, f64
     "add": (numbers.odd_sum, numbers.add32, numbers64.add64),
     "mul": (np.multiply, numbers.mul32, numbers64.mul64),
     "fma": (lambda a, b, c: numbers.odd_sum(a * b, c), numbers.fma32, numbers64.fma64),
@@ -38,7 +40,7 @@ _OPERATIONS: Mapping[str, tuple[Any, Any, Any]] = {  # of halves, f32, f64
 
 @opcode("add", "sub", "mul", "fma", "mad")
 def arithmetic(site: Site) -> Step:
-    """mad.f32 is fma from sm_20 on."""
+    """Make the step of a sum, product or fma. mad.f32 is fma from sm_20 on."""
     kind, how = site.typed(f"f32 f64 f32x2 {_HALVES}", *_MODES, "ftz", "sat", "relu", "oob")
     name = {"mad": "fma", "sub": "add"}.get(site.name, site.name)
     sources = 3 if name == "fma" else 2
@@ -126,6 +128,7 @@ def function_of_one(site: Site) -> Step:
 
 
 def sign_mask(kind: str) -> Array:
+    """Return the sign bits of a register of this type."""
     bit = {"f32": 1 << 31, "f64": 1 << 63, "f16": 1 << 15, "bf16": 1 << 15, "f32x2": 1 << 63 | 1 << 31}
     return KINDS[kind](bit.get(kind, 0x8000_8000))
 
@@ -170,7 +173,8 @@ _PROPERTIES: Mapping[str, Callable[[Array, float], Array]] = {
     "infinite": lambda x, _: np.isinf(x),
     "number": lambda x, _: ~np.isnan(x),
     "notanumber": lambda x, _: np.isnan(x),
-    "normal": lambda x, least: np.isfinite(x) & ((x >= least) | (x == 0)),  # executed; ptxas's code for sm_80 to sm_120
+    # Zero counts as normal: measured on a GPU; ptxas writes the same for sm_80 to sm_120.
+    "normal": lambda x, least: np.isfinite(x) & ((x >= least) | (x == 0)),
     "subnormal": lambda x, least: (x > 0) & (x < least),
 }
 

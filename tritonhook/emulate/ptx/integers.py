@@ -1,4 +1,4 @@
-"""Integers, logic, predicates, moves and comparisons."""
+"""Steps of integer arithmetic, logic, predicates, moves and comparisons."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _BITS = "b16 b32 b64"
 
 
 def bits_of(kind: str) -> int:
+    """Return the bits of a type."""
     return 8 * SIZES[kind]
 
 
@@ -55,8 +56,8 @@ def of_one_type(site: Site) -> Step:
 
 @opcode("add.cc", "sub.cc", "addc", "subc", "mad.lo.cc", "mad.hi.cc", "madc.lo", "madc.hi")
 def with_carry(site: Site) -> Step:
-    """Parts of long integers. The carry is a register of its own; as in machine code, a subtraction that borrows clears
-    it, and addc behind sub.cc shows so."""
+    """Make the step of a sum or product with carry, for parts of long integers. As in machine code, a subtraction that
+    borrows clears the carry bit; PTX reveals it if addc follows sub.cc."""
     kind, how = site.typed("u32 s32 u64 s64 b32 b64", "cc")
     carry = site.decoder.carry
     is_wide, parts = SIZES[kind] == 8, site.name.split(".")
@@ -87,7 +88,7 @@ def with_carry(site: Site) -> Step:
 
 
 def _product(site: Site) -> tuple[str, str, Callable[[Array, Array], Array]]:
-    """Type of the sources and of the result, and the product, of mul and mad."""
+    """Return the type of the factors, the type of the result, and the product function of mul or mad."""
     kind, how = site.typed(WHOLE, "lo", "hi", "wide")
     if "wide" in how:
         result = f"{kind[0]}{2 * bits_of(kind)}"
@@ -152,7 +153,8 @@ def logic(site: Site) -> Step:
 
 @opcode("lop3")
 def lookup(site: Site) -> Step:
-    """With a predicate more: its second target tells whether the result is not 0, joined with it."""
+    """Make the step of lop3. With .and, .or or .xor, a second target is set: (result != 0) combined with a
+    predicate."""
     how = site.known("b32", "and", "or", "xor")
     site.count(6 if how - {"b32"} else 5)
     function, (first, second) = words.looked_up(site.integer(4)), site.two(0)
@@ -207,14 +209,15 @@ def extend_sign(site: Site) -> Step:
 
 
 def _bits_of_field(kind: str) -> np.uint32:
-    """Return the mask of the position and the length of a field. PTX restricts both to 0 to 255; beyond that an H100
-    takes the low 8 bits for 32-bit fields, and all bits for 64-bit ones (executed, ptxas 12.8.93)."""
+    """Return the mask to apply to the position and the length of a bit field. PTX restricts both to 0 to 255. For
+    larger numbers, an H100 uses the low 8 bits for 32-bit fields, and all bits for 64-bit ones (measured, ptxas
+    12.8.93)."""
     return np.uint32(0xFF if kind.endswith("32") else 0xFFFF_FFFF)
 
 
 @opcode("bfe")
 def extract(site: Site) -> Step:
-    """Bits beyond a number are its sign."""
+    """Make the step of bfe. Bits of the field beyond the number are copies of its sign, or zeros if it is unsigned."""
     kind, _ = site.typed("u32 s32 u64 s64")
     wide, bits = np.int64 if kind.startswith("s") else np.uint64, _bits_of_field(kind)
 
@@ -357,7 +360,7 @@ _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 
 
 def comparison(site: Site, kind: str, how: str, flushes: bool) -> comparisons.Test:
-    """Compare numbers of a type."""
+    """Return the function that compares numbers of a type. how: e.g. "lt". flushes: subnormal numbers become zeros."""
     half = kind.removesuffix("x2")
     if half not in _FLOATS:
         how = _UNSIGNED.get(how, how)

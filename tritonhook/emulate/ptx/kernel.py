@@ -1,4 +1,4 @@
-"""A PTX kernel before it is executed: its parameters, its variables and where they lie, its instructions with lines."""
+"""Read a PTX kernel for execution: its parameters, its variables with their offsets, its functions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _FUNCTION = re.compile(r"\.func\b")
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A declared variable. size: in bytes; 0 for an array without an extent. values: of its initialiser; "": none."""
+    """A declared variable. align, size: in bytes; size 0 for an array without an extent. values: text of its
+    initialiser; "": none."""
 
     name: str
     space: str
@@ -44,7 +45,7 @@ class Variable:
 
     @property
     def contents(self) -> bytes:
-        """The bytes it begins with."""
+        """The initial bytes of the variable, with zeros for addresses of other variables."""
         unit = SIZES[self.type]
         try:
             found = b"".join(bytes(unit) if _named(word) else _bytes_of(word, self.type, unit) for word in self._words)
@@ -54,7 +55,8 @@ class Variable:
 
     @property
     def pointers(self) -> list[tuple[int, str, int]]:
-        """Where it begins with addresses of variables: the offset, whose, and how many bytes behind its begin."""
+        """The addresses of variables in the initialiser: offset in this variable, name of the other one, and the bytes
+        added to its address."""
         found = [(number * SIZES[self.type], _named(word)) for number, word in enumerate(self._words)]
         return [(offset, match[1], int(match[2] or 0)) for offset, match in found if match is not None]
 
@@ -64,7 +66,7 @@ class Variable:
 
 
 def _named(word: str) -> re.Match[str] | None:
-    """Match the address of a variable, in its own or among generic addresses: alike for global memory."""
+    """Match `name`, `name+8` or `generic(name)+8`: an address. For global memory, generic(...) changes nothing."""
     return re.fullmatch(r"(?:generic\()?([A-Za-z_$%][\w$]*)\)?(?:\+(\d+))?", word)
 
 
@@ -77,7 +79,7 @@ def _bytes_of(word: str, kind: str, unit: int) -> bytes:
 
 
 def read_variable(text: str) -> Variable:
-    """Read a declaration: `.shared .align 16 .b8 name[1024]`."""
+    """Read a declaration, e.g. `.shared .align 16 .b8 name[1024]`. Raises NotUnderstood."""
     match = _VARIABLE.match(text.strip())
     if match is None or match["type"] not in SIZES:
         raise NotUnderstood(" ".join(text.split())[:60], why="a declaration")
@@ -89,7 +91,8 @@ def read_variable(text: str) -> Variable:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Variables with the offsets they lie at. size: of all, with what is reserved before `begin`."""
+    """Variables with their offsets. begin: bytes reserved before the first one. size: of all, reserved ones
+    included."""
 
     variables: tuple[tuple[Variable, int], ...]
     size: int
@@ -104,7 +107,7 @@ class Placed:
 
 
 def place(variables: Iterable[Variable], begin: int = 0) -> Placed:
-    """Lay out variables behind one another, each as it is aligned."""
+    """Give variables consecutive offsets from `begin` on, with their alignments."""
     placed, at = [], begin
     for one in variables:
         at = -(-at // one.align) * one.align
@@ -115,11 +118,12 @@ def place(variables: Iterable[Variable], begin: int = 0) -> Placed:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One entry of a module, and what it needs.
+    """One entry of a module, with the variables and functions that it uses.
 
-    parameters: of the entry, as they lie in its parameter space. shared: static variables, then the dynamic ones, which
-    all begin at its end. local: of a thread: variables and arguments of functions, as "function/name". module: of
-    global and constant memory. function: the entry's body. functions: it, and those that are called.
+    target: e.g. "sm_90a". parameters: the entry's parameters, with offsets. shared: static variables, then dynamic
+    ones, which all begin after the static ones. local: local memory of a thread: variables and arguments of functions,
+    named "function/name". module: global and constant variables. function: the entry. functions: the entry and the
+    functions that it calls. line: converts a position in the text to a line number.
     """
 
     entry: str
@@ -134,27 +138,27 @@ class Kernel:
 
     @cached_property
     def reached(self) -> Mapping[str, frozenset[str]]:
-        """By function, those that it calls, and those call."""
+        """The functions that each function calls, directly or not."""
         return {one.name: frozenset(_called([one], self.functions)) for one in self.functions}
 
     @cached_property
     def text(self) -> str:
-        """Opcodes and operands of the entry."""
+        """The opcodes and operands of the entry, separated by blanks."""
         return " ".join(chain.from_iterable((item.opcode, *item.operands) for item in self.function.items))
 
     @cached_property
     def register_prefixes(self) -> Sequence[str]:
-        """The prefix of each register of the entry."""
+        """The prefix of each register of the entry, e.g. "rd"."""
         return tuple(dict(registers_in(self.function.items)).values())
 
     @cached_property
     def registers(self) -> Mapping[str, Mapping[str, int]]:
-        """By function and prefix, the number of registers."""
+        """The number of registers by function and prefix."""
         return {one.name: register_counts(one.items) for one in self.functions}
 
     @property
     def major(self) -> int:
-        """The architecture's first number: 9 for sm_90a."""
+        """The major number of the architecture, e.g. 9 for sm_90a."""
         return int(re.sub(r"\D", "", self.target)) // 10
 
 
@@ -207,8 +211,8 @@ def _inner(function: Function) -> list[Variable]:
 
 
 def _own(function: Function) -> list[Variable]:
-    """List a function's variables in local memory: its variables, the arguments of its calls; its own, if it is
-    called."""
+    """List a function's variables in local memory: its own, the arguments of its calls and, unless it is an entry, its
+    parameters and results."""
     found = [one for one in _inner(function) if one.space in ("local", "param")]
     if function.is_entry:
         return found
@@ -218,7 +222,7 @@ def _own(function: Function) -> list[Variable]:
 
 
 def _called(begin: Iterable[Function], functions: Iterable[Function]) -> dict[str, Function]:
-    """Those of the functions that others name, to call them, and that these name."""
+    """Return the functions that those of `begin` call, directly or not, by name."""
     by_name, found, left = {one.name: one for one in functions}, dict[str, Function](), list(begin)
     while left:
         for item in left.pop().items:

@@ -1,4 +1,4 @@
-"""mma and wgmma: products of matrices by the tensor cores."""
+"""Steps of mma and wgmma: matrix products by the tensor cores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
 
 def _computing(site: Site, product: Callable[..., Array], kind: str = "b32", more: tuple[int, ...] = ()) -> Step:
-    """Make the step that computes D from A, B and C, and from single registers of further operands."""
+    """Make the step that computes D from A, B and C, and from further operands of one register each (`more`: their
+    numbers)."""
     targets, stacks = site.targets(0, kind), [site.rows(at, kind) for at in (1, 2, 3)]
     others = [site.row(at, kind) for at in more]
 
@@ -38,7 +39,7 @@ def multiply_by_warp(site: Site) -> Step:
     is_sparse = site.name.startswith("mma.sp")
     if "block_scale" in site.modifiers and not is_sparse:
         return _scaled(site)
-    counts = site.modifiers[-1] == "popc"  # of bits
+    counts = site.modifiers[-1] == "popc"  # a product of bits: counts ones of A and B, or of A xor B
     *others, d, a, b, c = site.modifiers[: -2 if counts else None]
     if counts:
         if (a, b) != ("b1", "b1") or site.modifiers[-2] not in ("and", "xor"):
@@ -69,7 +70,7 @@ def multiply_by_warp(site: Site) -> Step:
 
 
 def _scaled(site: Site) -> Step:
-    """m16n8k32 of fp8, with a factor for each row of A and each column of B."""
+    """Make the step of m16n8k32 of fp8 with a scale factor for each row of A and each column of B."""
     known = site.modifiers[:6] == ("m16n8k32", "row", "col", "kind::mxf8f6f4", "block_scale", "scale_vec::1X")
     d, a, b, c, scale = site.modifiers[6:] if len(site.modifiers) == 11 else ("",) * 5
     if not known or (d, c, scale) != ("f32", "f32", "ue8m0") or a not in FP8 or b not in FP8:
@@ -86,7 +87,7 @@ def _scaled(site: Site) -> Step:
 
 @opcode("wgmma.fence")
 def wgmma_fence(site: Site) -> Step:
-    """Each product is done at once; but who watches wants to know."""
+    """Make a step that only informs the sanitizer: products complete at once."""
     site.known("sync", "aligned")
     memory = site.machine.memory
     return lambda g: None if memory.watch is None else memory.watch.flights.fence_registers(g)
@@ -95,7 +96,7 @@ def wgmma_fence(site: Site) -> Step:
 @opcode("wgmma.mma_async.sync.aligned")
 def multiply_by_warpgroup(site: Site) -> Step:
     shape = _SHAPE.fullmatch(site.modifiers[0])
-    counts = site.modifiers[-2:] == ("and", "popc")  # of bits
+    counts = site.modifiers[-2:] == ("and", "popc")  # a product of bits
     *others, d, a, b = site.modifiers[1 : -2 if counts else None]
     if shape is None or counts != (a == "b1") or others or d not in ("f32", "f16", "s32"):
         raise site.refuse()

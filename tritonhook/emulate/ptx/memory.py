@@ -1,4 +1,4 @@
-"""Loads, stores and cp.async."""
+"""Steps of loads, stores and cp.async."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPACES = {
     "shared::cta": SHARED,
     "shared::cluster": CLUSTER,
     "local": LOCAL,
-    "param": GLOBAL,  # parameters lie in global memory of the machine, where descriptors have addresses
+    "param": GLOBAL,  # the machine keeps parameters in global memory, because TMA descriptors need an address there
     "param::entry": GLOBAL,
     "param::func": GLOBAL,
     "const": GLOBAL,
@@ -31,12 +31,12 @@ VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
 def take_space(site: Site) -> str:
-    """Take the space out of the modifiers."""
+    """Remove the state space from a site's modifiers, and return it; GENERIC if there is none."""
     found = [one for one in site.modifiers if one in SPACES]
     site.modifiers = tuple(one for one in site.modifiers if one not in SPACES)
     if len(found) > 1:
         raise site.refuse()
-    if found and found[0].startswith("param"):  # of a call: in local memory
+    if found and found[0].startswith("param"):  # arguments of a call are kept in local memory
         names = re.findall(r"\[\s*([^\]\s+]+)\s*(?:\+[^\]]*)?\]", " ".join(site.operands))
         if any(site.decoder.slot(site.decoder.function.name, name) is not None for name in names):
             return LOCAL
@@ -44,7 +44,7 @@ def take_space(site: Site) -> str:
 
 
 def drop_hints(site: Site) -> None:
-    """Leave out what only says how caches are used; its operand comes last."""
+    """Remove cache hints from a site's modifiers, and the operand of L2::cache_hint, which is the last one."""
     hints = [one for one in site.modifiers if one.startswith(("L1::", "L2::"))]
     site.modifiers = tuple(one for one in site.modifiers if one not in hints)
     if "L2::cache_hint" in hints:
@@ -52,7 +52,8 @@ def drop_hints(site: Site) -> None:
 
 
 def _shape(site: Site, *never: str) -> tuple[str, str, int, bool]:
-    """Space, type and count of a load or store, and whether it may poll. never: modifiers of the other one."""
+    """Return space, type and number of elements of a load or store, and whether it may poll memory. never: modifiers
+    that this instruction must not have."""
     drop_hints(site)
     space = take_space(site)
     kind, how = site.typed(" ".join(one for one in SIZES if one != "b128"), *ORDER, *CACHE, *VECTORS)
@@ -99,13 +100,14 @@ def store(site: Site) -> Step:
 
 @opcode("createpolicy")
 def create_policy(site: Site) -> Step:
-    """How caches are used: only hints take it."""
+    """Make the step of createpolicy, which writes 0: only cache hints use the value."""
     target = site.target(0, "b64")
     return lambda g: g.put(target, np.uint64(0))
 
 
 def _bytes_to_copy(site: Site, given: str | None, size: int) -> Callable[[Group], Array]:
-    """How many bytes each thread reads: a number, or none where a predicate is true."""
+    """Return the reader of the number of bytes that each thread copies. given: the operand src-size, or ignore-src, a
+    predicate: 0 bytes if true; None: all `size` bytes."""
     full = site.constant(size, np.uint32)
     if given is not None and given.lstrip("!").startswith("%p"):
         ignored = site.predicate(given)

@@ -1,7 +1,8 @@
-"""The origin of an address: the pointers it was computed from, and 32-bit numbers on the way that wrapped.
+"""Find how an address was computed: from which pointers, and whether a 32-bit number in its computation overflowed.
 
-Asked once, after an access failed: the registers still hold what the thread computed with. Statements are followed
-backwards, whatever branches lie between them; values decide what is true.
+Used once, after an access failed: the registers still hold the values of the thread's computation. Instructions are
+followed backwards from the access; branches are ignored. An overflow is reported only if the registers' values prove
+it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ _HALF, _MASK = 1 << 31, (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The instructions of one function. begin: the index of the first one. row: of a register, over all threads.
-    parameter: reads 8 bytes of a parameter; None if the operand names none."""
+    """The instructions of one function. begin: index of the first one. row: returns the array of a register, by name
+    and prefix. parameter: reads 8 bytes of the parameter that an operand names; None if it names none."""
 
     begin: int
     items: Sequence[Item]
@@ -31,13 +32,15 @@ class Part:
     parameter: Callable[[str], int | None]
 
     def value(self, name: str, thread: int) -> int:
+        """Return the value of a register in a thread."""
         match = REGISTER.fullmatch(name)
         assert match is not None
         return int(self.row(name, match[1])[thread])
 
 
 def origin(parts: Sequence[Part], pc: int, thread: int, address: int) -> Origin:
-    """Find where the address of the instruction at `pc` came from. Returns an empty Origin if no operand has it."""
+    """Find how the address of the instruction at `pc` was computed. Return an empty Origin if no operand of the
+    instruction holds this address."""
     part = next(one for one in reversed(parts) if one.begin <= pc)
     for operand in part.items[pc - part.begin].operands:
         if (match := _ADDRESS.search(operand)) is not None:
@@ -48,7 +51,7 @@ def origin(parts: Sequence[Part], pc: int, thread: int, address: int) -> Origin:
 
 
 class _Walk:
-    """One walk back from an address."""
+    """A search backwards from an address. makers: indices of the instructions that write each register."""
 
     def __init__(self, part: Part, thread: int) -> None:
         self.part, self.thread = part, thread
@@ -58,9 +61,9 @@ class _Walk:
                 self.makers.setdefault(name, []).append(index)
 
     def from_register(self, name: str) -> Origin:
-        """Collect the pointers, and the first 32-bit number that wrapped. is_signed: how 32 bits become 64."""
+        """Collect the pointers that a register was computed from, and the first 32-bit number that overflowed."""
         pointers, wrapped = list[int](), list[tuple[int, str]]()
-        left, seen = [(name, True)], set[tuple[str, bool]]()
+        left, seen = [(name, True)], set[tuple[str, bool]]()  # registers, and whether they are widened with a sign
         while left:
             name, is_signed = left.pop()
             if (name, is_signed) in seen:
@@ -74,19 +77,21 @@ class _Walk:
                         is_signed = not parts[-1].startswith("u")
                     elif (text := self._wrapped(item, is_signed)) is not None:
                         wrapped.append((self.part.begin + index, text))
-                    if item.opcode != "mov.b64" or not item.operands[1].startswith("{"):  # halves wrap as they should
+                    # The halves of a 64-bit number overflow by design: do not follow a mov that joins them.
+                    if item.opcode != "mov.b64" or not item.operands[1].startswith("{"):
                         left += [(source, is_signed) for source in flow_of(item).reads if source.startswith("%r")]
                 elif name.startswith("%rd"):
                     pointers.append(self._loaded(item, name))
         return Origin(tuple(pointers), *min(wrapped, default=(None, "")))
 
     def _loaded(self, item: Item, name: str) -> int:
-        """Return what a register was loaded with; it may hold another value now."""
+        """Return the value that a load gave to a register: if it loaded a parameter, the parameter, as the register may
+        have changed since."""
         parameter = self.part.parameter(item.operands[-1]) if item.opcode.startswith("ld.param") else None
         return self.part.value(name, self.thread) if parameter is None else parameter
 
     def _wrapped(self, item: Item, is_signed: bool) -> str | None:
-        """Write out a 32-bit product or sum whose exact value is another number; None for all else."""
+        """Describe a 32-bit product or sum that overflowed; None if it did not, or if the instruction is neither."""
         base, *parts = item.opcode.split(".")
         if "wide" in parts or "hi" in parts or parts[-1] not in ("b32", "u32", "s32"):
             return None
@@ -97,7 +102,7 @@ class _Walk:
             operands[1] = 1 << (operands[1] & 31)
         exact = [_exact(base, list(map(as_read, operands))) for as_read in (_signed, _unsigned)]
         then = _signed(stored) if is_signed else stored
-        if then in exact or exact[1] & _MASK != stored:  # the second: a source holds another value now
+        if then in exact or exact[1] & _MASK != stored:  # no overflow, or an operand has changed since
             return None
         kind = "sum" if base in ("add", "sub") else "product"
         return f"a 32-bit {kind} wrapped: {_written(base, list(map(_signed, operands)))} became {then:,}"

@@ -1,8 +1,9 @@
-"""One instruction while it is decoded: its modifiers and operands as rows of registers over all threads.
+"""One instruction during decoding: its modifiers, and its operands as arrays.
 
-Modules of opcodes register makers: `@opcode("add", "sub")` on a function that takes a Site and gives the step. Every
-operand becomes a *row*, an array over all threads: a register's own, or one made for an immediate, a special register
-or an address. A maker asks for rows once; the step slices them: `d, a, b = ...`, `g.put(d, a[g.s] + b[g.s])`.
+Modules of opcodes register makers: `@opcode("add", "sub")` on a function that takes a Site and returns the step. Every
+operand becomes a *row*, an array with one element per thread of the machine: that of a register, or one made for an
+immediate, a special register or an address. A maker reads `site.row` and `site.target` once; the step uses a group's
+slice of these rows: `g.put(d, a[g.s] + b[g.s])`.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from tritonhook.ptx.program import REGISTER, Item
 if TYPE_CHECKING:
     from tritonhook.emulate.ptx.decode import Decoder
 
-OPCODES = Opcodes()  # by the parts that they begin with
+OPCODES = Opcodes()  # by the first parts of an opcode, e.g. "mul.lo" for mul.lo.s32
 opcode = OPCODES.of
-KINDS: Mapping[str, Any] = {  # how numbers of a type are computed with; floats travel as their bits
+KINDS: Mapping[str, Any] = {  # NumPy's type for each PTX type; floating-point numbers are kept as bit patterns
     "pred": np.bool_,
     **{
         name: {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[size] for name, size in SIZES.items() if size < 16
     },
     **{f"s{8 * size}": kind for size, kind in ((1, np.int8), (2, np.int16), (4, np.int32), (8, np.int64))},
 }
-FILES: Mapping[str, Any] = {
+FILES: Mapping[str, Any] = {  # types of registers, by the prefix of their names
     "p": np.bool_, "rb": np.uint8, "rs": np.uint16, "r": np.uint32, "rd": np.uint64,
 }  # fmt: skip
 _INTEGER_OF = {1: (np.uint8, np.int8), 2: (np.uint16, np.int16), 4: (np.uint32, np.int32), 8: (np.uint64, np.int64)}
@@ -44,8 +45,8 @@ _ADDRESS = re.compile(rf"\[\s*([%$\w.]+)\s*(?:\+\s*(-?\s*{_NUMBER})|(-\s*{_NUMBE
 
 
 class Site:
-    """One instruction while it is decoded. name: the part of the opcode that its maker is registered for. modifiers:
-    the others, in order."""
+    """One instruction during decoding. name: first parts of the opcode, for which its maker is registered. modifiers:
+    the other parts, in order."""
 
     def __init__(self, decoder: Decoder, item: Item, line: int) -> None:
         self.decoder, self.machine, self.item, self.line = decoder, decoder.machine, item, line
@@ -54,11 +55,11 @@ class Site:
         self.modifiers = tuple(item.opcode[len(self.name) + 1 :].split(".")) if item.opcode != self.name else ()
 
     def refuse(self, why: str = "") -> NotUnderstood:
-        """Return the error to raise for an unknown form."""
+        """Return the error to raise if the instruction is not understood. why: the operand or state; "": the opcode."""
         return NotUnderstood(self.item.opcode, self.line, why)
 
     def known(self, *modifiers: str) -> frozenset[str]:
-        """Return the modifiers. Raises NotUnderstood for any other modifier."""
+        """Return the site's modifiers. Raises NotUnderstood if one is not listed, or if two exclude each other."""
         if unknown := [one for one in self.modifiers if one not in modifiers]:
             raise self.refuse("" if len(self.modifiers) == 1 else f".{unknown[0]}")
         if contradict(self.modifiers):
@@ -66,14 +67,15 @@ class Site:
         return frozenset(self.modifiers)
 
     def typed(self, types: str, *modifiers: str) -> tuple[str, frozenset[str]]:
-        """Return the last modifier, which has to be one of these types (separated by blanks), and the others."""
+        """Remove the last modifier, the type, and return it with the other modifiers. types: allowed types, separated
+        by blanks. Raises NotUnderstood, see `known`."""
         if not self.modifiers or self.modifiers[-1] not in types.split():
             raise self.refuse("type" if self.modifiers else "")
         kind, self.modifiers = self.modifiers[-1], self.modifiers[:-1]
         return kind, self.known(*modifiers)
 
     def count(self, *numbers: int) -> None:
-        """Check how many operands there are."""
+        """Check the number of operands. numbers: those allowed. Raises NotUnderstood."""
         if len(self.operands) not in numbers:
             raise self.refuse(f"{len(self.operands)} operands")
 
@@ -84,9 +86,12 @@ class Site:
 
     # --- rows --------------------------------------------------------------------------------
 
+    def _text(self, operand: int | str) -> str:
+        return self.operands[operand] if isinstance(operand, int) else operand
+
     def row(self, operand: int | str, kind: str) -> Array:
-        """Return an operand's value as numbers of this type: a view of a register, or a row made for it."""
-        text = self.operands[operand] if isinstance(operand, int) else operand
+        """Return the row of a source operand, as numbers of a PTX type. operand: its number or its text."""
+        text = self._text(operand)
         if kind == "pred":
             return self._predicate(text)
         wanted = KINDS[kind]
@@ -96,7 +101,7 @@ class Site:
                 return row.view(wanted)
             if row.dtype == np.bool_ or row.dtype.itemsize < np.dtype(wanted).itemsize:
                 raise self.refuse(f"{text} as .{kind}")
-            return row.view(wanted)[:: row.dtype.itemsize // np.dtype(wanted).itemsize]  # its low part
+            return row.view(wanted)[:: row.dtype.itemsize // np.dtype(wanted).itemsize]  # low bits of a wider register
         if (special := self.decoder.specials.get(text)) is not None:
             return special if special.dtype.itemsize == np.dtype(wanted).itemsize else special.astype(wanted)
         if (address := self.decoder.address_of(text)) is not None:
@@ -104,12 +109,12 @@ class Site:
         return self.constant(self._immediate(text, kind), wanted)
 
     def constant(self, value: int, kind: Any) -> Array:
-        """Return a row of one number. value: its bits."""
+        """Return a row with one number for all threads. value: its bits. kind: NumPy's type."""
         return self.decoder.constant(value, np.dtype(kind))
 
     def _predicate(self, text: str) -> Array:
         if text.startswith("!"):
-            raise self.refuse("a negated predicate here")
+            raise self.refuse("a negated predicate")
         if (value := number(text)) is not None:
             return self.constant(int(value != 0), np.bool_)
         if text == "%is_explicit_cluster":
@@ -119,8 +124,8 @@ class Site:
         return self.decoder.register(text, "p")
 
     def predicate(self, operand: int | str) -> Reader:
-        """Return the reader of a predicate that may be negated."""
-        text = self.operands[operand] if isinstance(operand, int) else operand
+        """Return the reader of a predicate operand, which may be negated."""
+        text = self._text(operand)
         row = self._predicate(text.lstrip("!").strip())
         return (lambda g: ~row[g.s]) if text.startswith("!") else (lambda g: row[g.s])
 
@@ -143,10 +148,11 @@ class Site:
         return value_ & (1 << bits) - 1
 
     def target(self, operand: int | str, kind: str) -> Array:
-        """Return the row to write a result of this type to. A larger register is filled by its sign, or by zeros."""
-        text = self.operands[operand] if isinstance(operand, int) else operand
+        """Return the row that a result of this type is written to. In a wider register, the result is extended with its
+        sign, or with zeros if it is unsigned."""
+        text = self._text(operand)
         if text == "_":
-            return self.machine.registers(1, KINDS[kind])[0]  # a result that nobody reads
+            return self.machine.registers(1, KINDS[kind])[0]  # "_": the result is discarded
         match = REGISTER.fullmatch(text)
         if match is None:
             raise self.refuse(f"target {text}")
@@ -163,29 +169,28 @@ class Site:
         return row.view(_INTEGER_OF[size][kind.startswith("s")])
 
     def rows(self, operand: int | str, kind: str) -> list[Array]:
-        """Return the rows of a vector's elements."""
-        text = self.operands[operand] if isinstance(operand, int) else operand
-        return [self.row(one, kind) for one in list_of(text)]
+        """Return the rows of the elements of a vector operand, e.g. `{%r1, %r2}`."""
+        return [self.row(one, kind) for one in list_of(self._text(operand))]
 
     def targets(self, operand: int | str, kind: str) -> list[Array]:
-        text = self.operands[operand] if isinstance(operand, int) else operand
-        return [self.target(one, kind) for one in list_of(text)]
+        """Return the rows that the elements of a vector result are written to."""
+        return [self.target(one, kind) for one in list_of(self._text(operand))]
 
     def two(self, operand: int) -> tuple[str, str]:
-        """Split an operand of two parts: `%p1|%p2` or `%r1|%p1`; the second is "_" if it is not there."""
+        """Split an operand of two parts, e.g. `%p1|%p2`. The second part is "_" if it is missing."""
         first, _, second = self.operands[operand].partition("|")
         return first.strip(), second.strip() or "_"
 
     def integer(self, operand: int) -> int:
-        """Return an operand that must be a number in the text."""
+        """Return the value of an operand that must be an immediate. Raises NotUnderstood."""
         found = number(self.operands[operand])
         if found is None:
             raise self.refuse(f"operand {self.operands[operand]}")
         return found
 
     def address(self, operand: int | str) -> Reader:
-        """Make the reader of an address in brackets, for a group's threads."""
-        text = self.operands[operand] if isinstance(operand, int) else operand
+        """Return the reader of an address operand, e.g. `[%rd1 + 16]`."""
+        text = self._text(operand)
         match = _ADDRESS.match(text)
         if match is None:
             raise self.refuse(f"address {text}")
@@ -212,7 +217,7 @@ class Site:
 
 
 def known_name(text: str) -> str:
-    """Return the longest registered name that an opcode begins with; "" for none."""
+    """Return the longest registered name that is the beginning of an opcode; "" if there is none."""
     parts = text.split(".")
     for count in range(len(parts), 0, -1):
         if (name := ".".join(parts[:count])) in OPCODES:
@@ -221,5 +226,5 @@ def known_name(text: str) -> str:
 
 
 def computing(target: Array, function: Callable[..., Array], *rows: Array) -> Step:
-    """Make the step that writes a function of rows."""
+    """Make the step that writes function(*rows) to target."""
     return lambda g: g.put(target, function(*[row[g.s] for row in rows]))

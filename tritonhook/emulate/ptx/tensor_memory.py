@@ -1,4 +1,4 @@
-"""tcgen05: tensor memory, and products whose sums lie there."""
+"""Steps of tcgen05: tensor memory, and matrix products that are accumulated there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ opcode("tcgen05.relinquish_alloc_permit", "tcgen05.fence::before_thread_sync", "
 )
 
 
-_GROUPS = {"cta_group::1": 1, "cta_group::2": 2}  # how many CTAs work together
+_GROUPS = {"cta_group::1": 1, "cta_group::2": 2}  # number of CTAs that execute the instruction together
 
 
 def _together(site: Site) -> int:
@@ -33,7 +33,8 @@ def _together(site: Site) -> int:
 
 @opcode("tcgen05.alloc")
 def allocate(site: Site) -> Step:
-    """Once for a warp; the CTAs of a pair do the same, each for itself. What is not free at once never is."""
+    """Make the step of an allocation, once per warp. In a pair of CTAs each allocates for itself. If too few columns
+    are free, a GPU waits; the emulator refuses."""
     space = take_space(site)
     site.known(*_GROUPS, "sync", "aligned", "b32")
     address, columns, machine = site.address(0), site.row(1, "u32"), site.machine
@@ -47,7 +48,7 @@ def allocate(site: Site) -> Step:
                 raise site.refuse(f"{count} columns")
             begin = machine.tensor_memory.allocate([int(machine.cta[thread])], count)
             if begin is None:
-                raise site.refuse("an allocation that has to wait")
+                raise site.refuse(f"a GPU waits until {count} columns are free")
             machine.memory.write(alone(g, int(lane)), space, address(g), 4, [np.uint32(begin)])
 
     return step
@@ -68,8 +69,8 @@ def free(site: Site) -> Step:
 
 
 def _fragment(site: Site, registers: int, apart: int, packing: str) -> Fragment:
-    """Return the fragment of each thread. registers, apart: operands with the number of registers, and the distance of
-    halves. packing: the modifier for two columns in a register."""
+    """Return the cells that each thread accesses. registers: number of the operand with the registers. apart: number of
+    the operand with the distance of the halves of 16x32bx2. packing: the modifier for two columns in a register."""
     shape, count, *_ = site.modifiers[2:]
     packed = packing in site.known("sync", "aligned", "b32", shape, count, packing)
     number = len(list_of(site.operands[registers]))
@@ -107,8 +108,8 @@ def store(site: Site) -> Step:
 
 @opcode("tcgen05.wait::ld", "tcgen05.wait::st")
 def wait(site: Site) -> Step:
-    """Tell who watches: loads and stores are done at once. Registers need no wait: PTX asks for one where
-    memory is accessed again, and ptxas waits for a register that is read."""
+    """Make a step that only informs the sanitizer: loads and stores complete at once. Loaded registers are valid
+    without it, because ptxas waits before they are read; PTX requires it before tensor memory is accessed again."""
     site.known("sync", "aligned")
     machine, writes = site.machine, site.name.endswith("st")
 
@@ -121,7 +122,7 @@ def wait(site: Site) -> Step:
 
 @opcode("tcgen05.mma")
 def multiply(site: Site) -> Step:
-    """Factors of blocks are two more operands."""
+    """Make the step of a product. With scale factors of blocks it has two more operands, their addresses."""
     vectors = {f"scale_vec::{number}X": number for number in (1, 2, 4)}
     how = site.known(*_GROUPS, *(f"kind::{kind}" for kind in tcgen05.FORMATS), *vectors, "block_scale")
     name = next((one.removeprefix("kind::") for one in how if one.startswith("kind::")), "")
@@ -157,8 +158,8 @@ def copy(site: Site) -> Step:
 
 @opcode("tcgen05.commit")
 def commit(site: Site) -> Step:
-    """Arrive when the products are done: they are. Triton gives an address of shared memory where PTX asks for a
-    generic one: the lower half is the same."""
+    """Make the step that arrives at an mbarrier at once, because products complete at once. PTX requires a generic
+    address; Triton passes a shared one, which has the same lower 32 bits."""
     how = site.known(*_GROUPS, "mbarrier::arrive::one", "shared::cluster", "multicast::cluster", "b64")
     site.count(2 if "multicast::cluster" in how else 1)
     address, barriers = site.address(0), site.machine.shared_barriers

@@ -1,4 +1,4 @@
-"""Video instructions: numbers of 8, 16 and 32 bits that are parts of words."""
+"""Steps of video instructions: arithmetic on 8-bit and 16-bit parts of words, and on words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tritonhook.emulate import comparisons
 from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.ptx.site import Array, Site, opcode
 
-_OPERATIONS: Mapping[str, Callable[[Array, Array], Array]] = {  # of int64
+_OPERATIONS: Mapping[str, Callable[[Array, Array], Array]] = {  # on int64
     "vadd": np.add,
     "vsub": np.subtract,
     "vabsdiff": lambda a, b: np.abs(a - b),
@@ -26,13 +26,13 @@ _PART = re.compile(r"(-?)(.+?)(?:\.([bh])([0-7]+))?$")
 
 
 def _cut(words: Array, at: int, bits: int, kind: str) -> Array:
-    """Cut the number of `bits` bits at bit `at` out of words, as int64."""
+    """Extract the number of `bits` bits that begins at bit `at` of each word, as int64. kind: u32 or s32, its sign."""
     value = words.astype(np.int64) >> at & (1 << bits) - 1
     return value - ((value >> bits - 1) << bits) if kind == "s32" else value
 
 
 def _within(value: Array, bits: int, kind: str, saturates: bool) -> Array:
-    """Convert a result to a number of `bits` bits: the nearest one, or its lowest bits."""
+    """Convert a result to `bits` bits: the nearest number (`saturates`), or the lowest bits."""
     if saturates:
         low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind == "s32" else (0, (1 << bits) - 1)
         value = np.clip(value, low, high)
@@ -40,8 +40,8 @@ def _within(value: Array, bits: int, kind: str, saturates: bool) -> Array:
 
 
 def _parts(site: Site, operand: int) -> tuple[str, str, int, str]:
-    """Return the sign of an operand, its register, the bits of each part of it that is meant, and which parts these
-    are."""
+    """Split an operand, e.g. `-%r1.b2`: sign, register, bits of a part (8, 16, or 32 for the whole), and the digits
+    that select parts, "0" for the whole."""
     sign, name, letter, places = _PART.fullmatch(site.operands[operand]).groups()  # type: ignore[union-attr]
     return sign, name, {"b": 8, "h": 16}.get(letter, 32), places or "0"
 
@@ -56,7 +56,8 @@ def _source(site: Site, operand: int, kind: str) -> Callable[[Group], Array]:
 
 
 def _finish(site: Site, kind: str, saturates: bool, second: str) -> Callable[[Group, Array], None]:
-    """Make the function that writes a result: into a part of the third source, joined with it, or as it is."""
+    """Make the function that writes a result. It replaces a part of the third source, is combined with that source by
+    the second operation (`second`: add, min, max), or is written as it is."""
     _, name, bits, place = _parts(site, 0)
     target, at = site.target(name, "u32"), int(place) * bits
     merges = bits < 32
@@ -64,7 +65,7 @@ def _finish(site: Site, kind: str, saturates: bool, second: str) -> Callable[[Gr
     if merges and second:
         raise site.refuse()
     if second in ("min", "max") and kind != "s32" and site.name != "vset":
-        raise site.refuse("ptxas compares otherwise than PTX says")
+        raise site.refuse("ptxas compares differently from the PTX ISA")
     third = site.row(3, "s32") if merges or second else None
     join: Any = {"add": np.add, "min": np.minimum, "max": np.maximum}.get(second)
     kept = np.uint32(0xFFFF_FFFF ^ ((1 << bits) - 1) << at)
@@ -73,7 +74,7 @@ def _finish(site: Site, kind: str, saturates: bool, second: str) -> Callable[[Gr
         found = _within(value, bits, kind, saturates) if site.name in ("vadd", "vsub") or saturates else value
         if third is not None and merges:
             found = (third[g.s].view(np.uint32) & kept) | (found << at & ~np.int64(kept))
-        elif third is not None:  # emulated: the code that ptxas writes has sums of 32 bits, others as they are
+        elif third is not None:  # as in ptxas's code (which was emulated): only sums are cut to 32 bits before
             found = join(found, third[g.s].astype(np.int64))
         g.put(target, (found & 0xFFFF_FFFF).astype(np.uint32))
 
@@ -81,7 +82,8 @@ def _finish(site: Site, kind: str, saturates: bool, second: str) -> Callable[[Gr
 
 
 def _modifiers(site: Site, kinds: int, *others: str) -> tuple[Sequence[str], list[str]]:
-    """Return the types, which come first, and the other modifiers."""
+    """Return the types, which are the first modifiers, and the other modifiers. kinds: number of types. others: those
+    allowed. Raises NotUnderstood."""
     types = site.modifiers[:kinds]
     if len(types) < kinds or set(types) - set(_KINDS) or set(site.modifiers[kinds:]) - set(others):
         raise site.refuse()
@@ -99,8 +101,8 @@ def of_words(site: Site) -> Step:
     if (is_set or shifts) and len(wanted) != 1:
         raise site.refuse()
     if "sat" in how and (_parts(site, 0)[2] < 32 or (to == "u32" and site.name not in ("vmin", "vmax"))):
-        # Both ptxas 12.8.93 and 13.5.37 clamp a negative number to the largest one, and do not clamp a sum to u32.
-        raise site.refuse("ptxas saturates otherwise than PTX says")
+        # ptxas 12.8.93 and 13.5.37 clamp negative numbers to the largest number, and do not clamp sums to u32.
+        raise site.refuse("ptxas saturates differently from the PTX ISA")
     a, b = _source(site, 1, a_kind), _source(site, 2, b_kind)
     write = _finish(site, to, "sat" in how, second)
     function: Callable[[Array, Array], Array]
@@ -119,14 +121,14 @@ def multiply(site: Site) -> Step:
     target, shift = site.target(0, "u32"), int("".join(how).removeprefix("shr") or 0)
     site.count(4)
     if shift and set(types) != {"s32"}:
-        raise site.refuse("ptxas shifts otherwise than PTX says")
+        raise site.refuse("ptxas shifts differently from the PTX ISA")
     return lambda g: g.put(target, ((a(g) * b(g) + c(g)) >> shift & 0xFFFF_FFFF).astype(np.uint32))
 
 
 @opcode(*(f"{name}{count}" for name in (*_OPERATIONS, "vset") for count in (2, 4)))
 def of_parts(site: Site) -> Step:
-    """Two or four numbers in each word. A selector names, from the highest one on, parts of the first and second word
-    together; a mask those that are computed."""
+    """Make the step of a SIMD instruction on two or four numbers in a word. The digits after a source select parts of
+    both source words, the highest result first; those after the target select the parts that are computed."""
     name, count = site.name[:-1], int(site.name[-1])
     bits, is_set = 32 // count, name == "vset"
     types, how = _modifiers(site, 2 if is_set else 3, *(comparisons.WHOLE if is_set else ["sat"]), "add")

@@ -1,4 +1,4 @@
-"""What the lanes of a warp do together: shuffles, votes, reductions, matrices through shared memory."""
+"""Steps of operations between the lanes of a warp: shuffles, votes, matches, reductions, ldmatrix."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tritonhook.emulate.words import REDUCTIONS
 
 
 def converging(site: Site, operand: int) -> Callable[[Group], None]:
-    """Wait until the lanes that an operand names are there."""
+    """Return the function that waits until all lanes of a mask operand have arrived, and informs the sanitizer."""
     row, memory, reads_lanes = site.row(operand, "u32"), site.machine.memory, site.name.startswith("shfl")
 
     def converge(g: Group) -> None:

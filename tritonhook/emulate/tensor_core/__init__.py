@@ -1,1 +1,5 @@
-"""Tensor cores: what they add and round (sums.py, architectures.py), and which thread holds what (fragments.py)."""
+"""Matrix products of tensor cores.
+
+`sums` and `architectures` compute them with the hardware's rounding. `fragments` maps the registers of threads to
+matrices, `shared_tiles` the bytes of shared memory. `products` are those of mma and wgmma, `tcgen05` those of sm_100.
+"""

@@ -1,7 +1,8 @@
-"""The sums of sums.py as machine code of this computer, where LLVM is there to compile them: that of Triton.
+"""The sums of sums.py, compiled to machine code of this computer with Triton's LLVM, if Triton is loaded.
 
-They give the bits of the NumPy functions, which stay the reference (tests/emulate/tensor_core/test_compiled.py); only
-f32 results of finite numbers are computed here. Everything else, and other computers, take NumPy.
+The results have the same bits as those of the NumPy functions, which are the reference
+(tests/emulate/tensor_core/test_compiled.py). Only f32 results of finite numbers are computed here; NumPy computes all
+others.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import numpy as np
 from tritonhook.emulate.compiled import function_of
 from tritonhook.emulate.words import Array
 
-WIDE = 8  # columns at once
-# (batch, m, n) sums of k products. x, y: float64; ex, ey: exponents of these; c, out: codes of f32. p: numbers, so that
-# the code needs no constants in memory: fraction + 1023, least exponent, all but the sign, what is kept, exponent of
-# zero, of the smallest normal number, codes of infinity and of -0, 127, 255, 1023 - fraction.
+WIDE = 8  # columns computed at once
+# (batch, m, n) sums of k products. x, y: float64; ex, ey: their exponents; c, out: codes of f32. p: constants, passed
+# as an argument because the code may have no data section: fraction + 1023, least exponent, mask of all bits but the
+# sign, mask of the bits kept, exponent of zero, exponent of the smallest normal f32, codes of infinity and of -0, 127,
+# 255, 1023 - fraction.
 _LLVM = """
 target triple = "x86_64-unknown-linux-gnu"
 declare <8 x double> @llvm.trunc.v8f64(<8 x double>)
@@ -158,7 +160,7 @@ def _text() -> str:
 
 
 def is_there() -> bool:
-    """Whether this process has loaded a compiler, and this computer takes its code."""
+    """Whether this process has loaded Triton, and this computer can run the compiled sums."""
     return "triton" in sys.modules and _function() is not None
 
 
@@ -169,8 +171,9 @@ def _function() -> Callable[..., None] | None:
 def multiply(
     x: Array, y: Array, exponents: tuple[Array, Array], c: Array, fraction: int, kept: int, least: int
 ) -> Array | None:
-    """x y + c, as `sums.multiply` has it for one sum. x, y: finite float64 (..., m, k), (..., k, n). exponents: of
-    these. c: codes of finite f32. None where NumPy has to do it."""
+    """Compute x y + c as `sums._sum` does. x, y: finite float64 (..., m, k), (..., k, n). exponents: of x and y. c: bit
+    patterns of finite f32. fraction, kept: see sums.Sums. least: the lowest exponent that terms are aligned to. Return
+    bit patterns of f32, or None if the code cannot be compiled or the shapes do not fit."""
     function = _function()
     if function is None or y.shape[-1] % WIDE or not x.shape[:-2] == y.shape[:-2] == c.shape[:-2]:
         return None

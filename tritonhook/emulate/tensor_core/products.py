@@ -1,4 +1,7 @@
-"""Products of matrices by a warp or a warpgroup, from registers to registers: mma, wgmma, HMMA, IMMA, QMMA, HGMMA."""
+"""Matrix products of a warp or a warpgroup with results in registers: mma, wgmma, HMMA, IMMA, QMMA, HGMMA.
+
+Everywhere, `kinds` are formats: of C and D, of A, of B.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,11 @@ Product = Callable[..., Array]
 _FLOATS = ("f16", "bf16", "tf32", *FP8)
 _WHOLE = ("s8", "u8", "s4", "u4")
 _WARP, _WARPGROUP = 32, 128
-_TOGETHER = 16  # products at once: so many numbers fit into the caches, and into what a CTA may take
+_TOGETHER = 16  # products computed at once: their numbers fit into the caches and into the estimated memory of a CTA
 
 
 def _integers(codes: Array, kind: str) -> Array:
-    """Integers of 4 or 8 bits as float64."""
+    """Convert bit patterns of 4-bit or 8-bit integers to float64."""
     if kind[0] == "u":
         return codes.astype(np.float64)
     half = 1 << width(kind) - 1
@@ -36,13 +39,15 @@ def _integers(codes: Array, kind: str) -> Array:
 
 
 def _bits(codes: Array, axis: int, xor: bool) -> Array:
-    """Return the bits of bytes as float64; for the number of those that differ, behind them the others."""
+    """Unpack bytes to bits, as float64, along an axis. xor: also append the negated bits, so that a sum of products
+    counts the bits that differ; A (axis -1) and B (axis -2) append them in opposite order."""
     bits = np.unpackbits(codes.astype(np.uint8), axis=axis).astype(np.float64)
     return np.concatenate([bits, 1 - bits] if axis == -1 else [1 - bits, bits], axis) if xor else bits
 
 
 def _product(kinds: tuple[str, str, str], k: int, arch: str, saturate: bool = False) -> Product:
-    """D of codes of A, B and C. kinds: of D and C, of A, of B. arch: "" for a warpgroup's."""
+    """Return the function that computes D from A, B and C, as bit patterns. k: of the instruction. arch: e.g. "sm_90";
+    "" for products of a warpgroup. saturate: clamp integers. Raises NotUnderstood."""
     d, a, b = kinds
     if a in _WHOLE and b in _WHOLE and d == "s32":
         return lambda x, y, z: adding.multiply_integers(_integers(x, a), _integers(y, b), z, saturate)
@@ -61,7 +66,8 @@ def _product(kinds: tuple[str, str, str], k: int, arch: str, saturate: bool = Fa
 
 
 def of_warp(kinds: tuple[str, str, str], k: int, arch: str, saturate: bool = False) -> Product:
-    """m16n8: registers of D from those of A, B and C. kinds: of D and C, of A, of B."""
+    """Return the function that computes registers of D from registers of A, B and C: m16n8. Arguments: see
+    `_product`."""
     product = _product(kinds, k, arch, saturate)
     wide, wide_a, wide_b = map(width, kinds)
 
@@ -72,9 +78,10 @@ def of_warp(kinds: tuple[str, str, str], k: int, arch: str, saturate: bool = Fal
 
 
 def of_sparse_warp(kinds: tuple[str, str, str], k: int, arch: str, saturate: bool, selector: int) -> Product:
-    """m16n8 of an A that keeps half of its numbers; the fourth source is its metadata. Executed for sm_90."""
+    """Return the function for m16n8 of a sparse A, which stores half of its numbers. Its fourth argument is the
+    register with the metadata. selector: see fragments.kept. Sums of floats: for sm_90 only, measured on a GPU."""
     if kinds[1] in _FLOATS and generation(arch) != "sm_90":
-        raise NotUnderstood("a sparse product of floats", why=arch)
+        raise NotUnderstood("a sparse product of floating-point numbers", why=arch)
     product = _product(kinds, k // 2, arch, saturate)
     wide, wide_a, wide_b = map(width, kinds)
 
@@ -90,7 +97,8 @@ def of_sparse_warp(kinds: tuple[str, str, str], k: int, arch: str, saturate: boo
 def scaled(
     kinds: tuple[str, str], of_a: tuple[int, int] = (0, 0), of_b: tuple[int, int] = (0, 0)
 ) -> Callable[..., Array]:
-    """m16n8k32 of fp8 with a factor for each row of A and each column of B. of_a, of_b: which byte of which lanes."""
+    """Return the function for m16n8k32 of fp8 with a scale factor for each row of A and each column of B. kinds: of A,
+    of B. of_a, of_b: byte of the register, and the number of the lanes, that hold the factors (byte-id, thread-id)."""
     sums = scaled_sums("mxf8f6f4")
 
     def apply(a: Array, b: Array, c: Array, scale_a: Array, scale_b: Array) -> Array:
@@ -103,7 +111,7 @@ def scaled(
 
 
 def of_doubles(a: Array, b: Array, c: Array) -> Array:
-    """m8n8k4, m16n8k4 and longer ones of float64. Registers of 64 bits."""
+    """Compute registers of D for float64: m8n8k4, m16n8k4, m16n8k8 and m16n8k16. Registers have 64 bits."""
     rows, warps = len(c) // 2, c.shape[1] // _WARP
     x = a.reshape(-1, rows, warps, 8, 4).transpose(2, 1, 3, 0, 4).reshape(warps, 8 * rows, -1)
     y = b.reshape(-1, warps, 8, 4).transpose(1, 0, 3, 2).reshape(warps, -1, 8)
@@ -116,8 +124,8 @@ def of_doubles(a: Array, b: Array, c: Array) -> Array:
 
 
 class Tile:
-    """A tile of shared memory that a descriptor names. descriptor: gives it for a group's threads. length: numbers of m
-    or n; k of each."""
+    """A matrix in shared memory that each warpgroup names by a descriptor: (length, k) numbers. descriptor: reads it
+    for a group's threads. length: m or n. bits: of a number. is_k_major: numbers along k are adjacent."""
 
     def __init__(
         self, machine: Machine, descriptor: Callable[[Group], Array], length: int, k: int, bits: int, is_k_major: bool
@@ -128,17 +136,17 @@ class Tile:
         self._pieces: dict[int, Array] = {}
 
     def keys(self, g: Group) -> Array:
-        """Return the tile of each warp of the slice: its CTA and its descriptor."""
+        """Return CTA and descriptor of the matrix of each warp of the slice, shape (warps, 2)."""
         return np.stack([self.machine.cta[g.s][::_WARP].astype(np.uint64), self.descriptor(g)[::_WARP]], 1)
 
     def codes(self, cta: int, descriptor: int, threads: Array) -> Array:
-        """Return the numbers, (length, k). threads: the first ones of the warpgroups that read them."""
+        """Return the numbers of a CTA's matrix, (length, k). threads: first thread of each warpgroup that reads it."""
         self.watched(np.full(len(threads), cta), descriptor, threads)
         found: Array = self.of_ctas(np.array([cta]), descriptor)[0]
         return found
 
     def watched(self, ctas: Array, descriptor: int, threads: Array) -> None:
-        """Let the sanitizer see the reads of a tile in several CTAs. threads: the first one of each warpgroup."""
+        """Inform the sanitizer of reads. ctas, threads: CTA and first thread of each warpgroup that reads."""
         memory = self.machine.memory
         if memory.watch is None:
             return
@@ -148,16 +156,16 @@ class Tile:
         memory.watch.flights.read("wgmma", threads[:, None] + np.arange(0, _WARPGROUP, _WARP), pieces, 16)
 
     def of_ctas(self, ctas: Array, descriptor: int) -> Array:
-        """Return the numbers of a tile that lies at the same place in several CTAs, (ctas, length, k)."""
+        """Return the numbers of the matrices of several CTAs with the same descriptor, (ctas, length, k)."""
         begins = ctas * (self.machine.memory.shared_bytes // self.size)
         return self.machine.memory.shared.data.view(UNSIGNED[self.size])[self._at(descriptor) + begins[:, None, None]]
 
     def _at(self, descriptor: int) -> Array:
-        """Return the indices of a tile's numbers in the shared memory of a CTA."""
+        """Return the indices of the numbers in the shared memory of a CTA. Raises Fault if they lie outside."""
         if descriptor not in self._places:
             places = addresses(Descriptor.of(descriptor), *self._shape)
             if int(places.max()) + self.size > self.machine.memory.shared_end:
-                text = f"a matrix outside of shared memory, of the descriptor {descriptor:#x}"
+                text = f"matrix descriptor {descriptor:#x}: outside of shared memory"
                 raise Fault(text, self.machine.first_thread)
             self._places[descriptor] = places // self.size
         return self._places[descriptor]
@@ -166,7 +174,8 @@ class Tile:
 def of_warpgroup(
     kinds: tuple[str, str, str], n: int, k: int, a_tile: Tile | None, b_tile: Tile, flips: tuple[bool, bool]
 ) -> Callable[[Group, Array | None, Array], Array]:
-    """Compute registers of D from those of A (None: a tile) and of C. flips: whether A and B are negated."""
+    """Return the function that computes registers of D from registers of A and C, for a group. n, k: of the
+    instruction. a_tile: A in shared memory; None: in registers. flips: whether A and B are negated."""
     product, (wide, bits, _) = _product(kinds, k, ""), map(width, kinds)
     sign = UNSIGNED[bits // 8](1 << bits - 1)
 
@@ -188,8 +197,8 @@ def of_warpgroup(
 def _together(
     g: Group, rows: Array | None, a_tile: Tile | None, b_tile: Tile
 ) -> list[tuple[Array, Array, Array]] | None:
-    """Several products at once, where compiled code computes them: NumPy is faster with each alone. Their tiles lie at
-    the same place in each CTA; None if they do not."""
+    """Return operands of several warpgroups at once, see `_operands`, for compiled code (NumPy is faster with one
+    warpgroup at a time). Return None if compiled code is missing, or if the warpgroups' descriptors differ."""
     warps = np.flatnonzero(g.active.reshape(-1, _WARP).any(1)).reshape(-1, 4)
     tiles = [tile for tile in (a_tile, b_tile) if tile is not None]
     keys = [tile.keys(g)[warps].reshape(-1, 2) for tile in tiles]
@@ -214,7 +223,8 @@ def _together(
 
 
 def _operands(g: Group, rows: Array | None, a_tile: Tile | None, b_tile: Tile) -> Iterator[tuple[Array, Array, Array]]:
-    """For each set of warps that share a tile of B: the warps, their rows of A, and B."""
+    """Yield each set of warps with the same matrix B (and A, if in shared memory): their numbers in the slice, their
+    rows of A, and B."""
     keys = b_tile.keys(g)
     if a_tile is not None:
         keys = np.concatenate([keys, a_tile.keys(g)], 1)

@@ -1,4 +1,4 @@
-"""Where wgmma finds the numbers of a tile in shared memory: matrix descriptors and swizzles of sm_90.
+"""Addresses of a matrix's numbers in shared memory: matrix descriptors and swizzles of wgmma (sm_90).
 
 Source: PTX ISA 9, "Matrix descriptor" and "Strides"; CUTLASS, cute/arch/mma_sm90_desc.hpp (canonical layouts).
 """
@@ -12,12 +12,13 @@ import numpy as np
 from tritonhook.emulate.numbers import Array
 from tritonhook.errors import NotUnderstood
 
-_SWIZZLES = {0: 16, 1: 128, 2: 64, 3: 32}  # bytes of a row of the pattern
+_SWIZZLES = {0: 16, 1: 128, 2: 64, 3: 32}  # bytes of a row of the swizzle pattern, by bits 62 and 63; 16: none
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """A matrix descriptor. start, leading, stride: bytes. row: bytes of a row of the swizzle's pattern (16: none)."""
+    """A matrix descriptor. start: address. leading, stride: byte offsets between blocks (PTX ISA). row: bytes of a row
+    of the swizzle pattern, 16 for none."""
 
     start: int
     leading: int
@@ -26,6 +27,7 @@ class Descriptor:
 
     @classmethod
     def of(cls, bits: int) -> Descriptor:
+        """Decode the 64 bits of a descriptor. Raises NotUnderstood for a base offset."""
         if bits >> 49 & 7:
             raise NotUnderstood(f"matrix descriptor {bits:#x} with a base offset")
         start, leading, stride = ((bits >> at & 0x3FFF) << 4 for at in (0, 16, 32))
@@ -33,12 +35,13 @@ class Descriptor:
 
 
 def swizzled(addresses: Array, row: int) -> Array:
-    """Swap pieces of 16 bytes, as TMA and wgmma do. row: 128, 64, 32; 16 for none."""
+    """Permute units of 16 bytes, as TMA and wgmma do. row: bytes of a row of the pattern: 128, 64, 32; 16 for none."""
     return addresses ^ (addresses >> 3 & row - 16)
 
 
 def addresses(one: Descriptor, length: int, k: int, size: int, is_k_major: bool) -> Array:
-    """Return the addresses of a tile's numbers in shared memory, int64 (length, k). length: m or n. size: in bytes."""
+    """Return the addresses of a matrix's numbers in shared memory, int64 (length, k). length: m or n. size: bytes of a
+    number. is_k_major: numbers along k are adjacent."""
     at, depth = np.arange(length)[:, None], np.arange(k)[None, :]
     if is_k_major:
         column = depth * size

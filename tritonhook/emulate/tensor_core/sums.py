@@ -1,8 +1,9 @@
-"""The sums of tensor cores, with the hardware's bits.
+"""The sums of tensor cores, with the same bits as on the hardware.
 
-The products of one sum are exact. They and the number to add are aligned to the largest exponent among them, truncated
-to `fraction` bits below it, added as integers, and the sum is rounded once. Source of the model and of its parameters:
-MMA-Sim (arXiv 2511.10909, microsoft/MMA-Sim); Khattak and Mikaitis (arXiv 2512.07004); FTTN (arXiv 2403.00232).
+The terms of a sum are exact products, and the number of C. All are aligned to the largest exponent among them,
+truncated to `fraction` bits below it, and added as integers; the sum is rounded once. Source of the model and of its
+parameters: MMA-Sim (arXiv 2511.10909, microsoft/MMA-Sim); Khattak and Mikaitis (arXiv 2512.07004); FTTN (arXiv
+2403.00232).
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ import numpy as np
 from tritonhook.emulate.numbers import FORMATS, Array, add32, decode, encode
 from tritonhook.emulate.tensor_core import compiled
 
-_NO_EXPONENT = -1000  # of zeros: lower than any. Executed: a zero takes no bits from other terms
-_LEAST_EXPONENT = -133  # executed on sm_90: with -132 or -134, bf16 and tf32 differ near 2^-149
+_NO_EXPONENT = -1000  # exponent of zeros, lower than all others: zeros do not affect the alignment (measured on a GPU)
+_LEAST_EXPONENT = -133  # the lowest exponent to align to. Measured on sm_90: -132 or -134 give other bits near 2^-149
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """How an instruction adds.
+    """Parameters of an instruction's sums.
 
-    fraction: bits kept below the largest exponent. depth: products in one sum; a longer product is a chain of sums.
-    result: format of what is rounded, f32 (towards zero) or f16 (to nearest). kept: fraction bits of an f32 result.
+    fraction: bits kept below the largest exponent. depth: products in one sum; more products make a chain of sums.
+    result: format that a sum is rounded to, f32 (towards zero) or f16 (to nearest). kept: bits of the fraction that an
+    f32 result keeps.
     """
 
     fraction: int
@@ -34,8 +36,8 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """Factors of blocks along k. a: float64 (..., m, blocks); b: (..., blocks, n). group: products that are added
-    before they are aligned (1: each for itself). least: exponent of the smallest normal factor."""
+    """Scale factors of blocks along k. a: float64 (..., m, blocks). b: float64 (..., blocks, n). group: number of
+    products that are added exactly before the alignment; 1: none. least: exponent of the smallest normal factor."""
 
     a: Array
     b: Array
@@ -44,8 +46,7 @@ class Scales:
 
 
 def multiply(a: Array, b: Array, c: Array, formats: tuple[str, str, str], sums: Sums) -> Array:
-    """Compute a b + c of codes: a (..., m, k), b (..., k, n), c (..., m, n). formats: of a, b, c. Gives codes of the
-    result."""
+    """Compute a b + c. Codes: a (..., m, k), b (..., k, n), c (..., m, n), and the result. formats: of a, b, c."""
     x, y = decode(a, formats[0]), decode(b, formats[1])
     low = FORMATS[formats[0]].least, FORMATS[formats[1]].least
     added, name = c, formats[2]
@@ -59,7 +60,7 @@ def multiply(a: Array, b: Array, c: Array, formats: tuple[str, str, str], sums: 
 
 
 def _compiled(x: Array, y: Array, added: Array, low: tuple[int, int], sums: Sums) -> Array | None:
-    """Do what _sum does, by compiled code. Returns None where only _sum can. added: codes of f32."""
+    """Compute `_sum` with compiled code; None if that is impossible. added: bit patterns of f32."""
     if not compiled.is_there() or not all(np.isfinite(one).all() for one in (x, y, added.view(np.float32))):
         return None
     exponents = _exponent(x, low[0]), _exponent(y, low[1])
@@ -67,8 +68,8 @@ def _compiled(x: Array, y: Array, added: Array, low: tuple[int, int], sums: Sums
 
 
 def hopper_fp8(a: Array, b: Array, c: Array, kinds: tuple[str, str], result: str) -> Array:
-    """mma.sync of fp8 on sm_90, which has no such instruction: ptxas writes two products of f16, the lower numbers of
-    each register and then the upper ones, and adds c to what they give."""
+    """Compute mma.sync of fp8 on sm_90. The hardware has no such instruction: ptxas writes two products of f16, of the
+    lower and then of the upper two numbers in each register, and adds c to their sum. kinds: of a, of b."""
     lower = np.flatnonzero(np.arange(a.shape[-1]) % 4 < 2)
     sums = Sums(25, len(lower), result)
     halves = [encode(decode(one, kind), "f16") for one, kind in zip((a, b), kinds, strict=True)]
@@ -81,7 +82,8 @@ def hopper_fp8(a: Array, b: Array, c: Array, kinds: tuple[str, str], result: str
 
 
 def multiply_scaled(a: Array, b: Array, c: Array, formats: tuple[str, str], scales: Scales, sums: Sums) -> Array:
-    """Compute a b + c of codes with a factor for each block of a and b along k; c and the result are f32."""
+    """Compute a b + c with scale factors for blocks of a and b along k. All are bit patterns; c and the result are
+    f32."""
     x, y = decode(a, formats[0]), decode(b, formats[1])
     added = decode(c, "f32")
     wide = x.shape[-1] // scales.a.shape[-1]
@@ -96,14 +98,14 @@ def multiply_scaled(a: Array, b: Array, c: Array, formats: tuple[str, str], scal
 
 
 def _exponent(x: Array, least: int) -> Array:
-    """Return the exponent of each finite number; that of subnormal numbers is the format's least, that of zeros
-    none."""
+    """Return the exponent of each finite number. least: the exponent of subnormal numbers in their format. Zeros have
+    _NO_EXPONENT."""
     exponent = (x.view(np.uint64) >> np.uint64(52)).astype(np.int16) & np.int16(0x7FF)
     return np.where(x == 0, np.int16(_NO_EXPONENT), np.maximum(exponent - np.int16(1023), np.int16(least)))
 
 
 def _power(exponent: Array) -> Array:
-    """2^exponent, for normal numbers of float64."""
+    """Compute 2^exponent; it must be a normal float64."""
     return ((exponent.astype(np.int64) + 1023) << 52).view(np.float64)
 
 
@@ -111,7 +113,8 @@ def _sum(
     x: Array, y: Array, added: Array, low: tuple[int, int], sums: Sums, power_a: Array | None = None,
     power_b: Array | None = None,
 ) -> Array:  # fmt: skip
-    """One sum of each row with each column. power_a, power_b: exponents to add to those of x and y."""
+    """Compute one sum for each row of x and each column of y. added: C. low: exponents of the smallest normal numbers
+    of both formats. power_a, power_b: scale factors' exponents, added to those of x and y."""
     unusual = _unusual(x, y, added)
     if unusual is not None:
         x, y, added = (np.where(np.isfinite(one), one, 0.0) for one in (x, y, added))
@@ -124,7 +127,7 @@ def _sum(
     rows = [np.moveaxis(one, -1, 0)[..., None] for one in (x, high_x)]
     columns = [np.moveaxis(one, -2, 0)[..., None, :] for one in (y, high_y)]
     is_turned = x.ndim == y.ndim == added.ndim == 3 and len(added) > added.shape[-1]
-    if is_turned:  # NumPy is fast along the last axis: let it be the longest
+    if is_turned:  # make the longest axis the last one, along which NumPy is fast
         rows, columns = ([np.ascontiguousarray(np.moveaxis(one, 1, -1)) for one in two] for two in (rows, columns))
         added, highest = (np.ascontiguousarray(np.moveaxis(one, 0, -1)) for one in (added, highest))
     exponent = np.empty_like(highest)
@@ -144,7 +147,8 @@ def _sum(
 
 
 def _grouped(x: Array, y: Array, added: Array, scales: Scales, wide: int, sums: Sums) -> Array:
-    """Add groups of products exactly, then multiply by the factors and align by these alone."""
+    """Add groups of products exactly, multiply them by their scale factors, align them by the exponents of these
+    factors alone, and add them. wide: products per factor."""
     terms = [(added, _exponent(added, -126))]
     for begin in range(0, x.shape[-1], scales.group):
         k, block = slice(begin, begin + scales.group), begin // wide
@@ -159,13 +163,15 @@ def _grouped(x: Array, y: Array, added: Array, scales: Scales, wide: int, sums: 
 
 
 def _unusual(x: Array, y: Array, added: Array) -> Array | None:
-    """Return the result where a factor or the number to add is infinite or NaN; finite elsewhere. None if none is."""
+    """Return the sums in plain float64: infinite or NaN where a term is. None if all numbers are finite."""
     if np.isfinite(x).all() and np.isfinite(y).all() and np.isfinite(added).all():
         return None
     return (x[..., :, :, None] * y[..., None, :, :]).sum(-2) + added
 
 
 def _finish(total: Array, exponent: Array, sums: Sums, unusual: Array | None) -> Array:
+    """Round total * 2^exponent to bit patterns of the result. unusual: see `_unusual`; replaces infinite and NaN
+    results."""
     exact = total * _power(exponent)
     if sums.result == "f16":
         found = encode(exact, "f16")
@@ -177,7 +183,7 @@ def _finish(total: Array, exponent: Array, sums: Sums, unusual: Array | None) ->
         if sums.kept < 23:
             found = np.where(np.isfinite(nearest), found & np.uint32(-1 << 23 - sums.kept & 0xFFFF_FFFF), found)
     minus_zero = np.uint32(0x8000 if sums.result == "f16" else 0x8000_0000)
-    found = np.where(found == minus_zero, np.uint32(0), found)  # executed: there is no -0
+    found = np.where(found == minus_zero, np.uint32(0), found)  # measured on a GPU: no result is -0
     if unusual is None:
         return found
     codes = encode(np.where(np.isfinite(unusual), 0.0, unusual), sums.result)
@@ -185,8 +191,8 @@ def _finish(total: Array, exponent: Array, sums: Sums, unusual: Array | None) ->
 
 
 def multiply_integers(a: Array, b: Array, c: Array, saturate: bool) -> Array:
-    """Compute a b + c: a, b integers of at most 8 bits, as float64 (their sums are exact); c and the result uint32 of
-    int32."""
+    """Compute a b + c of integers. a, b: at most 8 bits, as float64, whose sums are exact. c and the result: int32 as
+    uint32. saturate: clamp to int32 instead of wrapping."""
     total = np.matmul(a, b).astype(np.int64) + c.view(np.int32)
     if saturate:
         total = np.clip(total, -(1 << 31), (1 << 31) - 1)
@@ -194,7 +200,7 @@ def multiply_integers(a: Array, b: Array, c: Array, saturate: bool) -> Array:
 
 
 def multiply_f64(a: Array, b: Array, c: Array) -> Array:
-    """Compute a b + c of float64: one fma after the other, along k. Codes in and out."""
+    """Compute a b + c of float64 by a chain of fma along k. a, b, c and the result: bit patterns."""
     from tritonhook.emulate.numbers64 import fma64
 
     shape = c.shape

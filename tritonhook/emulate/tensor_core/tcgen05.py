@@ -1,8 +1,10 @@
-"""tcgen05.mma, UTCHMMA, UTCQMMA, UTCOMMA: products that are added to a block of tensor memory, of one CTA or of two.
+"""tcgen05.mma (UTCHMMA, UTCQMMA, UTCOMMA): matrix products accumulated in tensor memory, by one CTA or a pair;
+tcgen05.cp.
 
-It stops at dense matrices and has no numbers of 6 bits; A in tensor memory has the lanes of D. Factors of
-blocks: M of 128 for each CTA. Source: PTX ISA 9, "Instruction descriptor", "Shared memory descriptor", "Data Path
-Layout Organization", "Scale Factor Layouts". Sums are *published*: MMA-Sim, mmasim/simulator/nv_ptx.py.
+Not supported: sparse matrices, numbers of 6 bits, A in other lanes of tensor memory than D, scale factors with M other
+than 128 per CTA. Source: PTX ISA 9, "Instruction descriptor", "Shared memory descriptor", "Data Path Layout
+Organization", "Scale Factor Layouts". Rounding follows published results, not measurements: MMA-Sim,
+mmasim/simulator/nv_ptx.py.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Machine
 
 _NARROW = {0: "e4m3", 1: "e5m2", 5: "e2m1"}
-FORMATS: Mapping[str, Mapping[int, str]] = {  # by kind: the numbers of A and of B
+# By .kind: formats of A and B, by their numbers in the instruction descriptor.
+FORMATS: Mapping[str, Mapping[int, str]] = {
     "f16": {0: "f16", 1: "bf16"},
     "tf32": {2: "tf32"},
     "f8f6f4": _NARROW,
@@ -35,19 +38,21 @@ FORMATS: Mapping[str, Mapping[int, str]] = {  # by kind: the numbers of A and of
     "mxf4": {1: "e2m1"},
     "mxf4nvf4": {1: "e2m1"},
 }
-FACTORS = {"mxf8f6f4": (1,), "mxf4": (2,), "mxf4nvf4": (2, 4)}  # by kind: of each row of A
-_K_BYTES = 32
-_SWIZZLES = {0: 16, 2: 128, 4: 64, 6: 32}  # bytes of a row of the pattern
-# Sparse, saturating, negated, shifted: not known; with factors, bits 4, 5, 23, 29 and 30 say which.
+FACTORS = {"mxf8f6f4": (1,), "mxf4": (2,), "mxf4nvf4": (2, 4)}  # by .kind: possible numbers of factors per row of A
+_K_BYTES = 32  # bytes of a row of A along k
+_SWIZZLES = {0: 16, 2: 128, 4: 64, 6: 32}  # bytes of a row of the swizzle pattern; 16: none
+# Bits of an instruction descriptor that are not supported: sparse, saturating, negated, shifted. With scale factors,
+# bits 4, 5, 23, 29 and 30 have another meaning: position and format of the factors.
 _UNKNOWN, _UNKNOWN_SCALED = 0xE080_604F, 0x8000_604F
-_SUMS = {0: "f16", 1: "f32"}  # by bits 4 and 5, without factors
+_SUMS = {0: "f16", 1: "f32"}  # format of D, by bits 4 and 5, without scale factors
 _LANES_OF_FACTORS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What an opcode says. formats: by number, of A and of B. factors: of each row of A and column of B, 0 for none.
-    ctas: that work together. near: whether A lies in tensor memory."""
+    """Properties of a product that its opcode determines. formats: of A and B, by number in the descriptor. factors:
+    scale factors per row of A and per column of B, 0 for none. ctas: 1, or 2 for a pair. near: A is in tensor
+    memory."""
 
     formats: Mapping[int, str]
     factors: int = 0
@@ -56,15 +61,18 @@ class Kind:
 
     @property
     def packed(self) -> bool:
-        """Whether numbers of 4 bits lie densely; else 16 of them take 16 bytes, the first 8 of which are theirs."""
+        """Whether 4-bit numbers are dense in shared memory. Else 16 of them take 16 bytes, and use the first 8."""
         return self.factors > 1
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What an instruction descriptor says. m: of all CTAs. kinds: formats of A, of B. transposed: whether A is M-major,
-    B N-major. firsts: the bytes where factors of A and of B begin. scale: their format. sums: the format of D; f16 lies
-    in the lower half of a column."""
+    """A decoded instruction descriptor.
+
+    m: rows of D in all CTAs together. n: columns. kinds: formats of A and B. transposed: whether A is M-major, and B
+    N-major. firsts: first byte of the factors of A and of B in a column. scale: format of the factors. sums: format of
+    D; f16 uses the lower half of a column.
+    """
 
     m: int
     n: int
@@ -76,6 +84,7 @@ class Shape:
 
     @classmethod
     def of(cls, bits: int, kind: Kind) -> Shape:
+        """Decode the 32 bits of a descriptor. Raises NotUnderstood."""
         kinds = kind.formats.get(bits >> 7 & 7, ""), kind.formats.get(bits >> 10 & 7, "")
         m, n, transposed = (bits >> 24 & 31) << 4, (bits >> 17 & 63) << 3, (bool(bits >> 15 & 1), bool(bits >> 16 & 1))
         firsts, scale = (bits >> 29 & 3, bits >> 4 & 3), "ue8m0" if bits >> 23 & 1 else "e4m3"
@@ -93,8 +102,9 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """What one product takes. d: an address of tensor memory. a: the same, or a descriptor of shared memory as b is.
-    bits: the instruction descriptor. adds: whether to add to what D holds. factors: addresses of those of A and B."""
+    """Operands of one product. d: address in tensor memory. a: address in tensor memory, or a shared memory descriptor.
+    b: a shared memory descriptor. bits: the instruction descriptor. adds: whether the old D is added. factors:
+    addresses of the scale factors of A and B in tensor memory."""
 
     d: int
     a: int
@@ -107,7 +117,7 @@ class Operands:
 def multiply_in_tensor_memory(
     machine: Machine, g: Group, lanes: Array, words: Sequence[Array], adds: Array, kind: Kind
 ) -> None:
-    """Do the products that these lanes begin, each at once. words: the other fields of Operands, for all lanes."""
+    """Compute the products that these lanes begin. words: the fields of Operands except `adds`, for all lanes."""
     for lane in np.flatnonzero(lanes):
         d, a, b, bits, *factors = (int(word[lane]) for word in words)
         one = Operands(d, a, b, bits, bool(adds[lane]), tuple(factors))
@@ -126,10 +136,10 @@ class _Product:
         shape, one = self.shape, self.one
         rows, columns = shape.m // len(self.ctas), shape.n // len(self.ctas)
         b = np.concatenate([self._shared(cta, one.b, columns, 1) for cta in self.ctas]).T
-        folds = len(self.ctas) == 2 and rows == 64  # the second half of the columns lies in lanes 64 to 127
+        folds = len(self.ctas) == 2 and rows == 64  # then lanes 64 to 127 hold the second half of D's columns
         lanes = np.arange(128) if folds else self._lanes(rows)
         if self.kind.near and (folds or one.a >> 16 != one.d >> 16 or shape.transposed[0] or width(shape.kinds[0]) < 8):
-            raise NotUnderstood(f"A in tensor memory from lane {one.a >> 16} on, D from {one.d >> 16} on")
+            raise NotUnderstood(f"this A in tensor memory, from lane {one.a >> 16} on (D: from lane {one.d >> 16} on)")
         for cta in self.ctas:
             if self.kind.near:
                 cells = self.memory.by_core(self.thread, cta, one.a, _K_BYTES // 4, False, lanes)
@@ -152,7 +162,8 @@ class _Product:
         return multiply_scaled(a, b, held, kinds, Scales(x, y.T, 16 if self.kind.packed else 1, least), sums)
 
     def _lanes(self, rows: int) -> Array:
-        """Where the rows of D lie, and of A in tensor memory: 64 of them in one half of the lanes of each warp."""
+        """Return the lanes that hold the rows of D, and of A in tensor memory: 64 rows use half of each warp's
+        lanes."""
         first = self.one.d >> 16
         if first not in ((0,) if rows == 128 else (0, 16)):
             raise NotUnderstood(f"rows of M {rows} from lane {first} on")
@@ -172,7 +183,8 @@ class _Product:
         return unpack(np.ascontiguousarray(found).view(np.uint32), 4).reshape(length, -1)
 
     def _factors(self, cta: int, number: int, rows: int) -> Array:
-        """Those of A or B, (rows, factors). Row r has them in lane r % 32 and column r / 32, and all warps the same."""
+        """Read the scale factors of A (number 0) or B (1), float64 (rows, factors). Those of row r are in lane r % 32,
+        column r // 32; each 32 lanes must hold the same ones. Raises NotUnderstood if they do not."""
         address, first, count = self.one.factors[number], self.shape.firsts[number], -(-rows // _LANES_OF_FACTORS)
         cells = self.memory.by_core(self.thread, cta, address, count, writes=False)
         bytes_ = np.ascontiguousarray(cells).view(np.uint8).reshape(4, _LANES_OF_FACTORS, count, 4)
@@ -182,7 +194,7 @@ class _Product:
         return decode(codes[0, :rows], self.shape.scale)
 
 
-COPIES = {  # to tensor memory, by shape: rows, bytes of each, and how often they are copied, one below the other
+COPIES = {  # tcgen05.cp, by shape: rows, bytes of a row, and how many times the rows are repeated in the lanes
     "32x128b": (32, 16, 4), "128x128b": (128, 16, 1), "128x256b": (128, 32, 1),
 }  # fmt: skip
 
@@ -190,7 +202,8 @@ COPIES = {  # to tensor memory, by shape: rows, bytes of each, and how often the
 def copy_to_tensor_memory(
     machine: Machine, g: Group, lanes: Array, targets: Array, descriptors: Array, shape: str, ctas: int
 ) -> None:
-    """Do the copies that these lanes begin, each at once: from the shared memory of each CTA to its tensor memory."""
+    """Execute the copies that these lanes begin (tcgen05.cp): from the shared memory of each CTA to its tensor memory.
+    targets: addresses in tensor memory. descriptors: of shared memory. shape: of COPIES. ctas: 1 or 2."""
     rows, size, times = COPIES[shape]
     for lane in np.flatnonzero(lanes):
         thread, address = g.s.start + int(lane), int(targets[lane])
@@ -206,7 +219,8 @@ def in_shared(
     machine: Machine, thread: int, cta: int, descriptor: int, length: int, size: int, is_k_major: bool = True,
     row: int = _K_BYTES,
 ) -> Array:  # fmt: skip
-    """Read what a descriptor names in a CTA's shared memory: (length, row // size) numbers of so many bytes."""
+    """Read the matrix of a shared memory descriptor in a CTA: (length, row // size) numbers. size: bytes of a number.
+    row: bytes of a row along k."""
     memory = machine.memory
     places = _tile(descriptor, length, row // size, size, is_k_major)
     if int(places.max()) + size > memory.shared_bytes:
@@ -219,8 +233,9 @@ def in_shared(
 
 @lru_cache(maxsize=1024)
 def _tile(bits: int, length: int, k: int, size: int, is_k_major: bool) -> Array:
-    """Return the addresses of a tile's numbers. bits: a shared memory descriptor: its constant is 1; absolute strides,
-    other swizzles, and a base offset are not known. Without a swizzle the latter says nothing."""
+    """Return the addresses of a matrix's numbers, (length, k). bits: a shared memory descriptor, whose bits 46 to 48
+    are the constant 1. Raises NotUnderstood for absolute strides, other swizzles, and a base offset with a swizzle
+    (without one it has no effect)."""
     swizzle, base = bits >> 61, bits >> 49 & 7
     known = bits >> 46 & 7 == 1 and not bits >> 52 & 0x1FF and swizzle in _SWIZZLES
     if not known or (base and swizzle) or (size == 4 and not is_k_major):
