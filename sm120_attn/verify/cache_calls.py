@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +15,7 @@ from ..config import PACKED_COLUMNS, SCALE_COLUMNS
 from . import block_scaled, cache_writes
 from .cache_cases import CacheCase
 from .inputs import torch_dtype
-from .judging import ROUNDING, Verdict, compare
+from .judging import ROUNDING, Verdict, compare, failed, guarded
 
 NOWHERE = 1 << 29  # an entry of the table that must not be read
 
@@ -219,7 +217,7 @@ def judge(
         made, options = cache_writes.attended(case, made, options)
     q = made["q"]
     if o.shape != q.shape or o.dtype != q.dtype or not o.is_contiguous():
-        return Verdict(case.name, "decode", math.inf, math.inf, math.inf, f"output is {list(o.shape)} of {o.dtype}")
+        return failed(case.name, "decode", f"output is {list(o.shape)} of {o.dtype}")
     if o.numel() == 0:
         return Verdict(case.name, "decode", 0.0, 0.0, 0.0, "; ".join(why))
     yard, _ = reference(made, options, low_precision=True)
@@ -228,13 +226,10 @@ def judge(
 
 def check(case: CacheCase, seed: int = 0) -> Verdict:
     """Run and judge one case. An exception is a failure, with its message."""
-    if os.environ.get("SM120_ATTN_TRACE"):  # the last line names the case that hangs
-        print(case.name, file=sys.stderr, flush=True)
-    try:
+
+    def verdict() -> Verdict:
         made, options = tensors(case, seed)
         before = cache_writes.snapshot(made)
         return judge(case, made, options, *run(made, options), before)
-    except Exception as error:  # the DSL's errors have no common base
-        if "CUDA" in str(error) and "out of memory" not in str(error):
-            raise  # the CUDA context is lost: later results would mean nothing
-        return Verdict(case.name, "decode", math.inf, math.inf, math.inf, f"{type(error).__name__}: {error}")
+
+    return guarded(case.name, "decode", verdict)

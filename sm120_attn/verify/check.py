@@ -24,7 +24,7 @@ from ..config import ARCHS, FP8_MMAS, KERNELS, Config
 from . import cache_cases, cases, check_cache, judging, long_sums
 from .cache_cases import CacheCase
 from .cases import Case
-from .compile_ahead import JOBS, compile_ahead, compile_ahead_if_missing, needed
+from .compile_ahead import JOBS, compile_ahead, compile_missing, needed
 from .judging import ERROR_RATIO, NOT_TRIED, Verdict, result_of, shown
 from .promises import SAME_BITS, promises, same_bits
 from .requirements import require_folder, require_gpu
@@ -129,11 +129,9 @@ def selected(arguments: argparse.Namespace) -> list[Case]:
     """Select the cases by the arguments. Raises ValueError for a kernel that does not exist."""
     if arguments.fp8 and arguments.kernel not in (None, "all", *cases.FP8_TILES):
         raise ValueError(f"--kernel {arguments.kernel}: with --fp8 it must be {', '.join(cases.FP8_TILES)} or all")
-    matrix, tiles = cases.matrix, ("cp_async", *cases.TILES)
-    if arguments.fp8:
-        matrix, tiles = cases.fp8_matrix, cases.FP8_TILES
-    kernels = (None, *tiles) if arguments.kernel == "all" else (arguments.kernel,)
-    return [case for kernel in kernels for case in matrix(kernel) if arguments.only in case.name]
+    matrix = cases.fp8_matrix if arguments.fp8 else cases.matrix
+    chosen = cases.on_all_kernels(arguments.fp8) if arguments.kernel == "all" else matrix(arguments.kernel)
+    return [case for case in chosen if arguments.only in case.name]
 
 
 # --- what it runs -------------------------------------------------------------------------------------------------
@@ -147,7 +145,7 @@ def check_all(
 
     start = time.perf_counter()
     beside = cases_beside(fp8, only_cases, random_count > 0)
-    compile_ahead_if_missing([*chosen, *beside], *device_facts(0), jobs)
+    compile_missing(needed([*chosen, *beside], *device_facts(0)), jobs)
     verdicts = [shown(judging.check(case)) for case in chosen]
     random_verdicts = check_random(random_count, random_seed, fp8) if random_count else []
     mistakes, promised = {}, {}

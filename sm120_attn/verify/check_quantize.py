@@ -14,6 +14,7 @@ from typing import Any
 
 from ..kernels.quantize.config import IN_DTYPES, LARGEST, SMALLEST_AMAX, QuantizeConfig
 from .inputs import lay_out, torch_dtype
+from .judging import NOT_TRIED
 
 VALUES = ("normal", "outlier", "zero head", "tiny", "least", "subnormal", "huge", "nan", "inf", "negative zero")
 LAYOUTS = ("bshd", "bhsd", "qkv", "misaligned", "expanded", "narrow")
@@ -280,23 +281,20 @@ def run(only: tuple[str, ...] | None = None, jobs: int = 1) -> dict[str, Any]:
     """Run all cases, or those whose name contains one of `only`; return the JSON document."""
     import torch
 
-    from ..compile import cache
     from ..launch.prepare import device_facts
-    from .compile_ahead import compile_ahead
+    from .compile_ahead import compile_missing
 
     cases = [case for case in matrix() if only is None or any(text in case.name for text in only)]
-    if cache.cache_folder() is not None:
-        arch, _ = device_facts(0)
-        compile_ahead([config for config in needed(cases, arch) if not cache.is_cached(config)], jobs)
+    compile_missing(needed(cases, device_facts(0)[0]), jobs)
     failures = {case.name: wrong for case in cases if (wrong := check(case))}
     kept = {}
     for name, promise in promises().items():
         try:
             kept[name] = promise() or "kept"
         except torch.cuda.OutOfMemoryError:
-            kept[name] = "not tried: this GPU has too little memory for it"
+            kept[name] = NOT_TRIED
     return {
-        "passed": not failures and all(said == "kept" or said.startswith("not tried") for said in kept.values()),
+        "passed": not failures and all(said in ("kept", NOT_TRIED) for said in kept.values()),
         "cases": len(cases),
         "failures": failures,
         "promises": kept,

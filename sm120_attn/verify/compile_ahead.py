@@ -39,11 +39,6 @@ def compile_ahead(configs: Iterable[KernelConfig], jobs: int) -> dict[str, str]:
     return failed
 
 
-def compile_ahead_if_missing(chosen: list[Case], arch: str, sms: int, jobs: int) -> None:
-    """Compile what the cache on disk does not have of these cases' kernels."""
-    compile_missing(needed(chosen, arch, sms), jobs)
-
-
 def compile_missing(configs: Iterable[KernelConfig], jobs: int) -> None:
     """Compile the kernels that are missing from the cache on disk, if there are more than four and the cache is on."""
     missing = [c for c in configs if not cache.is_cached(c)]

@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -82,7 +82,7 @@ def judge(case: Case, made: dict[str, Any], options: dict[str, Any], o: Any, lse
     kernel = case.kernel or "planned"
     dtype = options["out_dtype"] if fp8 else made["q"].dtype
     if o.shape != made["q"].shape or o.dtype != dtype or not o.is_contiguous():
-        return Verdict(case.name, kernel, math.inf, math.inf, math.inf, f"output is {list(o.shape)} of {o.dtype}")
+        return failed(case.name, kernel, f"output is {list(o.shape)} of {o.dtype}")
     if o.numel() == 0:
         return Verdict(case.name, kernel, 0.0, 0.0, 0.0, "")
     rounding = ROUNDING[case.out_dtype or case.dtype] + (FP8_TIGHT if fp8 else 0)
@@ -162,17 +162,29 @@ def _judge_lse(lse: Any, wanted: Any) -> tuple[float, list[str]]:
 
 def check(case: Case, seed: int = 0) -> Verdict:
     """Run and judge one case. An exception is a failure, with its message."""
-    if os.environ.get("SM120_ATTN_TRACE"):  # the last line names the case that hangs
-        print(case.name, file=sys.stderr, flush=True)
-    try:
+
+    def verdict() -> Verdict:
         made, options = inputs.tensors(case, seed)
         return judge(case, made, options, *run(case, made, options))
+
+    return guarded(case.name, case.kernel or "planned", verdict)
+
+
+def guarded(name: str, kernel: str, verdict: Callable[[], Verdict]) -> Verdict:
+    """Return the result of `verdict`. An exception becomes a failed verdict, unless it loses the CUDA context."""
+    if os.environ.get("SM120_ATTN_TRACE"):  # the last line names the case that hangs
+        print(name, file=sys.stderr, flush=True)
+    try:
+        return verdict()
     except Exception as error:  # the DSL's errors have no common base
         if "CUDA" in str(error) and "out of memory" not in str(error):
             raise  # the CUDA context is lost: later results would mean nothing
-        return Verdict(
-            case.name, case.kernel or "planned", math.inf, math.inf, math.inf, f"{type(error).__name__}: {error}"
-        )
+        return failed(name, kernel, f"{type(error).__name__}: {error}")
+
+
+def failed(name: str, kernel: str, why: str) -> Verdict:
+    """Make the verdict on a case without a result to compare."""
+    return Verdict(name, kernel, math.inf, math.inf, math.inf, why)
 
 
 def shown(verdict: Verdict) -> Verdict:

@@ -98,10 +98,9 @@ def _probes(quick: bool, jobs: int) -> dict[str, Any]:
 
 def cases_of(quick: bool, fp8: bool) -> list[Case]:
     """List the cases of the self-test. quick: only a few cases, with the planned kernels."""
-    matrix, tiles = (cases.fp8_matrix, cases.FP8_TILES) if fp8 else (cases.matrix, ("cp_async", *cases.TILES))
     if quick:
-        return [case for case in matrix(None) if any(text in case.name for text in QUICK)]
-    return [case for kernel in (None, *tiles) for case in matrix(kernel)]
+        return [case for case in (cases.fp8_matrix if fp8 else cases.matrix)() if any(t in case.name for t in QUICK)]
+    return list(cases.on_all_kernels(fp8))
 
 
 def _check(quick: bool, jobs: int, fp8: bool = False) -> dict[str, Any]:
