@@ -25,6 +25,7 @@ BASELINES = ("sdpa_flash", "cudnn", "flex", "fa4")
 # round; e4m3 has 4 bits, and inputs and probabilities are rounded.
 TOLERANCE = {"bf16": 2.0**-5, "fp16": 2.0**-5, "fp8e4nv": 0.3, "fp8e5": 0.6}
 FRESH_SEED = 1
+FLEX_SHAPES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,6 @@ def bench(
     subjects: Iterable[str],
     baselines: Iterable[str] = BASELINES,
     rounds: int = 25,
-    flex_shapes: int = 4,
     report: Callable[[Row], None] = lambda row: None,
     *,
     eager: bool = False,
@@ -111,13 +111,13 @@ def bench(
 ) -> list[Row]:
     """Time subjects ("mma_bf16") and baselines for each shape; return a Row for each shape.
 
-    FlexAttention runs for the first `flex_shapes` only, as torch.compile takes long for each shape. `report` is called
-    with each Row. `eager`: time all launches also without CUDA graphs. `peers`: more attentions by label; a label ends
-    with "_" and a dtype.
+    FlexAttention runs for the first FLEX_SHAPES shapes only, as torch.compile takes long for each shape. `report` is
+    called with each Row. `eager`: time all launches also without CUDA graphs. `peers`: more attentions by label; a
+    label ends with "_" and a dtype.
     """
     rows = []
     for number, shape in enumerate(shapes):
-        left_out = {"flex": "only for the first shapes: it compiles for each"} if number >= flex_shapes else {}
+        left_out = {"flex": "only for the first shapes: it compiles for each"} if number >= FLEX_SHAPES else {}
         made = {name: functools.partial(baseline, name) for name in baselines} | dict(peers)
         made |= {label: functools.partial(subject, label) for label in subjects}
         rows.append(_bench_shape(shape, made, rounds, left_out, eager))

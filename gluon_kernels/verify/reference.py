@@ -61,7 +61,6 @@ def quantised_reference(
     v: Tensor,
     *,
     causal: str | None = None,
-    scale: float | None = None,
     wgmma_scores: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Compute (o, lse) in float32 with the probabilities rounded to q's dtype, times 2^8: FlashAttention-3's fp8.
@@ -73,7 +72,7 @@ def quantised_reference(
 
     visible = visible_keys(q.shape[2], k.shape[2], causal, q.device)
     products = wgmma_products if wgmma_scores else None
-    o, lse = _by_head(_rounded, q, k, v, visible, scale, torch.float32, products)
+    o, lse = _by_head(_rounded, q, k, v, visible, None, torch.float32, products)
     return o.to(torch.bfloat16), lse
 
 

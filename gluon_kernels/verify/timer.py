@@ -65,12 +65,12 @@ def time_all(launches: dict[str, Callable[[], object]], rounds: int = 30, *, gra
     return {name: Timed(tuple(samples[name]), graph) for name, (_, graph) in prepared.items()}
 
 
-def host_us(launch: Callable[[], object], calls: int = 300, repeats: int = 7) -> float:
-    """Measure the host's time for a call, in us: the median of several loops. The GPU must be faster than the host."""
+def host_us(launch: Callable[[], object], calls: int = 300) -> float:
+    """Measure the host's time for a call, in us: the median of seven loops. The GPU must be faster than the host."""
     import torch
 
     found = []
-    for _ in range(repeats):
+    for _ in range(7):
         for _ in range(WARMUPS):
             launch()
         torch.cuda.synchronize()

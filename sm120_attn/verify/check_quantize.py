@@ -82,11 +82,11 @@ def matrix() -> Iterator[QuantizeCase]:
 # --- a case as tensors -------------------------------------------------------------------------------------------
 
 
-def tensors(case: QuantizeCase, device: str = "cuda", seed: int = 0) -> tuple[list[Any], list[Any], list[int]]:
+def tensors(case: QuantizeCase, device: str = "cuda") -> tuple[list[Any], list[Any], list[int]]:
     """Make the tensors of a case; for each, its cu_seqlens (None if not packed) and its longest sequence's length."""
     import torch
 
-    generator = torch.Generator(device=device).manual_seed(seed)
+    generator = torch.Generator(device=device).manual_seed(0)
     made, starts, longest = [], [], []
     for i in range(case.tensors):
         heads = case.heads_kv if i and case.rows_k else case.heads
