@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-# Triton's dtype name, which configurations use -> bits of an element; -> PyTorch's dtype name.
+# Keys of both tables: Triton's dtype names, which configurations use. Values: bits of an element; PyTorch's dtype name.
 BITS = {"fp8e5": 8, "fp8e4nv": 8, "fp16": 16, "bf16": 16}
 TORCH_NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2"}
 # Values of `causal`. None: no mask; "top-left": query 0 sees only key 0; "bottom-right": the last query sees all keys.
@@ -18,7 +18,7 @@ class KernelConfig:
     """Base class of the configurations. A configuration has all values from which one kernel is compiled."""
 
     __slots__ = ()
-    # The kernel's subpackage, and the compute capability that it is compiled for by default.
+    # Name of the kernel's subpackage, and the compute capability for which it is compiled by default.
     KERNEL: ClassVar[str]
     ARCH: ClassVar[int]
 
@@ -54,7 +54,7 @@ def causal_offset(causal: str | None, seqlen_q: int, seqlen_k: int) -> int:
 
 
 def why_not_causal(causal: Any) -> str | None:
-    """Return the reason why `causal` has no valid value, or None."""
+    """Return the reason why `causal` is invalid, or None."""
     if causal not in CAUSAL:
         return f"causal {causal!r}: must be None, 'top-left' or 'bottom-right'"
     return None

@@ -30,7 +30,7 @@ class Unsupported(Exception):
 
 @cache
 def driver() -> Any:
-    """Load libcuda. Its calls keep the GIL, as each takes about a microsecond. Raises Unsupported if it is too old."""
+    """Load libcuda. Its calls keep the GIL, as each takes about a microsecond. Raises Unsupported before CUDA 12.4."""
     try:
         found = ctypes.PyDLL("libcuda.so.1")
         pointer, word = ctypes.c_void_p, ctypes.c_uint32

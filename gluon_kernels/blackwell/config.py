@@ -1,4 +1,4 @@
-"""Configurations of the Blackwell attention, and the limits of sm_100 and sm_103. Only values, no triton."""
+"""Configurations of the Blackwell attention, and the limits of sm_100 and sm_103. Imports no triton."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AttentionConfig(KernelConfig):
     kv_stages       K and V blocks in flight; None: as many as fit, at most 8
     exp_parts       column parts in which the probabilities are computed and stored: a thread has no registers to
                     convert 128 scores at once
-    exp_turns       the two softmax partitions take turns with the exp2 unit; None: yes for head_dim 64
+    exp_turns       the two softmax partitions use the exp2 unit in turn; None: yes for head_dim 64
     ragged          the last queries may not fill a tile, and the last keys may not fill a block
     out             dtype of O; None: the dtype of Q
     out_parts       column parts in which O is scaled and stored

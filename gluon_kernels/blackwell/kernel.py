@@ -1,9 +1,9 @@
 """Forward attention for Blackwell (sm_100a, sm_103a) in Gluon: tcgen05 MMA, tensor memory, TMA, a partition per role.
 
-O = softmax(scale * Q K^T) V, and for each row lse = ln(sum(exp(scale * Q K^T))). A row that sees no key gets 0 and
--inf. This kernel was emulated on a CPU, never executed: there was no Blackwell GPU. The tests also run this source in
-Python, to check the barrier protocol below and the sums; docs/explanation/gluon-blackwell.md explains why the protocol
-is right.
+O = softmax(scale * Q K^T) V, and for each row lse = ln(sum(exp(scale * Q K^T))). For a row that sees no key, O is 0 and
+lse is -inf. This kernel was emulated on a CPU, never executed: there was no Blackwell GPU. The tests also run this
+source in Python, to check the barrier protocol below and the sums; docs/explanation/gluon-blackwell.md explains why the
+protocol is right.
 
 A CTA is persistent and takes tiles of 256 query rows. A tile has two halves of 128 rows, with a TMEM lane for each row.
 Each half has scores S (fp32, replaced in place by the probabilities P) and an accumulator of O in tensor memory.
@@ -316,7 +316,7 @@ def softmax(p, half: gl.constexpr):
             last_key = p.last_key(row)
             for block in range(open_blocks, tile.blocks):
                 scores = hide_keys(p, read_scores(p, half, phase), last_key - block * p.block_n)
-                # Not with the FMA pipes: exp2 of a masked score would be 2^-126 there, not 0.
+                # fma_parts is 0 here: for a masked score the FMA pipes would compute 2^-126, not 0.
                 row_max, row_sum = softmax_block(p, half, scores, 0, row_max, row_sum, phase, at)
                 phase ^= 1
                 at = at.next()

@@ -19,7 +19,7 @@ def best_trigger(arch: int) -> str:
 
 @gluon.jit
 def take_other_scheduler():
-    """Write the pragma into the entry. Triton needs a result, hence the mov; ptxas removes it."""
+    """Write the pragma into the entry. The mov makes a result, which Triton requires; ptxas removes the mov."""
     gl.inline_asm_elementwise(
         '.pragma "mma_throughput"; mov.b32 $0, 0;', "=r", [], dtype=gl.int32, is_pure=False, pack=1
     )

@@ -1,4 +1,4 @@
-"""Configurations of the Hopper attention, and the limits of sm_90. Only values, no triton."""
+"""Configurations of the Hopper attention, and the limits of sm_90. Imports no triton."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class HopperConfig(KernelConfig):
     keep_q       Q stays in registers; else each MMA reads it from shared memory
     own_sums     fp8: number of partial sums, added in fp32, of a query's score with its own key; 1: one sum, as for all
                  other scores. The own key of query i is key i + seqlen_k - seqlen_q; with causal "top-left" it is key
-                 i. Works if seqlen_k - seqlen_q is a multiple of 128. On an H100, 4 sums with head_dim 128 take up to
-                 3% more time, and 2 sums with head_dim 64 up to 11% more than three consumers
+                 i. Has an effect only if seqlen_k - seqlen_q is a multiple of 128. On an H100, 4 sums with head_dim 128
+                 take up to 3% more time, and 2 sums with head_dim 64 up to 11% more than three consumers
     """
 
     KERNEL: ClassVar[str] = "hopper"
@@ -102,9 +102,10 @@ class HopperConfig(KernelConfig):
 
     @property
     def q_early(self) -> bool:
-        """Whether the next Q is loaded during a tile's last softmax, not after it. Causal tiles are short and need it.
+        """Whether the next Q is loaded during a tile's last softmax, not after it. This helps causal, short tiles.
 
-        With shared_out, Q's memory is not free before O has been stored. With keep_q it is free even earlier.
+        It is not used with shared_out, where Q's memory is not free before O has been stored, nor with keep_q, where
+        Q's memory is free even earlier.
         """
         return self.causal is not None and not self.shared_out and not self.keep_q
 

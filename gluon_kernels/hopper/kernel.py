@@ -102,7 +102,7 @@ class PartitionArgs:
     narrow_smem: gl.shared_memory_descriptor
     narrow_ready: gl.shared_memory_descriptor
 
-    options: gl.constexpr  # an Options
+    options: gl.constexpr  # the Options of the config
 
     @gluon.jit
     def num_tiles(self):
@@ -180,7 +180,7 @@ class Tile:
     kv_head: gl.tensor
     first_row: gl.tensor
     blocks: gl.tensor  # key blocks to visit, from the last to the first
-    own_block: gl.tensor  # with own_first: the block to begin with; block 0 is followed by the last one
+    own_block: gl.tensor  # with own_first: the block to begin with; the last block follows block 0
 
 
 @gluon.jit
@@ -366,7 +366,7 @@ def issue_mmas(p, me: gl.constexpr, q, probs, acc_o, k_at, v_at):
 
 @gluon.jit
 def softmax_step(p, me: gl.constexpr, scores, o_token, view, tile, left, row_max, row_sum, k_at, v_at):
-    """Compute the softmax of a block, after the wait for P V of the block before. `left` blocks come after it.
+    """Wait for P V of the previous block, then compute the softmax of a block. `left` more blocks follow.
 
     Returns acc_o, scaled to the new maxima, and the block's probs, row_max and row_sum.
     """

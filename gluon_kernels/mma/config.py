@@ -1,4 +1,4 @@
-"""Configurations of the mma.sync attention, and the GPUs that can run it. Only values, no triton."""
+"""Configurations of the mma.sync attention, and the GPUs that can run it. Imports no triton."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class MmaConfig(KernelConfig):
     block_m     query rows of a tile
     block_n     keys of a block
     warps       warps of a CTA; each computes block_m / warps rows
-    stages      1: one K and one V buffer, loaded in turn (two barriers per block); 2: two of each (one barrier)
+    stages      1: one K and one V buffer, loaded in turn, with two barriers per block; 2: two K and two V buffers, with
+                one barrier per block
     parts       column parts of a block: a part's exponentials are computed while the part before is multiplied with V
     keep_q      Q stays in registers; else each block reads it again from shared memory
     sum_by_mma  mma.sync with ones adds up the rounded probabilities. Else, and always with return_lse, they are added

@@ -19,7 +19,7 @@ from ..device.triton_compat import aggregate, cp_async, cta_barrier
 
 LOG2_E = gl.constexpr(1.4426950408889634)
 LN_2 = gl.constexpr(0.6931471805599453)
-# fp8 probabilities are stored 2^8 times too large: e4m3 ends at 448 and its normal numbers begin at 2^-6.
+# fp8 probabilities are stored times 2^8, to use e4m3's range: its normal numbers are 2^-6 to 448.
 FP8_P_BITS = gl.constexpr(8.0)
 
 
@@ -219,7 +219,7 @@ class Tile:
         row_max = new_maximum(scores, state.row_max, self.score_scale)
         finite_max = row_max
         if masked:
-            # For a row that has seen no key exp2(-inf - 0) is 0; exp2(-inf + inf) would be NaN.
+            # For a row that has seen no key, exp2(-inf - 0) is 0; exp2(-inf + inf) would be NaN.
             finite_max = gl.where(row_max == float("-inf"), 0.0, row_max)
         subtracted = finite_max
         if self.p_bits != 0.0:

@@ -124,7 +124,7 @@ def constexprs(config: MmaConfig, with_lse: bool, row_strides: Sequence[int]) ->
         "STAGES": config.stages,
         "PARTS": config.parts,
         "KEEP_Q": config.keep_q,
-        # O is a sum of rounded probabilities, so their sum suits it. An lse exact to 1e-3 needs the exact ones.
+        # O is computed from rounded probabilities and divided by their sum. lse needs the sum before rounding.
         "SUM_BY_MMA": config.sum_by_mma and not with_lse,
         "WITH_LSE": with_lse,
         "PRAGMA": config.trigger == "pragma",

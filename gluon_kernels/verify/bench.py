@@ -21,8 +21,8 @@ from .timer import Timed, time_all
 # A subject is a kernel and a dtype, such as "mma_bf16". Baselines are other attentions; they run in bf16.
 KERNELS = ("mma", "hopper", "blackwell")
 BASELINES = ("sdpa_flash", "cudnn", "flex", "fa4")
-# Largest allowed difference from PyTorch's output, divided by the row's largest value. bf16 has 8 bits and both sides
-# round; e4m3 has 4 bits, and inputs and probabilities are rounded.
+# Largest allowed difference from PyTorch's output, divided by the row's largest value. bf16 has 8 bits and both outputs
+# are rounded; e4m3 has 4 bits, and inputs and probabilities are rounded.
 TOLERANCE = {"bf16": 2.0**-5, "fp16": 2.0**-5, "fp8e4nv": 0.3, "fp8e5": 0.6}
 FRESH_SEED = 1
 FLEX_SHAPES = 4

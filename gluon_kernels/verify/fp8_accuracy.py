@@ -2,8 +2,8 @@
 
 Needs torch; any device. The measure, with which a kernel is compared, is an exact softmax whose probabilities are
 rounded to fp8, times 2^8, with sums in fp32: see reference.quantised_reference. The errors of the kernel and of the
-measure come from a float64 reference of the same fp8 inputs. Normal inputs alone prove little: they hide errors for a V
-whose mean is not 0, and for a key that outweighs the others.
+measure are differences from a float64 reference of the same fp8 inputs. Normal inputs alone prove little: they hide
+errors for a V whose mean is not 0, and for a key that outweighs the others.
 
 Scores from 8-bit wgmma have an error that no softmax can undo. A kernel with such scores is compared with a measure
 that has them, too.
@@ -56,7 +56,7 @@ def _equal(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
 
 
 def _outlier_channels(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
-    """Make four channels of q and k, and others of v, four times as large."""
+    """Make four channels of q and k, and four other channels of v, four times as large."""
     q[..., :4] *= 4
     k[..., :4] *= 4
     v[..., 8:12] *= 4
