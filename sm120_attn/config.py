@@ -285,7 +285,7 @@ def why_not(config: Config) -> str | None:
     if c.rows_per_warp not in (16, 32):
         return f"rows_per_warp {c.rows_per_warp}: 16 or 32, one or two MMA blocks"
     if c.warps not in (4, 8):
-        return f"warps {c.warps}: 4 or 8, so that each scheduler of an SM has as many"
+        return f"warps {c.warps}: 4 or 8, so that each scheduler of an SM has the same number"
     if c.tile_n not in (32, 64, 128):
         return f"tile_n {c.tile_n}: 32, 64 or 128 keys"
     if c.stages_k not in (1, 2, 4) or c.stages_v not in (1, 2, 4):
@@ -326,7 +326,7 @@ def _why_not_cache(c: Config) -> str | None:
     if c.cache_rows and (c.cache_rows < 16 or c.cache_rows > c.tile_n or c.tile_n % c.cache_rows):
         return f"cache_rows {c.cache_rows}: 16 to tile_n {c.tile_n}, and a divisor of it"
     if c.kv_dtype not in ("", "e4m3") or (c.kv_dtype and not c.cache_rows):
-        return f"kv_dtype {c.kv_dtype!r}: must be e4m3 with cache_rows, or empty for that of the queries"
+        return f"kv_dtype {c.kv_dtype!r}: must be e4m3 with cache_rows, or empty for the queries' dtype"
     if c.kv_dtype and c.head_dim % 16:
         return (
             f"head_dim {c.head_dim} with a cache in {c.kv_dtype}: must be a multiple of 16, for rows of whole 16 bytes"

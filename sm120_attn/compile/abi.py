@@ -68,7 +68,7 @@ def from_json(items: Sequence[dict[str, Any]]) -> tuple[Slot, ...]:
 class Layout:
     """Layout of a kernel's slots in a buffer. Made once per kernel.
 
-    places: index of the 64-bit word at which each slot begins. There is the address of a tensor, or the stream.
+    places: index of the 64-bit word at which each slot begins. The word is a tensor's address, or the stream.
     """
 
     __slots__ = ("offsets", "packer", "places", "slots")

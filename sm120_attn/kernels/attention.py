@@ -176,7 +176,7 @@ class Attention:
     """The kernel of one Config, without the loads. See compile/build.py for the arguments of the call."""
 
     kernel: Any  # a @cute.kernel of the subclass
-    config: Any  # a Config, or the DecodeConfig of kv_cache.kernel.Decode
+    config: Any  # a Config, or the DecodeConfig of kernels.decode.kernel.Decode
 
     def __init__(self, config: Any):
         self.config = config

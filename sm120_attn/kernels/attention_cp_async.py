@@ -1,7 +1,7 @@
 """Attention forward with cp.async: every warp loads and computes. No TMA, no mbarrier, no setmaxnreg.
 
 Shared memory holds one tile of K and one of V. The load of V starts when K of the same tile has landed; the load of the
-next K starts when all warps have made their scores. So each load overlaps with a matrix product or a softmax, and
+next K starts when all warps have computed scores. So each load overlaps with a matrix product or a softmax, and
 several small CTAs share an SM. `plan` does not choose it: checks and benchmarks compare it with the tma kernel.
 """
 

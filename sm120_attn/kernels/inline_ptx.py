@@ -317,7 +317,7 @@ def load_if(address, condition, words: int):
 
 
 def load_4_if(address, condition):
-    """Load 4 bytes of global memory past L1, as another SM may have written them since this kernel began."""
+    """Load 4 bytes of global memory past L1 (another SM may have just written them); 0 if not `condition`."""
     code = "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.u32 $0, 0; @p ld.relaxed.gpu.global.b32 $0, [$1]; }"
     return _memory_ptx(code, 1, address, _if(condition))
 

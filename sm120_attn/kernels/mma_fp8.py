@@ -106,7 +106,7 @@ class Mma8(Mma):
     # --- addresses ---
 
     def key_offsets(self, lane):
-        """Compute the offsets of a lane's first key within an n8 column of scores: in even columns, in odd ones."""
+        """Compute the offsets of a lane's first key within an n8 column of scores: in even columns, in odd columns."""
         t = lane & 3
         return 2 * t, 2 * (t ^ 2)
 
@@ -127,7 +127,7 @@ class Mma8(Mma):
         return row & 7 if self.config.panel_bytes == PANEL_BYTES else (row >> 1) & 3
 
     def k_row(self, lane):
-        """Compute the row of K at a lane's ldmatrix address. Lanes 0 to 15 have an even n8 column, 16 to 31 an odd."""
+        """Compute the row of K for a lane's ldmatrix address. Lanes 0 to 15 take an even n8 column, others an odd."""
         odd = lane >> 4
         return ((lane & 7) ^ (odd << 2)) + (odd << 3)
 

@@ -82,7 +82,7 @@ def attention_with_kv_cache(
                        heads_kv]; None is 1
     k_scales, v_scales block scales of NVFP4 and MXFP8: the shape of the cache, with one scale for each 16 columns
                        (MXFP8: 32). float8_e4m3fn (MXFP8: float8_e8m0fnu) or uint8. The scales of a row are contiguous;
-                       other strides are multiples of their number, or of 16 bytes if they are more. Pages of FlashInfer
+                       other strides and addresses are multiples of gcd(scales of a row, 16) bytes. Pages of FlashInfer
                        (NHD or HND, linear scales) and of vLLM, whose scales follow the values of a page, can be passed
                        as views
     return_lse         also return the natural log-sum-exp of each row: float32, [batch, heads, seqlen_q], packed

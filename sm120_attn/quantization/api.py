@@ -22,7 +22,7 @@ def quantize(
 
     x           [batch, seqlen, heads, head_dim], bfloat16, float16 or float32, any strides; head_dim 32 to 256 in steps
                 of 8. Packed sequences: [total, heads, head_dim], with cu_seqlens (int32, [batch + 1]) and max_seqlen,
-                the length of the longest
+                the length of the longest sequence
     dtype       float8_e4m3fn or float8_e5m2
     y           of x's shape. Rows begin at multiples of 16 bytes, as `attention` requires; so y is contiguous if
                 head_dim is a multiple of 16

@@ -261,7 +261,7 @@ def why_not(config: DecodeConfig) -> str | None:
     if c.heads_per_cta not in (1, 2, 4):
         return f"heads_per_cta {c.heads_per_cta}: 1, 2 or 4, of {WARPS} warps"
     if c.heads_per_cta > 1 and not c.q_in_registers:
-        return f"heads_per_cta {c.heads_per_cta}: 1 where Q is in shared memory, of one head; use 8 rows_per_warp"
+        return f"heads_per_cta {c.heads_per_cta}: must be 1 if Q is in shared memory (one head); use 8 rows_per_warp"
     if c.group_keys not in (GROUP_KEYS, c.tile_n):
         return f"group_keys {c.group_keys}: {GROUP_KEYS}, which the smallest page has, or tile_n"
     if c.ctas_per_sm not in REGISTERS:
@@ -283,7 +283,7 @@ def why_not_cache(arch: str, dtype: str, kv_dtype: str, head_dim: int) -> str | 
     if dtype not in DTYPES:
         return f"dtype {dtype!r}: must be {' or '.join(DTYPES)}"
     if kv_dtype not in KV_DTYPES:
-        return f"kv_dtype {kv_dtype!r}: must be {', '.join(KV_DTYPES[1:])}, or empty for that of the queries"
+        return f"kv_dtype {kv_dtype!r}: must be {', '.join(KV_DTYPES[1:])}, or empty for the queries' dtype"
     return why_not_head_dim(head_dim, kv_dtype)
 
 
