@@ -1,4 +1,4 @@
-"""Forward attention in Triton Gluon: subjects for experiments with entry names, and baselines.
+"""Forward attention kernels in Triton Gluon, for experiments with entry names and as baselines.
 
 `attention` picks the kernel for the GPU. Importing this package loads neither Triton nor torch.
 """
@@ -6,6 +6,7 @@
 from importlib import import_module
 from typing import Any
 
+# Public name -> the module that defines it.
 _HOME = {
     "AttentionConfig": "blackwell.config",
     "HopperConfig": "hopper.config",

@@ -1,4 +1,4 @@
-"""python -m gluon_kernels"""
+"""Entry point of `python -m gluon_kernels`."""
 
 import sys
 

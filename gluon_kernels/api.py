@@ -1,4 +1,4 @@
-"""The public operators: which kernel computes one on which GPU."""
+"""`attention`, the public operator, and the table of kernels for each GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from .host import Tensor
 
-# Compute capability -> kernels for it, fastest first. Each is a subpackage whose module `launch` has `attention`.
+# Compute capability -> its kernels, fastest first. Each name is a subpackage whose module `launch` defines `attention`.
 KERNELS = {
     80: ("mma",),
     90: ("hopper", "mma"),
@@ -20,7 +20,7 @@ KERNELS = {
 
 
 def kernels_for(arch: int) -> tuple[str, ...]:
-    """List the kernels for compute capability `arch` (90 = sm_90), fastest first. Raises ValueError if none."""
+    """List the kernels for compute capability `arch` (90 = sm_90), fastest first. Raises ValueError if it has none."""
     if arch not in KERNELS:
         raise ValueError(f"sm_{arch}: there are kernels for sm_{', sm_'.join(map(str, KERNELS))}")
     return KERNELS[arch]
@@ -41,7 +41,7 @@ def attention(
     return_lse: bool = False,
     name: str | None = None,
 ) -> Any:
-    """Forward attention, softmax(scale * q k^T) v, by the kernel for the GPU that holds the tensors.
+    """Compute forward attention, softmax(scale * q k^T) v, with the kernel for the GPU that holds the tensors.
 
     q: [batch, num_heads, seqlen_q, head_dim]; k, v: [batch, num_heads_kv, seqlen_k, head_dim], on one CUDA device and
     of one dtype. num_heads is a multiple of num_heads_kv (grouped queries). The last dimension is contiguous, all other
@@ -49,20 +49,21 @@ def attention(
     dtypes: float16 and bfloat16; float8_e4m3fn except on sm_80; float8_e5m2 on sm_90, sm_100 and sm_103. head_dim: 64
     or 128; 256 except on sm_100 and sm_103.
     causal: None; "top-left": query i sees keys 0 .. i; "bottom-right": query i sees keys 0 .. i + seqlen_k - seqlen_q.
-    scale: positive, head_dim ** -0.5 by default. name: the kernel's entry in the cubin, by default the one that was
-    measured to be faster.
+    scale: positive, head_dim ** -0.5 by default. name: the kernel's entry name in the cubin, which can change the code
+    of ptxas; by default the name that was faster in measurements.
 
-    Returns o, [batch, num_heads, seqlen_q, head_dim] in q's dtype (bfloat16 for fp8), and with return_lse (o, lse): lse
-    is fp32 [batch, num_heads, seqlen_q], the natural logarithm of each row's sum of exponentials. A query that sees no
-    key gets 0 and -inf.
+    Returns o, [batch, num_heads, seqlen_q, head_dim] in q's dtype (bfloat16 for fp8). With return_lse it returns
+    (o, lse); lse is fp32 [batch, num_heads, seqlen_q], the natural logarithm of each row's sum of exponentials. For a
+    query that sees no key, o is 0 and lse is -inf.
 
-    fp8 on sm_90: scores are exact to about 13 bits of the largest, so use bfloat16 for scores in the thousands.
+    fp8 on sm_90: the error of scores is about 2^-13 of the largest score. Use bfloat16 if scores are in the thousands.
 
-    The first call with some shapes, strides, dtypes and options is checked and planned, later ones are launched at
-    once. Nothing waits for the GPU. Under torch.compile the call is one operator, without a gradient.
+    The first call with a combination of shapes, strides, dtypes and options is checked and planned. Later calls with
+    the same combination only launch. No call waits for the GPU. Under torch.compile a call is one operator, without a
+    gradient.
 
-    Raises TypeError or ValueError, with the reason, for arguments that no kernel can take, before it touches the GPU;
-    ImportError if Triton is older than 3.6.
+    Raises TypeError or ValueError, before any GPU work, if no kernel supports the arguments; the message has each
+    kernel's reason. Raises ImportError if Triton is older than 3.6.
     """
     import torch
 
@@ -83,7 +84,7 @@ def attention(
 
 @cache
 def _operators(device: int) -> tuple[Any, ...]:
-    """List `attention` of the kernels for a GPU, fastest first."""
+    """List the `attention` functions of the kernels for a GPU, fastest first."""
     import torch
 
     major, minor = torch.cuda.get_device_capability(device)

@@ -1,4 +1,4 @@
-"""The Blackwell attention under a short path; its code is in gluon_kernels.blackwell."""
+"""Short import path of the Blackwell attention, whose code is in gluon_kernels.blackwell."""
 
 from functools import partial
 

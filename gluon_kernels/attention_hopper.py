@@ -1,4 +1,4 @@
-"""The Hopper attention under a short path; its code is in gluon_kernels.hopper."""
+"""Short import path of the Hopper attention, whose code is in gluon_kernels.hopper."""
 
 from functools import partial
 

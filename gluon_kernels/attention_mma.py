@@ -1,4 +1,4 @@
-"""The mma.sync attention under a short path; its code is in gluon_kernels.mma."""
+"""Short import path of the mma.sync attention, whose code is in gluon_kernels.mma."""
 
 from functools import partial
 

@@ -28,7 +28,7 @@ SHAPES = tuple(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a verb; return 0, 1 if a kernel is wrong, or 2 if nothing could run."""
+    """Run a subcommand; return its exit code: 0, 1 if a kernel is wrong, or 2 if no kernel could run."""
     options = _parser().parse_args(arguments)
     reason = _why_not()
     if reason is not None:
@@ -45,16 +45,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m gluon_kernels", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     kernels = argparse.ArgumentParser(add_help=False)
-    kernels.add_argument("--kernel", choices=KERNELS, help="default: all for this GPU")
+    kernels.add_argument("--kernel", choices=KERNELS, help="default: every kernel for this GPU")
     kernels.add_argument("--dtypes", nargs="+", choices=TORCH_NAMES, default=["bf16"], help="default: bf16")
     check = verbs.add_parser(
-        "check", parents=[kernels], help="compare with a float64 reference; exits with 0 right, 1 wrong, 2 not run"
+        "check", parents=[kernels], help="compare with a float64 reference; exit code 0: right, 1: wrong, 2: not run"
     )
     check.add_argument("--head-dims", nargs="+", type=_positive, default=[64, 128])
-    check.add_argument("--quick", action="store_true", help="try few lengths")
-    check.add_argument("--json", type=Path, metavar="FILE", help="also write counts, worst cases and the code's hash")
+    check.add_argument("--quick", action="store_true", help="check fewer sequence lengths")
+    check.add_argument(
+        "--json", type=Path, metavar="FILE", help="write counts, worst cases and a hash of the sources to FILE, too"
+    )
     bench = verbs.add_parser(
-        "bench", parents=[kernels], help="measure TFLOPS, beside torch, cuDNN, FlexAttention and FlashAttention 4"
+        "bench", parents=[kernels], help="measure TFLOPS, also of torch, cuDNN, FlexAttention and FlashAttention-4"
     )
     bench.add_argument("--baselines", nargs="*", choices=BASELINES, default=list(BASELINES))
     bench.add_argument("--rounds", type=_positive, default=25)
@@ -75,7 +77,7 @@ def _positive(text: str) -> int:
 
 
 def _why_not() -> str | None:
-    """Explain why nothing can run here, or None."""
+    """Return the reason why no kernel can run on this machine, or None."""
     try:
         import torch
     except ImportError as error:
@@ -131,7 +133,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _check_accuracy(kernel: str, attention: Any, dtype: str, head_dim: int, quick: bool) -> int:
-    """Judge the kinds of data that fp8 finds hard and print the worst; return how many cases were wrong."""
+    """Check the accuracy of fp8 on difficult data and print the largest errors; return the number of failures."""
     from .verify import check, fp8_accuracy
 
     lengths = fp8_accuracy.LENGTHS[:1] if quick else fp8_accuracy.LENGTHS
@@ -145,14 +147,14 @@ def _check_accuracy(kernel: str, attention: Any, dtype: str, head_dim: int, quic
     rms, row = max(one.rms_ratio for one in found), max(one.row_ratio for one in found)
     print(
         f"{kernel} {dtype} D{head_dim}: {len(found) - len(failed)} kinds of data exact enough, {len(failed)} not; "
-        f"at most {rms:.2f} times the error of exact sums of fp8 probabilities, {row:.2f} times in the worst row",
+        f"largest error: {rms:.2f} times that of an exact softmax with fp8 probabilities, {row:.2f} times in a row",
         flush=True,
     )
     return len(failed)
 
 
 def _machine() -> tuple[str, dict[str, str]]:
-    """Read the GPU's name, and the versions that decide the results."""
+    """Read the GPU's name and the versions of torch and Triton."""
     import torch
     import triton
 
@@ -175,7 +177,8 @@ def _report(subject: str, verdicts: list[Verdict]) -> tuple[int, int]:
         print(f"{subject}: {count} cases not run: {reason}")
     right = [v for v in verdicts if v.right]
     worst = max((v.error / v.allowed for v in right if v.error is not None and v.allowed), default=0.0)
-    print(f"{subject}: {len(right)} right, {len(failed)} wrong; largest error {worst:.2f} of the allowed", flush=True)
+    counts = f"{len(right)} right, {len(failed)} wrong"
+    print(f"{subject}: {counts}; largest error: {worst:.2f} of the allowed error", flush=True)
     return len(right), len(failed)
 
 

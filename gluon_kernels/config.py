@@ -1,24 +1,24 @@
-"""Base of all attention kernels' configurations: types, masks, entry names. No triton, no torch."""
+"""Base class of the kernels' configurations: dtypes, masks, entry names. Imports neither triton nor torch."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, ClassVar
 
-# Bits of an element, and PyTorch's name, by the name that configurations and Triton use.
+# Keys of both tables: Triton's dtype names, which configurations use. Values: bits of an element; PyTorch's dtype name.
 BITS = {"fp8e5": 8, "fp8e4nv": 8, "fp16": 16, "bf16": 16}
 TORCH_NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2"}
-# Alignments of the causal mask: none, query 0 sees key 0, or the last query sees the last key.
+# Values of `causal`. None: no mask; "top-left": query 0 sees only key 0; "bottom-right": the last query sees all keys.
 CAUSAL = (None, "top-left", "bottom-right")
 # Shared memory that a CTA can use on sm_90, sm_100 and sm_103.
 SHARED_BYTES = 227 * 1024
 
 
 class KernelConfig:
-    """Base of the configurations: values from which one kernel is compiled."""
+    """Base class of the configurations. A configuration has all values from which one kernel is compiled."""
 
     __slots__ = ()
-    # The kernel's subpackage, and the compute capability that it is compiled for by default.
+    # Name of the kernel's subpackage, and the compute capability for which it is compiled by default.
     KERNEL: ClassVar[str]
     ARCH: ClassVar[int]
 
@@ -34,15 +34,15 @@ class KernelConfig:
 
     @property
     def out_dtype(self) -> str:
-        """dtype of O: that of Q, or bf16 for fp8."""
+        """dtype of O: bf16 for fp8, else the dtype of Q."""
         return "bf16" if self.fp8 else self.dtype
 
     def why_not(self, arch: int) -> str | None:
-        """Explain why compute capability `arch` (90 = sm_90) cannot run this kernel: the first reason, or None."""
+        """Return the first reason why compute capability `arch` (90 = sm_90) cannot run this kernel, or None."""
         raise NotImplementedError
 
     def require(self, arch: int, *problem: Any) -> None:
-        """Raise ValueError if why_not(arch, *problem) has a reason."""
+        """Raise ValueError if why_not(arch, *problem) returns a reason."""
         reason = self.why_not(arch, *problem)
         if reason is not None:
             raise ValueError(f"{self.KERNEL} attention on sm_{arch}: {reason}")
@@ -54,7 +54,7 @@ def causal_offset(causal: str | None, seqlen_q: int, seqlen_k: int) -> int:
 
 
 def why_not_causal(causal: Any) -> str | None:
-    """Explain why this value cannot align a causal mask, or None."""
+    """Return the reason why `causal` is invalid, or None."""
     if causal not in CAUSAL:
         return f"causal {causal!r}: must be None, 'top-left' or 'bottom-right'"
     return None
@@ -66,7 +66,7 @@ def entry_name(specialization: Any) -> str:
 
 
 def why_not_name(name: str) -> str | None:
-    """Explain why an entry cannot have this name, or None."""
+    """Return the reason why an entry cannot have this name, or None."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         return f"name {name!r}: Triton takes letters, digits and underscores, and no digit first"
     return None

@@ -1,7 +1,7 @@
 """Launch a compiled Triton kernel through the CUDA driver, with arguments that are laid out in memory once.
 
-Triton's own launch computes types, a cache key and tensor maps for each call: 100 to 250 us of Python. Knows no
-kernels.
+Triton's own launch computes types, a cache key and tensor maps for each call: 100 to 250 us of Python. This module
+works for any kernel.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any
 
 TENSOR_MAP_BYTES, TENSOR_MAP_ALIGNMENT = 128, 64
 WARP_THREADS = 32
-# CUtensorMapInterleave, CUtensorMapL2promotion and CUtensorMapFloatOOBfill: none, 128 bytes, zeros. As Triton has them.
+# Values of CUtensorMapInterleave, CUtensorMapL2promotion and CUtensorMapFloatOOBfill, the same as in Triton.
 NO_INTERLEAVE, L2_128_BYTES, FILL_WITH_ZEROS = 0, 2, 0
-# CUstreamCaptureMode, CUresult
+# Values of CUstreamCaptureMode and of CUresult.
 RELAXED_CAPTURE, NOT_INITIALIZED = 2, 3
-# Triton's type of a number -> its struct format.
+# Triton's type of a scalar argument -> its format character in `struct`.
 NUMBERS = {"fp32": "f", "i32": "i", "i64": "q"}
 
 
 class Unsupported(Exception):
-    """Raised, with the reason, if only Triton's own launch is safe."""
+    """Error: only Triton itself can launch this kernel safely. The message is the reason."""
 
 
 @cache
 def driver() -> Any:
-    """Load libcuda so that calls keep the GIL: they take a microsecond. Raises Unsupported."""
+    """Load libcuda. Its calls keep the GIL, as each takes about a microsecond. Raises Unsupported before CUDA 12.4."""
     try:
         found = ctypes.PyDLL("libcuda.so.1")
         pointer, word = ctypes.c_void_p, ctypes.c_uint32
@@ -48,7 +48,7 @@ def driver() -> Any:
 def uncaptured() -> Iterator[None]:
     """Let this thread copy and allocate while another stream is captured into a CUDA graph.
 
-    Without effect if the driver is too old for this module, or not used by this process, as in a dry run.
+    Has no effect if the driver is older than CUDA 12.4, or if this process has not initialised it, as in a dry run.
     """
     mode = ctypes.c_int(RELAXED_CAPTURE)
     try:
@@ -72,7 +72,7 @@ def succeed(call: str, result: int) -> None:
 
 
 class Field:
-    """One parameter: its bytes in memory, and the name of the tensor whose address it holds, or ""."""
+    """One kernel parameter: its bytes, and the name of the tensor whose address it holds, or ""."""
 
     def __init__(self, data: bytes, alignment: int, tensor: str = "", tensor_map: bool = False) -> None:
         self.data, self.alignment, self.tensor, self.tensor_map = data, alignment, tensor, tensor_map
@@ -81,10 +81,10 @@ class Field:
 def fields(
     signature: dict[str, str], maps: Sequence[Any], arguments: dict[str, Any], tensors: dict[str, str]
 ) -> Iterator[Field]:
-    """List the parameters of a kernel in order, without those that Triton adds.
+    """List the parameters of a kernel in order, without the parameters that Triton appends.
 
-    `signature` and `maps`: types by name and metadata of descriptors, of the compiled kernel. `arguments`: what it was
-    launched with. `tensors`: argument -> the name of its tensor, where that differs from call to call.
+    `signature`: the kernel's argument types by name. `maps`: metadata of its tensor descriptors. `arguments`: values of
+    the launch by name. `tensors`: argument -> name of its tensor, if the tensor changes from call to call.
     """
     described = iter(maps)
     for argument, kind in signature.items():
@@ -128,7 +128,7 @@ def aligned(address: int, alignment: int) -> int:
 
 
 class Launch:
-    """A kernel with its arguments in memory. A call writes the addresses of tensors and starts it."""
+    """A kernel with its arguments in memory. Calling it writes the tensor addresses and starts the kernel."""
 
     def __init__(
         self,
@@ -140,7 +140,8 @@ class Launch:
     ) -> None:
         """Prepare launches. `arguments`, `tensors`: see `fields`. `order`: tensor names in the order of call addresses.
 
-        Tensors among the arguments that have no name must stay where they are, and are kept. Raises Unsupported.
+        Tensors that are not in `tensors` have the same address in each call; this object keeps them alive. Raises
+        Unsupported.
         """
         metadata = compiled.metadata
         unusual = ("launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size")
@@ -154,7 +155,7 @@ class Launch:
         found += added_by_triton(compiled.function, parameter_count(compiled.asm["ptx"]), found)
         self._lay_out(found, list(order))
         still = (x for name, x in arguments.items() if hasattr(x, "data_ptr") and name not in tensors)
-        self.kept = (compiled, *still)  # the module, and tensors that stay where they are
+        self.kept = (compiled, *still)  # keeps the GPU module and the tensors with fixed addresses alive
         self.lock = threading.Lock()
         threads = WARP_THREADS * metadata.num_warps
         x, y, z = (*grid, 1, 1)[:3]
@@ -181,7 +182,7 @@ class Launch:
         self.parameters = (ctypes.c_void_p * len(found))(*(first + offset for offset in offsets))
 
     def __call__(self, addresses: tuple[int, ...], stream: int) -> None:
-        """Start the kernel. `addresses`: of the tensors, in their order."""
+        """Start the kernel. `addresses`: the tensors' addresses, in the order of `order`."""
         with self.lock:
             for place, i in self.pointers:
                 place.value = addresses[i]
@@ -199,9 +200,9 @@ def parameter_count(ptx: str) -> int:
 
 
 def added_by_triton(function: int, count: int, found: list[Field]) -> list[Field]:
-    """List the parameters up to `count` that follow the signature: null pointers, as the kernel uses no scratch memory.
+    """Make the parameters that Triton appends to `found`, up to `count`: null pointers to unused scratch memory.
 
-    Raises Unsupported if the kernel's parameters do not have the sizes that were expected.
+    Raises Unsupported if a parameter of `function` has another size than its field.
     """
     sizes: list[int] = []
     offset, size = ctypes.c_size_t(), ctypes.c_size_t()

@@ -1,6 +1,6 @@
-"""The host's part of every attention kernel: checks q, k and v, makes o and lse, answers empty problems.
+"""Host code that all attention kernels share: check q, k and v, allocate o and lse, handle empty inputs.
 
-A kernel's own module chooses the configuration and launches. Nothing here knows Triton or a kernel.
+Each kernel's launch module chooses the configuration and launches. This module imports neither Triton nor a kernel.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from .config import TORCH_NAMES, KernelConfig, causal_offset, why_not_causal
 
-VECTOR_BYTES = 16  # TMA and cp.async copy this many bytes at a time: addresses and strides are multiples
+VECTOR_BYTES = 16  # TMA and cp.async copy this many bytes at a time: addresses and strides must be multiples of it
 
 Tensor = Any  # torch.Tensor; torch is imported only by a call
 
 
 class Problem(NamedTuple):
-    """One call of an attention, checked: what q, k and v are and what is computed from them."""
+    """The checked arguments of one call: dtype, mask, scale, and the sizes of q, k and v."""
 
     dtype: str
     arch: int  # compute capability of the GPU that holds the tensors: 90 = sm_90
@@ -37,7 +37,7 @@ class Problem(NamedTuple):
 
     @property
     def causal_offset(self) -> int:
-        """With a causal mask, query i sees keys 0 .. i + causal_offset."""
+        """Shift of the causal mask: query i sees keys 0 .. i + causal_offset."""
         return causal_offset(self.causal, self.seqlen_q, self.seqlen_k)
 
 
@@ -54,9 +54,9 @@ def check_problem(
 ) -> Problem:
     """Check the arguments of a call and return them as a Problem.
 
-    `dtypes`: what the kernel takes. `scale` is head_dim ** -0.5 by default; `descale` is multiplied to it.
-    `zero_strides`: whether the kernel reads expanded tensors. Raises TypeError or ValueError; both name the tensor and
-    what would be right.
+    `dtypes`: dtypes that the kernel supports. `scale`: None means head_dim ** -0.5; it is multiplied by `descale`.
+    `zero_strides`: whether the kernel can read expanded tensors, which have strides of 0. Raises TypeError or
+    ValueError, which name the tensor and the requirement.
     """
     dtype = check_tensors(q, k, v, dtypes, zero_strides=zero_strides)
     batch, num_heads, seqlen_q, head_dim = q.shape
@@ -65,7 +65,7 @@ def check_problem(
         raise ValueError(reason)
     scale = (head_dim**-0.5 if scale is None else float(scale)) * descale
     if not 0 < scale < math.inf:
-        raise ValueError(f"scale {scale}: must be positive and finite, the maximum is taken before scaling")
+        raise ValueError(f"scale {scale}: must be positive and finite, as row maxima are taken before scaling")
     import torch
 
     major, minor = torch.cuda.get_device_capability(q.device)
@@ -75,7 +75,7 @@ def check_problem(
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor, dtypes: tuple[str, ...], *, zero_strides: bool = True) -> str:
-    """Check q, k and v, and return their dtype, one of `dtypes`. Raises TypeError or ValueError for other tensors."""
+    """Check q, k and v; return their dtype, one of `dtypes`. Raises TypeError or ValueError if a check fails."""
     dtype = _common_dtype(q, k, v, dtypes)
     if tuple(k.shape) != tuple(v.shape):
         raise ValueError(f"k has shape {tuple(k.shape)}, v {tuple(v.shape)}: they must be equal")
@@ -111,7 +111,7 @@ def _common_dtype(q: Tensor, k: Tensor, v: Tensor, dtypes: tuple[str, ...]) -> s
 
 
 def _check_memory(name: str, x: Tensor, zero_strides: bool) -> None:
-    """Raise ValueError for memory that cannot be copied 16 bytes at a time."""
+    """Raise ValueError if the tensor cannot be copied 16 bytes at a time."""
     strides = x.stride()
     if strides[3] != 1:
         raise ValueError(f"{name}'s last dimension has stride {strides[3]}: call {name}.contiguous()")
@@ -126,7 +126,7 @@ def _check_memory(name: str, x: Tensor, zero_strides: bool) -> None:
 
 
 def check_config(config: KernelConfig, **needed: Any) -> None:
-    """Raise ValueError if a configuration that the caller gave is for another problem."""
+    """Raise ValueError if a field of the caller's configuration does not fit the tensors."""
     for field, value in needed.items():
         if getattr(config, field) != value:
             raise ValueError(f"config.{field} is {getattr(config, field)!r}: these arguments need {value!r}")
@@ -144,18 +144,18 @@ def attend(
     needs_lse: bool = True,
     keep: Callable[..., None] | None = None,
 ) -> Any:
-    """Make o and lse, have `launch(config, problem, q, k, v, o, lse)` fill them, and return o or (o, lse).
+    """Allocate o and lse, fill them with `launch(config, problem, q, k, v, o, lse)`, and return o or (o, lse).
 
-    o has the shape and strides of q; lse is fp32 [batch, num_heads, seqlen_q]. Without queries or without keys nothing
-    is launched. `needs_lse`: the kernel always writes lse; else `launch` gets lse=None without return_lse. `keep` is
-    called with what `launch` returned, q, o and lse.
+    o has the shape and strides of q; lse is fp32 [batch, num_heads, seqlen_q]. Without queries or without keys no
+    kernel is launched. `needs_lse`: the kernel always writes lse. If it is false, `launch` gets lse=None in calls
+    without return_lse. `keep` is called after the launch with the result of `launch`, q, o and lse.
     """
     import torch
 
     o = torch.empty_like(q, dtype=getattr(torch, TORCH_NAMES[config.out_dtype]))
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device) if return_lse or needs_lse else None
     if 0 in q.shape or 0 in k.shape:
-        # A query that sees no key gets 0 and -inf.
+        # For a query that sees no key, o is 0 and lse is -inf.
         o.zero_()
         if lse is not None:
             lse.fill_(-math.inf)
@@ -168,7 +168,7 @@ def attend(
 
 
 def out_dtype(q: Tensor) -> Any:
-    """Return torch's dtype of O: that of Q, or bfloat16 for fp8."""
+    """Return torch's dtype of O: bfloat16 for fp8, else the dtype of q."""
     import torch
 
     return torch.bfloat16 if q.element_size() == 1 else q.dtype

@@ -1,7 +1,8 @@
-"""What every call pays: is it like one before? Then outputs are made and the kernel is started, and nothing else.
+"""Repeat earlier launches without Triton: this keeps the host's time for a call short.
 
-A call is checked, planned and launched by Triton the first time. What follows from shapes, strides, dtypes and options
-is kept. Addresses may differ from call to call. Nothing here waits for the GPU.
+The first call with a combination of shapes, strides, dtypes and options is checked, planned and launched by Triton, and
+its launch is kept. A later call with the same combination only allocates its outputs and starts the kernel. Tensor
+addresses may differ from call to call. Nothing here waits for the GPU.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from typing import Any, NamedTuple
 from .driver import Launch, Unsupported
 from .host import VECTOR_BYTES, Tensor
 
-# How many different calls are kept. Text generation comes with thousands of lengths.
+# Most launches to keep; when there are more, all are dropped. Text generation has thousands of lengths.
 KEPT_CALLS = 8192
-Facts = tuple[Any, ...]
+Facts = tuple[Any, ...]  # a combination of shapes, strides, dtypes and options: see facts_of
 # The tensors of a call, in the order in which a launch takes their addresses.
 TENSORS = ("q", "k", "v", "o", "lse")
 
 
 class Launched(NamedTuple):
-    """A launch that Triton has made.
+    """A launch by Triton.
 
-    `arguments`: by name. `tensors`: argument -> the one of TENSORS whose address it has.
+    `arguments`: the kernel's arguments by name. `tensors`: argument -> the name in TENSORS whose address it has.
     """
 
     compiled: Any
@@ -35,19 +36,19 @@ class Launched(NamedTuple):
 
 
 class Prepared:
-    """A call that was made once. `run` makes it again with other tensors."""
+    """A kept launch. `run` repeats it with other tensors."""
 
     __slots__ = ("device", "dtype", "launch", "lse_shape")
 
     def __init__(self, launched: Launched, q: Tensor, o: Tensor, lse: Tensor | None) -> None:
-        """Prepare a launch that can be repeated. Raises Unsupported."""
+        """Prepare to repeat a launch. Raises Unsupported if only Triton can launch the kernel."""
         self.launch = Launch(*launched, TENSORS)
         self.device = q.get_device()
         self.dtype = None if o.dtype == q.dtype else o.dtype
         self.lse_shape = None if lse is None else lse.shape
 
     def run(self, q: Tensor, addresses: tuple[int, int, int]) -> Any:
-        """Launch. `addresses`: of q, k and v."""
+        """Allocate o (and lse) and launch. `addresses`: the addresses of q, k and v."""
         import torch
 
         if torch._C._cuda_getDevice() != self.device:
@@ -67,7 +68,7 @@ _prepared: dict[Facts, Prepared] = {}
 
 
 def facts_of(q: Tensor, k: Tensor, v: Tensor, asked: tuple[Any, ...]) -> Facts:
-    """Collect all that decides how a call is launched, except addresses and stream. asked: kernel and options."""
+    """Collect all that decides how a call is launched, except addresses and stream. `asked`: kernel and options."""
     return (
         asked, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
         q.get_device(), k.get_device(), v.get_device(),
@@ -75,10 +76,10 @@ def facts_of(q: Tensor, k: Tensor, v: Tensor, asked: tuple[Any, ...]) -> Facts:
 
 
 def call(kernel: str, first: Callable[..., Any], q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-    """Return the result of `first(q, k, v, **options)`; `first` is only called if no earlier call was like this one.
+    """Repeat the kept launch of an earlier call with equal facts, or else return `first(q, k, v, **options)`.
 
     `kernel`: the subpackage of `first`. Under torch.compile, with fake tensors and with subclasses of torch.Tensor the
-    call goes through the operator.
+    call goes through the torch operator.
     """
     if not _operator.is_plain(q, k, v):
         return _operator.traced(kernel, q, k, v, **options)
@@ -92,7 +93,7 @@ def call(kernel: str, first: Callable[..., Any], q: Tensor, k: Tensor, v: Tensor
 
 
 class _Operator:
-    """The module torch_op, imported by the first call: it imports torch."""
+    """Proxy of the module torch_op, which the first call imports, because torch_op imports torch."""
 
     def __getattr__(self, name: str) -> Any:
         from . import torch_op
@@ -105,7 +106,7 @@ _operator = _Operator()
 
 
 def keep(facts: Facts | None, launched: Launched | None, q: Tensor, o: Tensor, lse: Tensor | None) -> None:
-    """Keep a launch for calls of the same facts, if it can be made without Triton."""
+    """Keep a launch for later calls with the same facts, if it can be repeated without Triton."""
     if facts is None or launched is None or launched.compiled is None or is_watched():
         return
     try:
@@ -118,14 +119,14 @@ def keep(facts: Facts | None, launched: Launched | None, q: Tensor, o: Tensor, l
 
 
 def is_watched() -> bool:
-    """Check whether a tool sees, renames or replaces Triton's launches: then each goes through Triton."""
+    """Check whether a tool records, renames or replaces Triton's launches. If so, each call must go through Triton."""
     runtime, compiled_kernel, jit, own_key, own_run = _triton()
     enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
     if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
         return True
     if getattr(runtime, "add_stages_inspection_hook", None) is not None:
         return True
-    # Recorders wrap the launch, tools that rename kernels wrap the key. A wrapper may have the name of what it wraps.
+    # Recorders wrap `run`; tools that rename kernels wrap `compute_cache_key`. A wrapper may copy the function's name.
     key, run = jit.compute_cache_key, compiled_kernel.run
     if getattr(key, "__code__", None) is not own_key or not isinstance(run, property):
         return True
@@ -134,7 +135,7 @@ def is_watched() -> bool:
 
 @cache
 def _triton() -> tuple[Any, Any, Any, Any, Any]:
-    """Collect Triton's settings, the class and module with a launch's functions, and the code of these functions."""
+    """Return Triton's runtime knobs, CompiledKernel, the module jit, and the code of compute_cache_key and of run."""
     from triton import knobs
     from triton.compiler import CompiledKernel
     from triton.runtime import jit
@@ -144,7 +145,7 @@ def _triton() -> tuple[Any, Any, Any, Any, Any]:
 
 
 def own_code(function: Any, owner: Any) -> Any:
-    """Find the code of a function or property of a module or class; None if it is not in the same file."""
+    """Return the code of a function or property, or None if it is not in the file of `owner`, a module or class."""
     code = getattr(getattr(function, "fget", function), "__code__", None)
     home = getattr(owner, "__file__", None) or sys.modules[owner.__module__].__file__
     return code if code is not None and code.co_filename == home else None

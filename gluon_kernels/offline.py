@@ -1,4 +1,4 @@
-"""Compile the attention kernels with no GPU and no torch. Each kernel's launch module launches it."""
+"""Compile the attention kernels without a GPU and without torch."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def compile_offline(
     with_lse: bool = False,
     **fields: Any,
 ) -> Any:
-    """Compile an attention kernel for compute capability `arch` (100 -> sm_100a) and return Triton's kernel.
+    """Compile an attention kernel for compute capability `arch` (100 -> sm_100a) and return Triton's compiled kernel.
 
-    `config`: an AttentionConfig, HopperConfig or MmaConfig, which selects the kernel; by default the plain
-    configuration of `kernel`, for Blackwell fp8e5, head_dim 64, no mask. `fields` replace fields of it:
-    `compile_offline(name="cutlass_attention_fwd")`. `arch`: by default the one that the kernel was written for.
-    `options`: compile options of Triton's NVIDIA backend, for example {"ptx_version": 87}. `with_lse`: the form that a
-    call with return_lse launches. Arguments have the types and alignments of contiguous tensors.
+    `config`: an AttentionConfig, HopperConfig or MmaConfig; its class selects the kernel. None: the default values of
+    the class for `kernel` (for Blackwell fp8e5, head_dim 64, no mask). `fields` replace fields of the configuration:
+    `compile_offline(name="cutlass_attention_fwd")`. `arch`: None means the GPU that the kernel was written for.
+    `options`: compile options of Triton's NVIDIA backend, for example {"ptx_version": 87}. `with_lse`: compile the
+    variant that calls with return_lse launch. Arguments have the types and alignments of contiguous tensors.
 
     The result has .asm["ptx"], .asm["cubin"], .hash and .metadata. Raises ValueError if the configuration cannot run on
     `arch`, ImportError if Triton is too old.
@@ -51,7 +51,7 @@ def compile_offline(
 
 
 def kernel_source(config: KernelConfig, with_lse: bool = False) -> Any:
-    """Make the GluonASTSource that a launch with 16-byte aligned tensors would make."""
+    """Make the GluonASTSource of a launch with 16-byte aligned tensors."""
     from triton.experimental.gluon._runtime import GluonASTSource
 
     launcher = _launcher(config)

@@ -1,7 +1,7 @@
 """The torch operator of attention, `torch.ops.gluon_kernels.attention`.
 
-Calls go through it under torch.compile, with fake tensors and with subclasses of torch.Tensor: it is traced as one node
-with dynamic sizes, and has no gradient. Other calls launch directly: see hot_path.py.
+Calls use the operator under torch.compile, with fake tensors and with subclasses of torch.Tensor. It is traced as one
+node with dynamic sizes, and has no gradient. All other calls launch directly: see hot_path.py.
 """
 
 from importlib import import_module
@@ -11,7 +11,7 @@ import torch
 
 from .host import out_dtype
 
-PLAIN = (torch.Tensor, torch.nn.Parameter)  # a subclass may change what a call means
+PLAIN = (torch.Tensor, torch.nn.Parameter)  # a subclass may intercept operators
 is_compiling = torch.compiler.is_compiling
 
 
@@ -35,9 +35,11 @@ def traced(
     name: str | None = None,
     descale: tuple[float, float, float] = (1.0, 1.0, 1.0),
 ) -> Any:
-    """Make a call through the operator. `kernel`: its subpackage; "" for the one for this GPU."""
+    """Call attention through the torch operator. `kernel`: the kernel's subpackage, or "" to choose it by GPU."""
     if config is not None:
-        raise ValueError("config under torch.compile: an operator takes no configuration; call it outside")
+        raise ValueError(
+            "config under torch.compile: the operator takes no configuration; call attention outside torch.compile"
+        )
     o, lse = torch.ops.gluon_kernels.attention(q, k, v, kernel, causal, scale, return_lse, name, list(descale))
     return (o, lse) if return_lse else o
 
@@ -75,7 +77,7 @@ def _fake(
     name: str | None,
     descale: list[float],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Give the shapes of the result. The launch makes the checks."""
+    """Make outputs of the right shapes and dtypes. The launch checks the arguments."""
     o = torch.empty_like(q, dtype=out_dtype(q))
     lse = q.new_empty(q.shape[:3] if return_lse else (0,), dtype=torch.float32)
     return o, lse

@@ -1,7 +1,8 @@
-"""Find the fastest configuration for a problem, ptxas's scheduler included. Needs torch and a GPU.
+"""Find the fastest configuration of a kernel for a problem, including ptxas's scheduler. Needs torch and a GPU.
 
-The candidates come from the kernel's config module, each with and without ptxas's other scheduler. All candidates are
-timed in the same rounds. Differences below `NOISE` are ties, and the usual scheduler wins a tie.
+The kernel's config module lists the candidates, each with ptxas's usual scheduler and with its other scheduler (see
+device/other_scheduler.py). All candidates are timed in the same rounds. Differences below `NOISE` are ties, and the
+usual scheduler wins a tie.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import Any
 from .host import Tensor
 from .verify.timer import Timed, time_all
 
-# The medians of two launches of equal code differed by less than this (docs/explanation/timing.md).
+# Relative: the medians of two launches of equal code differed by less than this (docs/explanation/timing.md).
 NOISE = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A candidate and its time; `reason`: why it was not timed."""
+    """A candidate and its times, or the `reason` why it was not timed."""
 
     config: Any
     timed: Timed | None = None
@@ -38,9 +39,9 @@ def tune(
     rounds: int = 15,
     verify: Callable[[Any], None] = lambda out: None,
 ) -> list[Tried]:
-    """Time every config; return the fastest first, those that were not timed last.
+    """Time every config; return the fastest first, and the configs that could not be timed last.
 
-    `attention` is called with config=...; `verify` raises if an output is wrong.
+    `attention` is called with config=...; `verify` raises if its output is wrong.
     """
     launches: dict[Any, Callable[[], Any]] = {}
     failed = []
@@ -57,7 +58,7 @@ def tune(
 
 
 def best(tried: list[Tried]) -> Any:
-    """Choose the fastest config; of those within NOISE of it, the first with the usual scheduler."""
+    """Return the fastest config; if configs with the usual scheduler are within NOISE of it, the first of these."""
     times = [(t.config, t.timed.median_ms) for t in tried if t.timed is not None]
     if not times:
         raise ValueError(f"no candidate could be timed: {'; '.join(t.reason for t in tried if t.reason)}")
@@ -67,7 +68,10 @@ def best(tried: list[Tried]) -> Any:
 
 
 def scheduler_effects(tried: list[Tried]) -> dict[Any, float]:
-    """Map a config with the usual scheduler to its time divided by that with the other one, if both were timed."""
+    """Map each config to its time with ptxas's usual scheduler, divided by its time with the other scheduler.
+
+    Configs that were not timed with both are left out.
+    """
     times = {t.config: t.timed.median_ms for t in tried if t.timed is not None}
     others = {replace(config, trigger=None): ms for config, ms in times.items() if config.trigger is not None}
     return {config: ms / others[config] for config, ms in times.items() if config.trigger is None and config in others}

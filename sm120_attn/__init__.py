@@ -1,13 +1,14 @@
-"""Flash attention forward for RTX 50 and GB10 (sm_12x), in the CuTe DSL. Importing it loads neither torch nor the DSL.
+"""Flash attention forward for RTX 50 and GB10 (sm_12x), in the CuTe DSL. Its import loads neither torch nor the DSL.
 
-`attention` and, over a KV cache, `attention_with_kv_cache` are the interface for callers. `plan` and `plan_cache`
-choose a shape's kernel, with reasons; `why_not` explains a missing one. `python -m sm120_attn` has check, bench,
-inspect and selftest.
+Callers use `attention` and, over a KV cache, `attention_with_kv_cache`. `plan` and `plan_cache` choose the kernel for a
+shape and give the reason; `why_not` explains why a kernel cannot be built. `python -m sm120_attn` has the subcommands
+check, bench, inspect and selftest.
 """
 
 from importlib import import_module
 from typing import Any
 
+# Public name -> the module that defines it.
 _HOME = {
     "attention": "api",
     "attention_with_kv_cache": "kv_cache.api",

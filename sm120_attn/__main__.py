@@ -1,4 +1,4 @@
-"""python -m sm120_attn check | bench | inspect | selftest"""
+"""Entry point of `python -m sm120_attn check | bench | inspect | selftest`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import argparse
 import sys
 from importlib import import_module
 
-# Modules of verify with add_arguments and main, and help.
+# Subcommand -> its help. The module of the same name in verify/ has add_arguments and main.
 VERBS = {
-    "check": ("check", "compare attention with float64 in many cases, on a GPU"),
-    "bench": ("bench", "time attention against torch and others, on a GPU"),
-    "inspect": ("inspect", "compile the kernels for GPUs that are not present, and count instructions"),
-    "selftest": (
-        "selftest",
-        "run all checks and benchmarks, and write one file to send back: for owners of an RTX 50 or GB10",
-    ),
+    "check": "compare attention with a float64 reference in many cases, on a GPU",
+    "bench": "time attention and other implementations, such as torch's, on a GPU",
+    "inspect": "compile the kernels, also for GPUs that are not present, and count instructions",
+    "selftest": "run all checks and benchmarks, and write one file to send back: for owners of an RTX 50 or GB10",
 }
 
 
@@ -22,10 +19,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m sm120_attn", description="Flash attention for sm_12x.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="|".join(VERBS))
     given = sys.argv[1:] if arguments is None else arguments
-    for name, (_, summary) in VERBS.items():
+    for name, summary in VERBS.items():
         verb = verbs.add_parser(name, help=summary, description=summary)
-        if name in given[:1]:  # imports neither torch nor the modules of other verbs
-            module = import_module(f"{__package__}.verify.{VERBS[name][0]}")
+        if name in given[:1]:  # so torch and the modules of other subcommands are not imported without need
+            module = import_module(f"{__package__}.verify.{name}")
             module.add_arguments(verb)
             verb.set_defaults(main=module.main)
     parsed = parser.parse_args(given)

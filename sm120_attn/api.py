@@ -1,4 +1,4 @@
-"""`attention`, for callers. A plain call launches directly; others go through torch_op.py."""
+"""The public function `attention`. A plain call launches directly; traced calls go through torch_op.py."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def attention(
                        float8_e4m3fn or float8_e5m2
     k, v               [batch, seqlen_k, heads_kv, head_dim]; heads is a multiple of heads_kv (GQA, MQA)
     causal             query i sees key j if j <= i + offset
-    window             (left, right): and if i + offset - left <= j <= i + offset + right; None or -1: no limit there
+    window             (left, right): query i sees key j only if i + offset - left <= j <= i + offset + right; None or
+                       -1: no limit on that side
     align              the offset: "bottom-right" is seqlen_k - seqlen_q (the last query sees the last key), "top-left"
                        is 0
     scale              factor of the scores before softmax; None is 1 / sqrt(head_dim)
@@ -57,29 +58,31 @@ def attention(
                        and v: heads_kv); None is 1
     out_dtype          dtype of the output of FP8 inputs: bfloat16 (None), float16 or float32
     quantize           float8_e4m3fn or float8_e5m2: first quantise q, k and v to it, with a scale per head
-                       (`quantize_qkv`). They are then bfloat16, float16 or float32; the output has q's dtype, or
+                       (`quantize_qkv`). They must be bfloat16, float16 or float32; the output has q's dtype, or
                        out_dtype
+    sinks              float32 [heads]: a logit per query head that takes part in the softmax and has no value. It is
+                       included in the LSE
 
-    sinks              float32 [heads]: a logit per query head that takes part in the softmax and has no value. The LSE
-                       counts it
+    All strides are allowed; tensors whose rows do not start at multiples of 16 bytes are copied first. Returns the
+    output, contiguous, with q's shape and dtype (FP8: out_dtype); with return_lse it returns (output, lse). For a row
+    that sees no key the output is 0 and the LSE is -inf (with sinks: the head's sink).
 
-    Strides may be any; tensors whose rows do not start at multiples of 16 bytes are copied first. Returns the output,
-    contiguous, with q's shape and dtype (FP8: out_dtype); with return_lse (output, lse). A row that sees no key has
-    output 0 and LSE -inf (with sinks: the sink).
-
-    Raises TypeError or ValueError for what is not supported. Backward raises NotImplementedError.
+    Raises TypeError or ValueError for arguments that are not supported. Backward raises NotImplementedError.
     """
     if isinstance(window, list):
-        window = tuple(window)  # part of a key below, so it must be hashable
+        window = tuple(window)  # it becomes part of a dictionary key, so it must be hashable
     if quantize is not None:
         if not q_descale is k_descale is v_descale is None:
-            raise TypeError("quantize makes the descales itself; to give descales, give FP8 tensors and no quantize")
+            raise TypeError(
+                "quantize computes the descales; to pass q_descale, k_descale or v_descale, pass FP8 tensors without "
+                "quantize"
+            )
         out_dtype = q.dtype if out_dtype is None else out_dtype
         (q, k, v), (q_descale, k_descale, v_descale) = quantize_qkv(
             q, k, v, quantize, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q,
             max_seqlen_k=max_seqlen_k,
         )  # fmt: skip
-    # Tuples in the order of Tensors and AttentionOptions: to make these would cost every call time.
+    # Plain tuples in the order of Tensors and AttentionOptions: making the NamedTuples would slow down every call.
     tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k, q_descale, k_descale, v_descale, sinks)
     asked = (causal, window, align, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, out_dtype)
     if is_plain(q, k, v):

@@ -1,6 +1,6 @@
-"""Config: everything that one attention kernel is compiled for. why_not: what the hardware can run.
+"""Config: all compile-time parameters of one attention kernel. why_not: whether the kernel can be built.
 
-Values only: imports neither cutlass nor torch. Which Config a problem gets is decided in planner.py.
+Imports neither cutlass nor torch. planner.py chooses the Config for a problem.
 """
 
 from __future__ import annotations
@@ -9,20 +9,21 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 DTYPES = ("bf16", "fp16", "e4m3", "e5m2")
-# Bytes of an element of a tensor. An element of "nvfp4" has two values.
+# Bytes of a tensor's element. An element of "nvfp4" holds two values.
 ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1, "e5m2": 1, "fp32": 4, "mxfp8": 1, "nvfp4": 1}
-# KV caches, and the number of columns that share a scale: e4m3 with e8m0 (OCP MX), e2m1 with e4m3 (NVFP4).
+# Block-scaled formats of KV caches -> columns that share a scale. mxfp8: e4m3 values and e8m0 scales (OCP MX); nvfp4:
+# e2m1 values and e4m3 scales.
 SCALE_COLUMNS = {"mxfp8": 32, "nvfp4": 16}
 PACKED_COLUMNS = {"nvfp4": 2}  # values in an element
 FP8 = ("e4m3", "e5m2")
 OUT_DTYPES = ("bf16", "fp16", "fp32")  # output dtypes for FP8 inputs
 FP8_MMAS = ("native", "plain", "portable")
-# An environment variable: set it to one of FP8_MMAS, and `attention` uses that path. For users who find the native
-# path wrong on a GPU on which it has never been run.
+# Environment variable that selects one of FP8_MMAS for `attention`. It helps if the native path gives wrong results on
+# a GPU on which it has not been tested.
 FP8_MMA_VARIABLE = "SM120_ATTN_FP8_MMA"
-# FP8 probabilities are 2^bias times as large as usual, and may grow by 2^lazy before the output is rescaled. The
-# largest value is 448 = 2^8.8 in e4m3 and 57344 = 2^15.8 in e5m2. A higher bias keeps smaller probabilities; a higher
-# lazy rescales less often. Both follow from these ranges; they were not tuned by timing.
+# FP8 probabilities are multiplied by 2^bias, and may grow by another 2^lazy before the output is rescaled. The largest
+# value is 448 = 2^8.8 in e4m3 and 57344 = 2^15.8 in e5m2. A higher bias keeps smaller probabilities; a higher lazy
+# rescales less often. Both numbers follow from these ranges; they were not tuned by timing.
 BIAS_AND_LAZY_BITS = {"e4m3": (6.0, 2.75), "e5m2": (8.0, 7.75)}
 ARCHS = ("sm_120a", "sm_121a", "sm_120f", "sm_90a")
 KERNELS = ("tma", "cp_async")
@@ -35,18 +36,18 @@ SHARED_BYTES = 99 * 1024
 # The barriers of all rings, 8 bytes each, with the padding up to the first tile: 128-byte swizzle needs 1024-byte
 # alignment.
 BARRIER_BYTES = 1024
-PANEL_BYTES = 128  # one swizzled row; a tile has as many such panels as head_dim needs. FP8 also has 64
+PANEL_BYTES = 128  # width of a panel, one swizzled row. Tiles are made of panels; FP8 also has panels of 64 bytes
 OPERAND_BYTES = 512  # an A operand of 16-bit values: 16 rows, 16 columns
-MMA_BYTES = 32  # bytes of a row that one MMA takes along head_dim
+MMA_BYTES = 32  # bytes of a row that one MMA reads along head_dim
 
 LOAD_REGISTERS = 24  # per thread of the load warp, after setmaxnreg
-COMPUTE_REGISTERS = {1: 240, 2: 232}  # 8 warps x 240 + 4 x 24, or twice 4 x 232 + 4 x 24, of 64 K
-# Fragments in flight, addresses, row maxima and row sums: what ptxas needs beside the large tiles.
+COMPUTE_REGISTERS = {1: 240, 2: 232}  # by CTAs per SM: 8 warps x 240 + 4 x 24, or twice 4 x 232 + 4 x 24, of 64 K
+# Registers besides scores, output and Q: fragments in flight, addresses, row maxima and row sums.
 WORKING_REGISTERS = 32
 
 
 class Features(NamedTuple):
-    """Features that a call needs from its kernel, for any shapes: fields of the same names of configs and shapes."""
+    """Features that a call needs from its kernel. Configs and shapes have fields of the same names."""
 
     causal: bool
     window: bool
@@ -63,10 +64,10 @@ class Features(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Describe one forward attention kernel: everything that is fixed when it is compiled.
+    """One forward attention kernel: everything that is fixed when it is compiled.
 
     Sequence lengths, batch, heads, the GQA ratio, strides, scales and window sizes are arguments of the compiled
-    function. Other values of them never compile another kernel.
+    function. Other values of these arguments never compile another kernel.
 
     arch           target of ptxas: sm_120a, sm_121a, sm_120f, or sm_90a (which tests use instead of sm_12x)
     dtype          of Q, K and V: "bf16", "fp16", "e4m3" or "e5m2"; scores, sums and LSE are fp32
@@ -77,7 +78,7 @@ class Config:
     head_dim       columns of Q, K, V and O: 32 to 256 in steps of 8; padded with zeros inside
     kernel         "tma": one warp loads, the others compute. "cp_async": all warps do both; no TMA, no setmaxnreg
     warps          warps that compute
-    rows_per_warp  query rows of each of them: 16 or 32 (one or two m16 MMA blocks)
+    rows_per_warp  query rows of each computing warp: 16 or 32 (one or two m16 MMA blocks)
     tile_n         keys of a K or V tile
     stages_k/_v    K and V tiles in shared memory: 1, 2 or 4
     q_in_registers Q fragments stay in registers for all tiles of keys; else they are read again for each tile
@@ -87,19 +88,20 @@ class Config:
     softcap        scores become cap * tanh(score / cap); cap is an argument at run time
     varlen         sequences packed in one [total, H, D] tensor with cu_seqlens; else [B, S, H, D]
     lse            write the log-sum-exp (natural logarithm) of each row
-    cache_rows     K and V are a cache, [pages, page_size, Hkv, D], and the lengths are read from cache_seqlens; varlen
-                   is then of q alone. The number is that of the rows loaded at once: those of a tile, or of a page
-                   where that is less. 0: no cache (tma only)
-    paged          the pages of a sequence are in a table; else each sequence has the page of its number
-    kv_dtype       of a cache: "" for dtype, or "e4m3", which is converted in registers; Q is then bf16 or fp16
-    sinks          a logit per query head joins the denominator
+    cache_rows     0: no cache. Else K and V are a cache, [pages, page_size, Hkv, D], with the lengths in cache_seqlens,
+                   and varlen concerns q alone (tma only). The value is the number of rows loaded at once: the rows of a
+                   tile, or of a page if that is smaller
+    paged          a table lists the pages of each sequence; else page b belongs to sequence b
+    kv_dtype       dtype of a cache: "" for the same as dtype, or "e4m3", which is converted in registers, for Q in bf16
+                   or fp16
+    sinks          a logit per query head is added to the denominator of the softmax
     split_keys     warps w and w + 4 have the same query rows, and each takes every other tile of keys: half as many
                    rows per CTA, for short sequences (tma only)
     ctas_per_sm    CTAs that share an SM (2 with 4 warps; tma only)
-    two_level      FP8: the products P V of a tile of keys have accumulators of their own, which are added to O in fp32.
-                   The tensor cores may keep fewer bits of a sum than fp32 has (see planner.LONG_SUM_KEYS)
-    mma_throughput ptxas takes its other scheduler: by the pragma of this name, or by "cutlass" in the entry's name
-                   where the DSL has a ptxas older than 13.3. Both give the same machine code
+    two_level      FP8: P V of each tile of keys is accumulated separately and then added to O in fp32. The tensor cores
+                   may keep fewer bits of a sum than fp32 has (see planner.LONG_SUM_KEYS)
+    mma_throughput use ptxas's other scheduler: by the pragma of this name, or by "cutlass" in the entry's name if the
+                   DSL has a ptxas older than 13.3. Both give the same machine code
     """
 
     arch: str = "sm_120a"
@@ -141,7 +143,7 @@ class Config:
 
     @property
     def tile_step(self) -> int:
-        """1: a warp takes every tile of keys. 2: every other one."""
+        """Step from one tile of keys of a warp to its next: 1, or 2 if it takes every other tile."""
         return 2 if self.split_keys else 1
 
     @property
@@ -189,7 +191,7 @@ class Config:
 
     @property
     def panel_bytes(self) -> int:
-        """Bytes of a row of a panel. A Q, K or V tile in shared memory is made of panels."""
+        """Bytes of one row of a panel. A Q, K or V tile in shared memory consists of panels."""
         return PANEL_BYTES // 2 if self.fp8 and self.head_dim <= PANEL_BYTES // 2 else PANEL_BYTES
 
     @property
@@ -265,7 +267,7 @@ class Config:
 
 
 def why_not(config: Config) -> str | None:
-    """Explain why this kernel cannot be built, with the limit and the remedy; None if it can be built."""
+    """Return the reason why this kernel cannot be built, with the limit and the remedy; None if it can be built."""
     c = config
     if c.arch not in ARCHS:
         return f"arch {c.arch!r}: compiled for {', '.join(ARCHS)} only"
@@ -283,7 +285,7 @@ def why_not(config: Config) -> str | None:
     if c.rows_per_warp not in (16, 32):
         return f"rows_per_warp {c.rows_per_warp}: 16 or 32, one or two MMA blocks"
     if c.warps not in (4, 8):
-        return f"warps {c.warps}: 4 or 8, so that each scheduler of an SM has as many"
+        return f"warps {c.warps}: 4 or 8, so that each scheduler of an SM has the same number"
     if c.tile_n not in (32, 64, 128):
         return f"tile_n {c.tile_n}: 32, 64 or 128 keys"
     if c.stages_k not in (1, 2, 4) or c.stages_v not in (1, 2, 4):
@@ -324,7 +326,7 @@ def _why_not_cache(c: Config) -> str | None:
     if c.cache_rows and (c.cache_rows < 16 or c.cache_rows > c.tile_n or c.tile_n % c.cache_rows):
         return f"cache_rows {c.cache_rows}: 16 to tile_n {c.tile_n}, and a divisor of it"
     if c.kv_dtype not in ("", "e4m3") or (c.kv_dtype and not c.cache_rows):
-        return f"kv_dtype {c.kv_dtype!r}: must be e4m3 with cache_rows, or empty for that of the queries"
+        return f"kv_dtype {c.kv_dtype!r}: must be e4m3 with cache_rows, or empty for the queries' dtype"
     if c.kv_dtype and c.head_dim % 16:
         return (
             f"head_dim {c.head_dim} with a cache in {c.kv_dtype}: must be a multiple of 16, for rows of whole 16 bytes"

@@ -1,24 +1,24 @@
-"""Bounds: which keys a query may see, as numbers, made of `attention`'s arguments causal and window."""
+"""Bounds: which keys a query may see, computed from the arguments causal and window of `attention`."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-# A side of a window without limit: more keys than any sequence has, but row + side still fits into int32.
+# Window size that means no limit: more keys than any sequence has, but row + ALL still fits into int32.
 ALL = 2**30
 
 TILE = 64  # rows and keys of the smallest tiles among which the planner chooses
 
 
 def whole_tiles(length: int) -> int:
-    """Round a length up to whole tiles: the planner needs no more of it."""
+    """Round a length up to whole tiles, which is exact enough for the planner."""
     return -(-length // TILE) * TILE
 
 
 class Bounds(NamedTuple):
-    """The band of visible keys. causal: it ends at the diagonal.
+    """The band of visible keys. causal: the band ends at the diagonal.
 
-    left, right: keys on either side of the diagonal, -1 for all; right is -1 if causal.
+    left, right: number of visible keys on that side of the diagonal; -1: all. right is -1 if causal.
     """
 
     causal: bool
@@ -32,13 +32,13 @@ class Bounds(NamedTuple):
 
     @property
     def sides(self) -> tuple[int, int]:
-        """left and right as arguments of a kernel."""
+        """The values of a kernel's arguments window_left and window_right."""
         left, right = (ALL if keys < 0 else min(keys, ALL) for keys in (self.left, self.right))
         return left, 0 if self.causal else right
 
 
 def bounds(causal: bool, window: tuple[int | None, int | None] | None) -> Bounds:
-    """Make the Bounds of `attention`'s arguments. A window that ends at the diagonal becomes causal.
+    """Make Bounds from the arguments of `attention`. A window that ends at the diagonal becomes causal.
 
     Raises ValueError for a window that is not a pair.
     """

@@ -1,6 +1,6 @@
 """Choose the Config for a problem, by estimated time.
 
-Values only: imports neither cutlass nor torch. What can be built at all is decided by config.why_not.
+Imports neither cutlass nor torch. config.why_not decides which kernels can be built.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any
 
 from .config import FP8, Config, Features, why_not
 
-# FP8 sums of more keys than these are made on two levels. wgmma of Hopper keeps about 13 bits of a sum of FP8 products.
-# For sm_12x 25 are published (microsoft/MMA-Sim), and no card has confirmed it. If it were 13: each MMA of 32 keys
-# loses about 2^-14 of a sum, which at 2,048 keys is 2^-8, the rounding of an output in bf16.
+# FP8 sums over more keys than this are computed on two levels (Config.two_level). Hopper's wgmma keeps about 13 bits of
+# a sum of FP8 products. For sm_12x 25 bits are published (microsoft/MMA-Sim), which has not been measured. With 13 bits
+# each MMA of 32 keys would lose about 2^-14 of a sum; for 2,048 keys that is 2^-8, the rounding error of bf16.
 LONG_SUM_KEYS = 2048
-# Targets on which `selftest` has shown, on a card, that sums keep the bits of fp32: there one level is enough.
+# Targets for which `selftest` has shown, on a GPU, that FP8 sums keep the bits of fp32, so that one level is enough.
 FULL_FP8_SUMS: tuple[str, ...] = ()
 
 
@@ -22,9 +22,9 @@ FULL_FP8_SUMS: tuple[str, ...] = ()
 class Shape:
     """The properties of a problem by which a kernel is chosen.
 
-    seqlen_q, seqlen_k: rows and keys; with varlen those of the longest sequence.
-    sms: multiprocessors of the device. cache: whether K and V are in a cache; page_size: of its pages, 0 without pages.
-    The other fields: see Config.
+    seqlen_q, seqlen_k: rows and keys; with varlen, of the longest sequence.
+    sms: multiprocessors of the device. cache: whether K and V are in a cache; page_size: rows of a page, 0 without
+    pages. The other fields: see Config.
     """
 
     arch: str
@@ -87,7 +87,7 @@ def plan(shape: Shape) -> Plan:
 
 
 def needs_two_levels(shape: Shape) -> bool:
-    """Check whether sums of FP8 products are so long that the tensor cores must not make them alone."""
+    """Check whether sums of FP8 products are too long for the precision of the tensor cores."""
     return shape.dtype in FP8 and shape.seqlen_k > LONG_SUM_KEYS and shape.arch not in FULL_FP8_SUMS
 
 
@@ -99,11 +99,11 @@ def two_level_fields(head_dim: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """One choice of tiles: fields of Config, and what a CTA with them costs on an H100.
+    """One choice of tiles: fields of Config, and the estimated time of a CTA on an H100.
 
-    rows: query rows of a CTA.
-    tile_us: microseconds per 64 keys, at the largest head_dim of its class; fixed_us: for launch, Q and output. Both
-    are for all CTAs of an SM together.
+    what: text for Plan.reason. rows: query rows of a CTA.
+    tile_us: microseconds per 64 keys, at the largest head_dim of its class; fixed_us: microseconds for launch, Q and
+    output. Both are for all CTAs of an SM together.
     """
 
     what: str
@@ -121,10 +121,11 @@ def _choice(what: str, rows: int, tile_us: float, fixed_us: float, **fields: obj
     return _Choice(what, rows, tile_us, fixed_us, tuple(fields.items()))
 
 
-# Choices whose estimates differ by less count as equal: then the first one, which has the most rows, is taken.
+# Choices whose estimates differ by less than this factor are equally good; plan takes the first, with the most rows.
 CLOSE = 1.03
 
-# By the largest head_dim of a class. Costs are fitted to times like those in benchmarks/results/sm120_bf16_h100.json.
+# Largest head_dim of a class -> its choices. Times are fitted to measurements as in
+# benchmarks/results/sm120_bf16_h100.json.
 CHOICES = {
     64: (
         _choice("32 rows a warp", 256, 1.38, 4.5, rows_per_warp=32, tile_n=128),
@@ -142,8 +143,8 @@ CHOICES = {
     192: (_choice("16 rows a warp", 128, 2.2, 5.0, q_in_registers=True, stages_k=1, stages_v=1),),
     256: (_choice("16 rows a warp", 128, 3.0, 5.0, q_in_registers=True, tile_n=32, stages_k=1, stages_v=1),),
 }
-# FP8 has not been timed on a GPU with its instructions. Assumed: a tile costs half of what it costs in BF16, and half
-# of that with half of the rows; fixed costs are those of BF16.
+# FP8 has not been timed on a GPU that has its instructions. Assumption: a tile takes half of its time in BF16, and half
+# of that with half of the rows; fixed times are the same as in BF16.
 FP8_CHOICES = {
     64: (
         _choice("16 rows a warp", 128, 0.43, 3.1, q_in_registers=True, tile_n=128),
@@ -156,8 +157,8 @@ FP8_CHOICES = {
     256: (_choice("16 rows a warp", 128, 1.5, 5.0, q_in_registers=True),),
 }
 
-# 16-bit queries over FP8 caches have not been timed. Assumed: BF16's cost times the ratio of instructions for a key.
-# Larger tiles than these spill registers.
+# 16-bit queries over FP8 caches have not been timed. Assumption: BF16's time, multiplied by the ratio of instructions
+# per key. Larger tiles would spill registers.
 FP8_CACHE_CHOICES = {
     64: (
         _choice("32 rows a warp", 256, 1.8, 4.5, rows_per_warp=32),
@@ -174,13 +175,13 @@ FP8_CACHE_CHOICES = {
 
 
 def choices_of(dtype: str, head_dim: int, kv_dtype: str = "") -> tuple[_Choice, ...]:
-    """List the choices that `plan` has. Above the largest class: those of that class, which why_not then refuses."""
+    """List the choices for `plan`. A head_dim above all classes gets the largest class, which why_not then rejects."""
     table = FP8_CHOICES if dtype in FP8 else FP8_CACHE_CHOICES if kv_dtype else CHOICES
     return table[min((d for d in table if d >= head_dim), default=max(table))]
 
 
 def _tiles(shape: Shape) -> tuple[dict[str, Any], str]:
-    """Choose the fields of Config with the least estimated time, and explain why."""
+    """Choose the fields of Config with the least estimated time; return them and the reason."""
     choices = choices_of(shape.dtype, shape.head_dim, shape.kv_dtype)
     least = min(_estimate_us(choice, shape) for choice in choices)
     best = next(choice for choice in choices if _estimate_us(choice, shape) <= CLOSE * least)
@@ -196,8 +197,8 @@ def _tiles(shape: Shape) -> tuple[dict[str, Any], str]:
 def _is_faster_with_other_scheduler(shape: Shape, tiles: dict[str, Any]) -> bool:
     """Check whether ptxas's other scheduler makes the kernel faster.
 
-    On an H100 it gains 1 to 3% at seven of seven lengths, for this kernel only. Others lost or gained nothing
-    (benchmarks/results/sm120_bf16_h100.json). No sm_12x has been measured.
+    On an H100 one kernel became 1 to 3% faster at seven of seven lengths. All other kernels became slower or stayed the
+    same (benchmarks/results/sm120_bf16_h100.json). No sm_12x has been measured.
     """
     plain = not any((*Features.of(shape), shape.cache))
     return (
@@ -213,10 +214,10 @@ def _ctas(choice: _Choice, shape: Shape) -> int:
 
 
 def _estimate_us(choice: _Choice, shape: Shape) -> float:
-    """Estimate microseconds on as many SMs of an H100: whole rounds of equal CTAs; if causal, the longest come first.
+    """Estimate microseconds on shape.sms SMs of an H100: whole rounds of equal CTAs; if causal, longest CTAs first.
 
     Two CTAs that share an SM do not end together. When one has ended, the other runs faster, so the number of rounds
-    need not be whole. A CTA alone on its SM takes 0.6 of the time of one that shares it (18.0 of 28 us, 1024 keys).
+    need not be whole. A CTA alone on its SM takes 0.6 of the time of a CTA that shares it (18.0 of 28 us, 1024 keys).
     """
     longest = choice.fixed_us + choice.tile_us * -(-shape.seqlen_k // 64)
     rounds = _ctas(choice, shape) / (shape.sms * choice.ctas_per_sm)
@@ -224,6 +225,6 @@ def _estimate_us(choice: _Choice, shape: Shape) -> float:
         return longest * (1 if rounds <= 1 else max(rounds, 1.6))
     if not shape.causal:
         return longest * -(-_ctas(choice, shape) // shape.sms)
-    # A row sees half of the keys on average; at the diagonal a CTA works on half a tile of queries more.
+    # A row sees half of the keys on average. A CTA also computes hidden keys at the diagonal: half as many as its rows.
     mean = choice.fixed_us + choice.tile_us * (shape.seqlen_k + choice.rows) / 128
     return max(longest, mean * rounds)

@@ -1,8 +1,8 @@
 """The torch operator of attention, `torch.ops.sm120_attn.forward`.
 
-Calls go through it under torch.compile, with fake tensors or dispatch modes, and where a gradient might be asked for.
-It is traced as one node with dynamic sizes, and its backward raises an error. Other calls launch directly: see
-api.py. torch derives the operator's schema from the annotations of `_forward`: only there are its parameters listed.
+Calls use the operator under torch.compile, with fake tensors or dispatch modes, and if an input requires a gradient. It
+is traced as one node with dynamic sizes, and its backward raises an error. Other calls launch directly: see api.py.
+torch derives the operator's schema from the annotations of `_forward`.
 """
 
 import torch
@@ -15,7 +15,7 @@ from .mask_bounds import Bounds
 
 
 def traced(tensors: Tensors, call: Call) -> tuple[torch.Tensor, torch.Tensor]:
-    """Make a call through the operator. LSE is empty if it was not asked for."""
+    """Make a call through the torch operator. LSE is an empty tensor unless call.lse."""
     q, k, v, cu_seqlens_q, cu_seqlens_k = tensors[:5]
     causal, window_left, window_right = call.visible
     o, lse = torch.ops.sm120_attn.forward(
@@ -46,7 +46,7 @@ def _forward(
     out_dtype: torch.dtype | None = None,
     sinks: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    # Tuples, as in `attention`: to make a Call would cost every call time.
+    # Plain tuples, as in `attention`: making a Call would slow down every call.
     tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k, q_descale, k_descale, v_descale, sinks)
     visible = (causal, window_left, window_right)
     asked = (visible, align, scale, softcap, return_lse, max_seqlen_q, max_seqlen_k, out_dtype)

@@ -1,4 +1,4 @@
-"""Configurations of the Blackwell attention, and the limits of sm_100 and sm_103. Only values, no triton."""
+"""Configurations of the Blackwell attention, and the limits of sm_100 and sm_103. Imports no triton."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ BLACKWELL = (100, 103)
 TMEM_COLUMNS = 512
 TMEM_LANES = 128
 
-# Slots of each ring of row scales.
+# Slots of each ring in which a softmax partition sends row scales to the correction partition.
 SCALE_SLOTS = 2
-# The mbarriers, 8 bytes each, and the arguments that warp specialisation stores for partitions: 728 bytes were seen.
+# Upper bound for the mbarriers, 8 bytes each, and the arguments that warp specialisation stores: 728 bytes were seen.
 BARRIER_BYTES = 1024
 MOST_KV_STAGES = 8
 
@@ -42,11 +42,11 @@ class AttentionConfig(KernelConfig):
     kv_stages       K and V blocks in flight; None: as many as fit, at most 8
     exp_parts       column parts in which the probabilities are computed and stored: a thread has no registers to
                     convert 128 scores at once
-    exp_turns       the two softmax partitions take turns with the exp2 unit; None: yes for head_dim 64
+    exp_turns       the two softmax partitions use the exp2 unit in turn; None: yes for head_dim 64
     ragged          the last queries may not fill a tile, and the last keys may not fill a block
-    out             dtype of O; None: that of Q
+    out             dtype of O; None: the dtype of Q
     out_parts       column parts in which O is scaled and stored
-    softmax_regs    registers of a softmax thread; the correction partition gets what is left of the SM's
+    softmax_regs    registers of a softmax thread; the correction partition gets the SM's remaining registers
     fma_parts       how many of the exp_parts are computed with multiply-adds instead of the exp2 unit: see
                     device/exp2_polynomial.py
     """
@@ -89,12 +89,12 @@ class AttentionConfig(KernelConfig):
 
     @property
     def turns(self) -> bool:
-        """Whether the halves take turns with the exp2 unit. With head_dim 64 it is the bottleneck."""
+        """Whether the halves take turns with the exp2 unit. With head_dim 64 this unit is the bottleneck."""
         return self.head_dim == 64 if self.exp_turns is None else self.exp_turns
 
     @property
     def exp_bits(self) -> int:
-        """Probabilities are stored 2 ** exp_bits times too large: e4m3 ends at 448 and is subnormal below 2^-6."""
+        """Probabilities are stored times 2 ** exp_bits, to use e4m3's range: its normal numbers are 2^-6 to 448."""
         return 8 if self.dtype == "fp8e4nv" else 0
 
     @property
@@ -125,7 +125,7 @@ class AttentionConfig(KernelConfig):
 
     @property
     def correction_regs(self) -> int:
-        """Registers of a correction thread: what the softmax partitions and the four single warps leave."""
+        """Registers of a correction thread: the rest beside the softmax partitions and the four single warps."""
         return (SM_REGISTERS // 32 - 2 * WARPS * self.softmax_regs - WARPS * ROLE_REGS) // WARPS
 
     @property
@@ -134,9 +134,9 @@ class AttentionConfig(KernelConfig):
         return {name: self.out_dtype if name == "o_desc" else self.dtype for name in self.boxes}
 
     def why_not(self, arch: int, seqlen_q: int | None = None, seqlen_k: int | None = None) -> str | None:
-        """Explain why compute capability `arch` (100 = sm_100) cannot run this kernel: the first reason, or None.
+        """Return the first reason why compute capability `arch` (100 = sm_100) cannot run this kernel, or None.
 
-        With sequence lengths, also why this kernel cannot compute that problem.
+        With sequence lengths, also check that this kernel can compute them.
         """
         if arch not in BLACKWELL:
             return f"arch {arch}: tcgen05 MMA and tensor memory exist on sm_100 and sm_103 only"
@@ -179,12 +179,12 @@ def default_config(
 ) -> AttentionConfig:
     """Choose the configuration for a problem. It is not tuned: there was no Blackwell GPU to tune on.
 
-    It was chosen by counting what ptxas assembles:
+    It was chosen by counting instructions of the machine code:
     * packed_row_sum halves the additions of the row sum.
     * 216 registers for softmax leave 56 for the correction, which then handles O in quarters. With this split the loops
       over key blocks do not spill.
     * On sm_100 a quarter of the exponentials are computed with multiply-adds, as the exp2 unit has more to do than the
-      tensor cores. A block then takes 97 of its instructions instead of 129, and 120 more of the others. sm_103 has
+      tensor cores. A block then takes 97 exp2 instructions instead of 129, and 120 more of other kinds. sm_103 has
       twice the exp2 rate (NVIDIA).
     """
     config = AttentionConfig(
@@ -201,7 +201,7 @@ def default_config(
 
 
 def candidates(config: AttentionConfig) -> Iterator[AttentionConfig]:
-    """Yield configurations that compute the same as `config`, for a tuner; `config` comes first."""
+    """Yield `config`, then other configurations that compute the same, for a tuner."""
     choices: dict[str, tuple[Any, ...]] = {
         "packed_row_sum": (True, False),
         "block_n": (128, 64),

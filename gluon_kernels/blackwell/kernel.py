@@ -1,8 +1,9 @@
 """Forward attention for Blackwell (sm_100a, sm_103a) in Gluon: tcgen05 MMA, tensor memory, TMA, a partition per role.
 
-O = softmax(scale * Q K^T) V, and for each row lse = ln(sum(exp(scale * Q K^T))). A row that sees no key gets 0 and
--inf. This kernel was emulated on a CPU, never executed: there was no Blackwell GPU. The tests also run this source, to
-check the protocol below and the sums; the page on the Blackwell attention in docs/ explains why the protocol is right.
+O = softmax(scale * Q K^T) V, and for each row lse = ln(sum(exp(scale * Q K^T))). For a row that sees no key, O is 0 and
+lse is -inf. This kernel was emulated on a CPU, never executed: there was no Blackwell GPU. The tests also run this
+source in Python, to check the barrier protocol below and the sums; docs/explanation/gluon-blackwell.md explains why the
+protocol is right.
 
 A CTA is persistent and takes tiles of 256 query rows. A tile has two halves of 128 rows, with a TMEM lane for each row.
 Each half has scores S (fp32, replaced in place by the probabilities P) and an accumulator of O in tensor memory.
@@ -19,7 +20,7 @@ row does not see. They run in a second loop, which masks. TMA reads zeros for ro
 masked, and results of such rows are not stored. Every tile visits at least one block, so no partition has to treat
 empty tiles as a special case.
 
-Barriers. All count one arrival. One partition waits for each of them, once for each completion.
+Barriers. All count one arrival. For each barrier exactly one partition waits, once per completion.
 h: half; n: key blocks of the tile. "per tile" counts all slots of kv, and for scales the slots of one half.
 
     barrier         who arrives, when                         who waits, before                   per tile
@@ -215,7 +216,7 @@ def load_partition(p):
 
 @gluon.jit
 def load_block(desc, at, ready, smem):
-    # TMA fills with zeros what lies past the end; these bytes count too.
+    # TMA writes zeros for rows past the end; their bytes count, too.
     mbarrier.expect(ready, desc.block_type.nbytes)
     tma_load(desc, at, ready, tma_box(smem, desc))
 
@@ -315,7 +316,7 @@ def softmax(p, half: gl.constexpr):
             last_key = p.last_key(row)
             for block in range(open_blocks, tile.blocks):
                 scores = hide_keys(p, read_scores(p, half, phase), last_key - block * p.block_n)
-                # Not with the FMA pipes: exp2 of a masked score would be 2^-126 there, not 0.
+                # fma_parts is 0 here: for a masked score the FMA pipes would compute 2^-126, not 0.
                 row_max, row_sum = softmax_block(p, half, scores, 0, row_max, row_sum, phase, at)
                 phase ^= 1
                 at = at.next()
@@ -338,8 +339,8 @@ def read_scores(p, half: gl.constexpr, phase):
 
 @gluon.jit
 def hide_keys(p, scores, last):
-    """Replace the scores of one block by -inf in the columns of each row behind `last`."""
-    # Comparing with constants takes no register for the key's number.
+    """Replace the scores of one block by -inf in columns after each row's `last`."""
+    # The columns are constants, so their numbers take no registers.
     column = gl.arange(0, p.block_n, gl.SliceLayout(0, scores.type.layout))
     return gl.where(column[None, :] <= last[:, None], scores, -float("inf"))
 

@@ -1,4 +1,4 @@
-"""Launch the Blackwell attention: `attention`, and what Triton needs to compile the kernel."""
+"""Launch the Blackwell attention, and make the arguments and options with which Triton compiles it."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def attention(
     config: AttentionConfig | None = None,
     name: str | None = None,
 ) -> Any:
-    """Forward attention on an sm_100 or sm_103 GPU: softmax(scale * q k^T) v.
+    """Compute forward attention on an sm_100 or sm_103 GPU: softmax(scale * q k^T) v.
 
     q: [batch, num_heads, seqlen_q, head_dim]; k, v: [batch, num_heads_kv, seqlen_k, head_dim]. num_heads is a multiple
     of num_heads_kv; head_dim is 64 or 128; both lengths may be 0. One dtype for all: float8_e5m2, float8_e4m3fn,
     float16 or bfloat16. The last dimension is contiguous, all other strides are multiples of 16 bytes, and the tensors
     are 16-byte aligned.
     causal: None; "top-left": query i sees keys 0 .. i; "bottom-right": query i sees keys 0 .. i + seqlen_k - seqlen_q.
-    scale: positive, head_dim ** -0.5 by default. config: `default_config(...)` by default. name: the entry's name, by
-    default that of the config.
+    scale: positive, head_dim ** -0.5 by default. config: `default_config(...)` by default. name: the entry's name; by
+    default the name in the config.
 
-    Returns o, like q (bfloat16 for fp8 inputs, or the config's choice), and with return_lse (o, lse): lse is
-    fp32 [batch, num_heads, seqlen_q], the natural logarithm of each row's sum of exponentials. A query that sees no key
-    gets 0 and -inf.
+    Returns o, like q (bfloat16 for fp8 inputs, or the config's choice). With return_lse it returns (o, lse); lse is
+    fp32 [batch, num_heads, seqlen_q], the natural logarithm of each row's sum of exponentials. For a query that sees no
+    key, o is 0 and lse is -inf.
 
-    Raises TypeError or ValueError for arguments that the kernel cannot take, before it touches the GPU.
+    Raises TypeError or ValueError, before any GPU work, for arguments that the kernel does not support.
     """
     problem = check_problem(q, k, v, DTYPES, causal, scale, zero_strides=False)
     config = _fitting_config(problem, config, name)
@@ -103,13 +103,13 @@ def constexprs(config: AttentionConfig) -> dict[str, Any]:
 def compile_options(config: AttentionConfig) -> dict[str, Any]:
     """Choose the options of Triton's compiler.
 
-    The default partition (correction) has four warps. With the other partitions 16 warps share the registers, 128 each.
-    Fusion is named because its default changes with the Triton version.
+    The default partition (correction) has four warps. Together with the other partitions there are 16 warps, so each
+    thread starts with 128 registers. Fusion is set because its default differs between Triton versions.
     """
     return {"num_warps": 4, "maxnreg": 128, "enable_fp_fusion": True}
 
 
 def offline_arguments(config: AttentionConfig, with_lse: bool) -> tuple[dict[str, Any], dict[str, str]]:
-    """Make constexprs, and the types of the other arguments except i32. The kernel always writes lse."""
+    """Make the constexprs, and the types of all other arguments that are not i32. The kernel always writes lse."""
     types = {"scale": "fp32", "lse": "*fp32"} | descriptor_types(config.dtypes, config.boxes)
     return constexprs(config), types

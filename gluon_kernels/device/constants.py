@@ -1,4 +1,4 @@
-"""Many compile-time arguments of a kernel as one parameter."""
+"""Pass many compile-time arguments to a kernel as one parameter."""
 
 from typing import Any
 
@@ -6,16 +6,16 @@ from triton.experimental.gluon import language as gl
 
 
 class Constants:
-    """The fields of a frozen record, each a constexpr in the kernel. Pass it as a `gl.constexpr` argument.
+    """Wrapper of a frozen dataclass whose fields a kernel reads as constexprs. Pass it as a `gl.constexpr` argument.
 
-    Its repr, that of the record, becomes part of Triton's cache key.
+    Its repr is the dataclass's repr and becomes part of Triton's cache key.
     """
 
     def __init__(self, record: Any) -> None:
         self._record = record
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what copy and Triton look for in any object
+        if name.startswith("__"):  # copy and Triton probe every object for such attributes
             raise AttributeError(name)
         return gl.constexpr(getattr(self._record, name))
 

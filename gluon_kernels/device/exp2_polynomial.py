@@ -1,8 +1,9 @@
-"""exp2 computed with multiply-adds, as PTX text. Only text and numbers, no triton.
+"""PTX text that computes exp2 with multiply-adds. Imports no triton.
 
-Softmax needs one exp2 per score. The unit for it (MUFU) gives 16 results per clock and SM, while the FMA pipes are
-nearly idle; so these kernels, like FlashAttention-4, can compute some of their exponentials there. Split x = n + f into
-the nearest integer n and |f| <= 1/2 (Cody and Waite); 2^f is a polynomial, and n is added to its exponent field.
+Softmax needs one exp2 per score. The exp2 unit (MUFU) computes 16 per clock and SM, while the FMA pipes are nearly
+idle. So these kernels, like FlashAttention-4, can compute some of their exponentials in the FMA pipes: x is split into
+the nearest integer n and a fraction |f| <= 1/2 (Cody and Waite), a polynomial approximates 2^f, and n is added to the
+exponent field of the result.
 """
 
 import struct
@@ -25,7 +26,7 @@ def word(x: float) -> int:
 
 
 def exp2_asm(degree: int) -> str:
-    """Write PTX of ($0, $1) = exp2 of ($2, $3), for numbers up to 127. Numbers below -126 give 2^-126, not 0."""
+    """Return PTX for $0 = exp2($2) and $1 = exp2($3), for inputs up to 127. Inputs below -126 give 2^-126, not 0."""
 
     def pair(x: float) -> str:
         return f"0x{word(x):08X}{word(x):08X}"

@@ -1,4 +1,4 @@
-"""Layouts of tensor memory, registers and shared memory, chosen from shapes. Knows no barriers."""
+"""Layouts of tensor memory, registers and shared memory for given shapes."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -9,7 +9,7 @@ from .triton_compat import tmem_registers
 # Tensor memory (TMEM) has 128 lanes and a warp reaches 32 of them: partitions that use it have four warps.
 TMEM_WARPS = 4
 
-# A float for each row. A thread reads or writes that of its own row, so neighbours use neighbouring banks.
+# One float per row. A thread accesses the float of its own row, so neighbouring threads use neighbouring banks.
 ROW_VECTOR = gl.constexpr(gl.SwizzledSharedLayout(1, 1, 1, [0]))
 
 
@@ -46,7 +46,7 @@ def one_per_row(columns, alloc_columns):
 
 @gluon.jit
 def split_columns(x, parts: gl.constexpr):
-    """Split [128, N], a row per thread, into a tuple of `parts` [128, N / parts], left to right. Moves no data."""
+    """Split [128, N], one row per thread, into a tuple of `parts` column blocks, left to right. Moves no data."""
     if parts == 1:
         return (x,)
     else:

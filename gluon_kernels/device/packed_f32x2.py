@@ -56,7 +56,7 @@ _EXP2_DEGREE_3 = gl.constexpr(exp2_asm(3))
 
 @gluon.jit
 def exp2_by_fma(x, degree: gl.constexpr):
-    """Compute exp2 elementwise without the exp2 unit; exp2_polynomial.py has its range and error."""
+    """Compute exp2 elementwise without the exp2 unit; exp2_polynomial.py states the range and the error."""
     text: gl.constexpr = _EXP2_DEGREE_2 if degree == 2 else _EXP2_DEGREE_3
     return gl.inline_asm_elementwise(text, "=r,=r,r,r", [x], dtype=gl.float32, is_pure=True, pack=2)
 

@@ -1,8 +1,8 @@
-"""Hand-over between partitions: rings of slots with an empty and a ready barrier each. Barriers count one arrival.
+"""Synchronise partitions by rings of slots. Each slot has an empty and a ready barrier, which count one arrival.
 
-A waiter follows a barrier with a phase bit, which starts at 0 and flips once per round. `wait_ready` waits until the
-current round is complete. `wait_empty` waits until the round before it is complete, so it passes at once in the first
-round of a new ring, and no partition has to arrive in advance.
+A waiting partition keeps a phase bit for a barrier; it starts at 0 and flips once per round. `wait_ready` waits until
+the current round is complete. `wait_empty` waits until the previous round is complete, so it passes at once in the
+first round of a new ring, and no partition has to arrive in advance.
 """
 
 from triton.experimental import gluon

@@ -1,4 +1,4 @@
-"""One name for each part of Gluon that moved between Triton 3.6 and 3.9. Knows versions, no kernels."""
+"""One name for each part of Gluon that was renamed between Triton 3.6 and 3.9."""
 
 import triton
 from triton.experimental import gluon
@@ -18,7 +18,7 @@ def release(version: str = triton.__version__) -> tuple[int, int]:
 
 
 def why_not_triton(version: str = triton.__version__) -> str | None:
-    """Explain why this package cannot use that Triton, or None."""
+    """Return the reason why this package cannot use this version of Triton, or None."""
     if release(version) < OLDEST:
         return f"Triton {version}: Gluon's warp_specialize takes aggregates from 3.6 on; install triton>=3.6"
     return None
@@ -42,14 +42,17 @@ def _fieldwise_init(cls):
 
 
 def aggregate(cls):
-    """Apply `gluon.aggregate`, also in 3.6 and 3.7, which lack it: a device record, made from its fields in order."""
+    """Make a class usable in kernels as a record, built from its fields in order.
+
+    This is `gluon.aggregate`, also for Triton 3.6 and 3.7, which lack it.
+    """
     if hasattr(gluon, "aggregate"):
         return gluon.aggregate(cls)
     cls.__init__ = _fieldwise_init(cls)
     return _aggregate(cls)
 
 
-# Newer versions have new names. 3.9 still has the old ones, but they raise: so the new name is looked up first.
+# The newer name is looked up first: Triton 3.9 still has the older names, but they raise.
 tma_load = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
 tma_store = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
 
@@ -58,7 +61,7 @@ _PUBLIC_REINTERPRET = gl.constexpr(hasattr(blackwell.tensor_memory_descriptor, "
 
 @gluon.jit
 def memory_view(memory, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.constexpr):
-    """Read the same bytes of shared or tensor memory as another type."""
+    """View shared or tensor memory with another dtype, shape and layout."""
     if _PUBLIC_REINTERPRET:
         return memory.reinterpret(dtype, shape, layout)
     else:
@@ -67,14 +70,13 @@ def memory_view(memory, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.con
 
 @gluon.constexpr_function
 def tmem_registers(dtype, shape, layout, alloc_shape, num_warps):
-    """Register layout of a TMEM load in which a thread holds one row."""
+    """Make the register layout of a TMEM load in which each thread holds one row."""
     if hasattr(blackwell, "get_tmem_reg_layout"):
         return blackwell.get_tmem_reg_layout(dtype, shape, layout, num_warps)
     tmem = blackwell.tensor_memory_descriptor_type(dtype, shape, layout, alloc_shape)
     return tmem.get_reg_layout(num_warps=num_warps)
 
 
-# Ampere's asynchronous copy of 16 bytes per thread, and the barrier of the CTA. 3.9 still has the old name of the copy,
-# which raises when it is compiled.
+# The copy by cp.async and the CTA barrier. Triton 3.9 still has the older name of the copy, but compiling it raises.
 cp_async = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
 cta_barrier = getattr(gl, "barrier", None) or gl.thread_barrier

@@ -1,18 +1,18 @@
-"""Named barriers, turns and flags of the Hopper attention."""
+"""Named barriers of the Hopper attention, its consumers' turns to issue MMAs, and its flags per warp."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from .config import WARPGROUP_THREADS
 
-# Numbers of the first named barriers. There are 16; Triton takes 0, 1 and one for each consumer.
+# Numbers of the first named barrier of each group. A CTA has 16; Triton uses 0, 1 and one for each consumer.
 FIRST_EMPTY = gl.constexpr(5)
 FIRST_TURN = gl.constexpr(13)
 
 
 @gluon.jit
 def named_barrier(instruction: gl.constexpr, number, warpgroups: gl.constexpr):
-    """Write bar.sync or bar.arrive at a barrier at which so many warpgroups meet."""
+    """Emit bar.sync or bar.arrive for the named barrier `number`, in which `warpgroups` warpgroups take part."""
     asm: gl.constexpr = barrier_asm(instruction, warpgroups)
     gl.inline_asm_elementwise(asm, "=r,r", [number], dtype=gl.int32, is_pure=False, pack=1)
 
@@ -24,7 +24,7 @@ def barrier_asm(instruction, warpgroups):
 
 @gluon.jit
 def await_empty(p, first: gl.constexpr, at, filled):
-    """Wait until the consumers have handed back the slot. `first`: 0 for K, stages for V."""
+    """Wait until all consumers have handed back the slot. `first`: 0 for K, `stages` for V."""
     if filled >= p.options.stages:
         named_barrier("bar.sync", FIRST_EMPTY + first + at.slot, p.options.consumers + 1)
 
@@ -36,7 +36,7 @@ def hand_back(p, first: gl.constexpr, at):
 
 @gluon.jit
 def first_turn(p, me: gl.constexpr):
-    """Let consumer 0 begin."""
+    """Give the first turn to consumer 0: the last consumer arrives at its barrier."""
     if p.options.turns and me == p.options.consumers - 1:
         named_barrier("bar.arrive", FIRST_TURN, 2)
 
@@ -55,21 +55,21 @@ def pass_turn(p, me: gl.constexpr):
 
 @gluon.jit
 def last_turn(p, me: gl.constexpr):
-    """Take the arrival that is left: a kernel must not end with a barrier half complete."""
+    """Wait for the last arrival at consumer 0's barrier: a kernel must not end while a barrier is half complete."""
     if p.options.turns and me == 0:
         named_barrier("bar.sync", FIRST_TURN, 2)
 
 
 @gluon.jit
 def declare_flag(me: gl.constexpr):
-    """Declare a predicate in PTX, which each warp sets for itself: Gluon's conditions are the same for all warps."""
+    """Declare a PTX predicate that each warp sets on its own. Gluon's own conditions are the same for all warps."""
     asm: gl.constexpr = flag_asm(me, "declare")
     gl.inline_asm_elementwise(asm, "=r,r", [gl.to_tensor(0)], dtype=gl.int32, is_pure=False, pack=1)
 
 
 @gluon.jit
 def flag_sums(me: gl.constexpr, x, most):
-    """Set the flag if an x of the warp is larger than its `most`; each thread has two."""
+    """Set the warp's flag if an element of x is larger than its limit in `most`; each thread has two elements."""
     asm: gl.constexpr = flag_asm(me, "sums")
     gl.inline_asm_elementwise(asm, "=r,=r,r,r,r,r", [x, most], dtype=gl.int32, is_pure=False, pack=2)
 

@@ -1,4 +1,4 @@
-"""Configurations of the Hopper attention, and the limits of sm_90. Only values, no triton."""
+"""Configurations of the Hopper attention, and the limits of sm_90. Imports no triton."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..config import BITS, SHARED_BYTES, KernelConfig, why_not_causal, why_not_n
 HOPPER = (90,)
 HEAD_DIMS = (64, 128, 256)
 
-# A consumer is one warpgroup. Its wgmma work on 64 rows.
+# A consumer is one warpgroup, whose wgmma instructions compute 64 rows.
 CONSUMER_ROWS = 64
 BASE_NAME = "attention_hopper"
 WARPGROUP_THREADS = 128
@@ -20,18 +20,19 @@ REGISTERS = 65536
 # Registers of a consumer thread, by the number of consumers. setmaxnreg takes multiples of 8. Consumers hold scores and
 # accumulators; the load partition needs few.
 CONSUMER_REGISTERS = {2: 240, 3: 160}
-# The same for fp8 with head_dim 256: the load partition, which widens V, gets twice the difference.
+# Registers of a thread of two consumers for fp8 with head_dim 256. The load partition, which widens V, gets the
+# registers that both consumers give up.
 WIDE_FP8_REGISTERS = 224
-# Registers that a consumer needs beside its tiles, at least: maxima, sums, counters, addresses.
+# A consumer thread needs at least this many registers besides its tiles: for maxima, sums, counters, addresses.
 SCALAR_REGISTERS = 24
 # Each K slot and each V slot has one of the 16 named barriers; kernel.py lists the others.
 MOST_KV_STAGES = 4
 # Blocks of 8-bit V in shared memory: one is widened while the other is loaded.
 NARROW_SLOTS = 2
-# The mbarriers, 8 bytes each, and the arguments that warp specialisation stores for the partitions.
+# An upper bound for the mbarriers, 8 bytes each, and the arguments that warp specialisation stores for the partitions.
 BARRIER_BYTES = 1024
-# How much of the L2 cache, 50 MiB, K and V of the heads that run at the same time may take. On an H100 32 MiB were
-# slower, and so were fewer heads than a round of tiles needs.
+# K and V of the heads that run at the same time may take this much of the L2 cache, which has 50 MiB. On an H100,
+# 32 MiB was slower; so was running fewer heads than one round of tiles needs.
 L2_BYTES = 8 * 2**20
 
 
@@ -62,7 +63,7 @@ class Options:
 class HopperConfig(KernelConfig):
     """One forward attention kernel for sm_90a.
 
-    dtype        type of Q, K and V: "fp8e5", "fp8e4nv", "fp16" or "bf16". O has it too, but is bf16 for fp8
+    dtype        type of Q, K and V: "fp8e5", "fp8e4nv", "fp16" or "bf16". O has the same type, or bf16 for fp8
     head_dim     columns of Q, K, V and O
     causal       None; "top-left": query i sees keys 0 .. i; "bottom-right": the last query sees the last key
     name         the entry's name in the PTX
@@ -70,10 +71,10 @@ class HopperConfig(KernelConfig):
     block_n      keys of a block
     turns        consumers issue their MMAs in turn, so that one computes its softmax while another has the tensor cores
     keep_q       Q stays in registers; else each MMA reads it from shared memory
-    own_sums     fp8: of how many sums, added in fp32, the scores of queries with their own keys are made; 1: as all
-                 others. Query i's own key is key i + seqlen_k - seqlen_q, or i with causal "top-left". For a difference
-                 of lengths that is a multiple of 128. 4 at D128 take up to 3% more time (H100), 2 at D64 up to 11%
-                 more than three consumers
+    own_sums     fp8: number of partial sums, added in fp32, of a query's score with its own key; 1: one sum, as for all
+                 other scores. The own key of query i is key i + seqlen_k - seqlen_q; with causal "top-left" it is key
+                 i. Has an effect only if seqlen_k - seqlen_q is a multiple of 128. On an H100, 4 sums with head_dim 128
+                 take up to 3% more time, and 2 sums with head_dim 64 up to 11% more than three consumers
     """
 
     KERNEL: ClassVar[str] = "hopper"
@@ -101,9 +102,10 @@ class HopperConfig(KernelConfig):
 
     @property
     def q_early(self) -> bool:
-        """Whether the next Q is loaded during the last softmax of a tile and not after it: causal tiles are short.
+        """Whether the next Q is loaded during a tile's last softmax, not after it. This helps causal, short tiles.
 
-        Where O is staged in Q, Q is not free before O has been stored. With keep_q it is free at once.
+        It is not used with shared_out, where Q's memory is not free before O has been stored, nor with keep_q, where
+        Q's memory is free even earlier.
         """
         return self.causal is not None and not self.shared_out and not self.keep_q
 
@@ -111,8 +113,8 @@ class HopperConfig(KernelConfig):
     def uneven(self) -> bool:
         """Whether a consumer skips key blocks that other consumers of its tile need.
 
-        With three consumers some have no rows in the last tile of most lengths, and with a mask the first one sees
-        fewer keys than the last. With two consumers only a mask and small blocks make a difference.
+        Of three consumers, some have no rows in the last tile of most lengths, and with a mask the first consumer sees
+        fewer keys than the last. Two consumers differ only with a mask and with blocks smaller than a tile.
         """
         return self.consumers == 3 or (self.causal is not None and self.block_n < self.block_m)
 
@@ -123,35 +125,35 @@ class HopperConfig(KernelConfig):
 
     @property
     def most_lane_sum(self) -> float:
-        """Up to which sum of a thread's exponentials, in one row and block, the row keeps its maximum.
+        """Largest sum of a thread's exponentials, in one row and block, with which the row keeps its maximum.
 
-        No probability is then larger, so each is in the range of its type. With the true maximum no sum is larger: it
+        Up to this sum, each probability is in the range of its type. With the true maximum the sum is never larger: it
         has block_n / 4 exponentials of at most 1.
         """
         return 2.0**60 if self.dtype == "bf16" else 32768.0
 
     @property
     def half_sums(self) -> bool:
-        """Whether a block's probabilities are added up as they are rounded, to fp16, and not before, in fp32.
+        """Whether the probabilities of a block are added up after rounding, in fp16. Else before rounding, in fp32.
 
-        Those of keys that the row's largest outweighs by 2^25 are then missing from the sum. With head_dim 256 q = k
-        had an error of 1.3 times the measure with that (fp8_accuracy.py), and it is no faster there.
+        Sums in fp16 lose probabilities below 2^-25 of the row's largest. They are not used with head_dim 256: the data
+        "q = k" had 1.3 times the error of the measure in fp8_accuracy.py, and there was no gain in speed.
         """
         return self.fp8 and self.head_dim < 256
 
     @property
     def own_first(self) -> bool:
-        """Whether key blocks are visited from the one with the tile's own keys on. With a mask that is the last one."""
+        """Whether a tile begins with the block of its own keys. With a mask it does anyway: that is the last block."""
         return self.own_sums > 1 and self.causal is None
 
     @property
     def stages(self) -> int:
-        """K blocks in flight, and V blocks in flight."""
+        """Number of K blocks in flight; that of V blocks is the same."""
         return min(MOST_KV_STAGES, (SHARED_BYTES - self._shared_bytes_without_kv) // self._stage_bytes)
 
     @property
     def _stage_bytes(self) -> int:
-        """K, and V of 16 bits."""
+        """Bytes of a K block and a V block. Elements of V have 16 bits."""
         return self.block_n * self.head_dim * (self.element_bytes + 2)
 
     @property
@@ -180,13 +182,13 @@ class HopperConfig(KernelConfig):
 
     @property
     def tile_registers(self) -> int:
-        """Registers of a consumer thread that tiles take: fp32 scores and accumulators, left operands of the MMAs."""
+        """Registers of a consumer thread for its tiles: fp32 scores and accumulators, left operands of the MMAs."""
         threads_per_row = WARPGROUP_THREADS // CONSUMER_ROWS
         operands = self.block_n // 2 + self.head_dim * self.keep_q * self.element_bytes // 4
         return (self.block_n + self.head_dim + operands) // threads_per_row
 
     def section(self, seqlen_k: int, qheads_per_kvhead: int, round_heads: int = 1) -> int:
-        """Compute how many heads of Q run together: those whose K and V fit L2_BYTES, at least `round_heads`."""
+        """Compute how many heads of Q run at the same time: as many as fit L2_BYTES, but at least `round_heads`."""
         kv_bytes = 2 * seqlen_k * self.head_dim * self.element_bytes
         return max(L2_BYTES // kv_bytes, -(-round_heads // qheads_per_kvhead), 1) * qheads_per_kvhead
 
@@ -226,7 +228,7 @@ class HopperConfig(KernelConfig):
         )
 
     def why_not(self, arch: int) -> str | None:
-        """Explain why compute capability `arch` (90 = sm_90) cannot run this kernel: the first reason, or None."""
+        """Return the first reason why compute capability `arch` (90 = sm_90) cannot run this kernel, or None."""
         if arch not in HOPPER:
             return f"arch {arch}: wgmma exists on sm_90 only"
         if self.dtype not in BITS:
@@ -254,12 +256,12 @@ class HopperConfig(KernelConfig):
         if self.block_m != self.block_n:
             return f"a tile has {self.block_m} rows and {self.block_n} keys; they must be equal"
         if self.head_dim // self.own_sums not in (32, 64):
-            return f"of {self.head_dim} columns; a sum has 32 or 64"
+            return f"each sum has head_dim / own_sums columns, which must be 32 or 64; head_dim is {self.head_dim}"
         return None
 
 
 class Form(NamedTuple):
-    """Build choices of a kernel: fields of HopperConfig."""
+    """The fields of HopperConfig that are tuned."""
 
     consumers: int
     block_n: int
@@ -267,8 +269,8 @@ class Form(NamedTuple):
     keep_q: bool
 
 
-# (fp8, head_dim, with a mask) -> {from so many queries on: the fastest form}. Measured on an H100 and an H200 with 1024
-# to 16384 queries, and as many keys.
+# (fp8, head_dim, with a mask) -> {smallest number of queries: the fastest Form}. Measured on an H100 and an H200 with
+# 1024 to 16384 queries, and as many keys.
 TUNED: dict[tuple[bool, int, bool], dict[int, Form]] = {
     (False, 64, False): {0: Form(2, 128, True, True), 1280: Form(3, 128, True, False)},
     (False, 64, True): {0: Form(2, 128, True, True), 4096: Form(3, 128, True, False)},
@@ -278,13 +280,13 @@ TUNED: dict[tuple[bool, int, bool], dict[int, Form]] = {
     (True, 64, True): {0: Form(2, 128, True, False), 2048: Form(3, 128, True, False)},
     (True, 128, False): {0: Form(2, 128, True, True), 2048: Form(2, 128, False, True)},
     (True, 128, True): {0: Form(2, 128, True, True)},
-    # Shared memory is full with blocks of 128 keys.
+    # With blocks of 128 keys shared memory would hold at most one K and one V block.
     **{(fp8, 256, masked): {0: Form(2, 64, True, False)} for fp8, masked in product((False, True), repeat=2)},
 }
 
 
 def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, seqlen_q: int = 4096) -> HopperConfig:
-    """Choose the fastest measured configuration. If no kernel has this head_dim: one whose why_not reports that."""
+    """Choose the fastest measured configuration. For an unsupported head_dim, the result's why_not has the reason."""
     config = HopperConfig(dtype, head_dim, causal)
     forms = TUNED.get((config.fp8, head_dim, causal is not None))
     if forms is None:
@@ -293,7 +295,7 @@ def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, seq
 
 
 def candidates(config: HopperConfig, arch: int) -> Iterator[HopperConfig]:
-    """Yield configurations that compute the same as `config` on `arch`; `config` comes first."""
+    """Yield `config`, then other configurations that compute the same on `arch`."""
     yield config
     for form in starmap(Form, product((2, 3), (64, 128), (False, True), (False, True))):
         other = replace(config, **form._asdict())

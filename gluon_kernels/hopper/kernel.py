@@ -2,20 +2,20 @@
 
 O = softmax(scale * Q K^T) V, and for each row lse = ln(sum(exp(scale * Q K^T))). Executed and measured on an H100.
 
-A CTA is persistent. A tile has 64 query rows for each consumer, which is one warpgroup. Scores, probabilities and O
-stay in its registers: the layout of the scores is that of wgmma's left operand with 16-bit elements.
-Key blocks are visited from the last to the first, so the masked ones come first; with config.own_first from the block
-with the tile's own keys on, round to the one above it. A consumer issues Q K(j) and P(j - 1) V(j - 1), waits for the
-scores and for O, and computes P(j), while the tensor cores work for the other consumers. With config.turns the
-consumers issue their MMAs in turn. Computing the scores one block ahead, so that no softmax waits for them, was slower
-on an H100.
+A CTA is persistent. A tile has 64 query rows for each consumer; a consumer is one warpgroup. Scores, probabilities and
+O stay in the consumer's registers: the layout of the scores is that of wgmma's left operand with 16-bit elements.
+Key blocks are visited from the last to the first, so the masked blocks come first. With config.own_first a tile begins
+with the block of its own keys, goes down to block 0 and continues with the last block. A consumer issues Q K(j) and
+P(j - 1) V(j - 1), waits for the scores and for O, and computes P(j), while the tensor cores work for the other
+consumers. With config.turns the consumers issue their MMAs in turn. Computing the scores one block ahead, so that no
+softmax waits for them, was slower on an H100.
 
-softmax.py computes maxima, exponentials and sums. fp8 has scores of 8-bit MMAs. Its V is widened to fp16
-by the load partition and multiplied in fp16: reasons in operands.py.
+softmax.py computes maxima, exponentials and sums. With fp8 the scores come from 8-bit MMAs; the load partition widens V
+to fp16, and P V is computed in fp16, for reasons in operands.py.
 
 The consumers of a tile may need different numbers of key blocks (config.uneven): a mask hides the last blocks from the
-first rows, and in the last tile of a head some consumers may have no rows. A consumer hands back unread what it
-does not need.
+first rows, and in the last tile of a head some consumers may have no rows. A consumer hands back blocks that it does
+not need without reading them.
 
 Barriers. `ready` barriers and q count one arrival. K and V slots are handed back with named barriers, at which a
 consumer arrives without waiting. An mbarrier would cost more: one thread arrives at it, after a barrier of the whole
@@ -80,7 +80,7 @@ class PartitionArgs:
     v_desc: tma.tensor_descriptor
     o_desc: tma.tensor_descriptor
     lse: gl.tensor  # pointer to fp32 [batch, num_heads, seqlen_q], natural logarithms
-    lse_rows: gl.tensor  # how many rows of each head get one: seqlen_q or 0
+    lse_rows: gl.tensor  # number of rows of each head whose lse is written: seqlen_q or 0
     scale: gl.tensor
     score_scale: gl.tensor  # scale * log2(e): exp(scale * score) = exp2(score_scale * score)
     out_scale: gl.tensor
@@ -102,7 +102,7 @@ class PartitionArgs:
     narrow_smem: gl.shared_memory_descriptor
     narrow_ready: gl.shared_memory_descriptor
 
-    options: gl.constexpr  # an Options
+    options: gl.constexpr  # the Options of the config
 
     @gluon.jit
     def num_tiles(self):
@@ -118,7 +118,7 @@ class PartitionArgs:
 
     @gluon.jit
     def tile_number(self, turn):
-        """Look up this CTA's next tile number. Callers ask one tile ahead, as `ordered` reads it from memory."""
+        """Return this CTA's tile number in round `turn`. Call it one tile ahead: with `ordered` it reads memory."""
         index = turn * gl.num_programs(0) + gl.program_id(0)
         if self.options.ordered:
             return gl.load(self.order + index)
@@ -143,7 +143,7 @@ class PartitionArgs:
 
     @gluon.jit
     def block(self, tile, left):
-        """Compute the number of the key block after which `left` blocks of a tile are left."""
+        """Compute the number of the key block that a tile visits when `left` more blocks follow."""
         if self.options.own_first:
             block = tile.own_block + 1 - tile.blocks + left
             return gl.where(block < 0, block + tile.blocks, block)
@@ -160,7 +160,7 @@ class PartitionArgs:
 
     @gluon.jit
     def left_out(self, index, me: gl.constexpr):
-        """Count the last key blocks of a tile that consumer `me` does not need."""
+        """Count the key blocks at the end of a tile that consumer `me` does not need."""
         if self.options.uneven:
             first_row = index // (self.batch * self.num_heads) * (self.options.consumers * ROWS)
             own = self.blocks_before(first_row + (me + 1) * ROWS)
@@ -180,7 +180,7 @@ class Tile:
     kv_head: gl.tensor
     first_row: gl.tensor
     blocks: gl.tensor  # key blocks to visit, from the last to the first
-    own_block: gl.tensor  # with own_first: the block to begin with; block 0 is followed by the last one
+    own_block: gl.tensor  # with own_first: the block to begin with; the last block follows block 0
 
 
 @gluon.jit
@@ -236,7 +236,7 @@ def load_narrow(p, tile, block, narrow_at):
 
 @gluon.jit
 def load_v(p, tile, block, at, filled, narrow_at):
-    """Load a block of V, or widen the one that load_narrow has loaded."""
+    """Load a block of V, or widen the 8-bit block that load_narrow has loaded."""
     await_empty(p, p.options.stages, at, filled)
     ready = p.v_ready.index(at.slot)
     smem = p.v_smem.index(at.slot)
@@ -327,7 +327,7 @@ def consume(p, me: gl.constexpr):
 
 @gluon.jit
 def take_q(p, me: gl.constexpr):
-    """Take Q as the left operand of the MMAs: in registers with keep_q, else in shared memory."""
+    """Return Q as the left operand of the MMAs: in registers with keep_q, else in shared memory."""
     q = p.q_smem.index(me).reshape([ROWS, p.options.head_dim])
     if p.options.keep_q:
         q = q.load(left_layout(p.options.block_n, p.q_desc.dtype))
@@ -338,7 +338,7 @@ def take_q(p, me: gl.constexpr):
 
 @gluon.jit
 def hand_back_q(p, me: gl.constexpr, last):
-    """Let the load partition replace Q once the tile's last scores are done, if q_early."""
+    """With q_early, let the load partition replace Q after the tile's last scores (`last`)."""
     if p.options.q_early and last:
         p.q.mark_empty(me)
 
@@ -366,7 +366,7 @@ def issue_mmas(p, me: gl.constexpr, q, probs, acc_o, k_at, v_at):
 
 @gluon.jit
 def softmax_step(p, me: gl.constexpr, scores, o_token, view, tile, left, row_max, row_sum, k_at, v_at):
-    """Compute the softmax of a block, after the wait for P V of the block before. `left` blocks come after it.
+    """Wait for P V of the previous block, then compute the softmax of a block. `left` more blocks follow.
 
     Returns acc_o, scaled to the new maxima, and the block's probs, row_max and row_sum.
     """
@@ -377,13 +377,13 @@ def softmax_step(p, me: gl.constexpr, scores, o_token, view, tile, left, row_max
 
 @gluon.jit
 def await_k(p, k_at, needed):
-    """Wait for the next K. The loop that waits ends a basic block: else ptxas would move a wait above the softmax."""
+    """Wait for the next K. This loop ends a basic block; else ptxas would move an MMA wait above the softmax."""
     mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=needed)
 
 
 @gluon.jit
 def await_values(p, o_token, ready, v_at):
-    """Wait for P V and hand back V: (acc_o, ready). `ready` is not computed after the wait."""
+    """Wait for P V, hand back V, and return (acc_o, ready). The compiler must compute `ready` before the wait."""
     acc_o, ready = warpgroup_mma_wait(0, deps=(o_token, ready))
     hand_back(p, p.options.stages, v_at)
     return acc_o, ready
@@ -400,7 +400,7 @@ def last_values(p, probs, acc_o, v_at):
 
 @gluon.jit
 def leave_out(p, me: gl.constexpr, count, k_at, v_at):
-    """Hand back `count` blocks unread. Wait for each: a slot is handed back once for each time that it is filled."""
+    """Hand back `count` blocks without reading them. Wait for each: a slot must be handed back once per fill."""
     for _ in range(count):
         take_turn(p, me)
         pass_turn(p, me)
@@ -439,8 +439,8 @@ def finish(p, me: gl.constexpr, tile, row, row_max, row_sum, acc_o):
 
 @gluon.jit
 def write_lse(p, tile, row, row_max, total):
-    # With scores of 10,000 the rounding of score_scale and of ln 2 would cost 0.001. So the large term is a product
-    # with scale, and only the small difference is converted from bits.
+    # With scores of 10,000, rounding errors of score_scale and ln 2 would change lse by 0.001. So the large term is
+    # multiplied by scale, and only the small difference by ln 2.
     largest = finite(row_max)
     subtracted = product_minus(largest, p.score_scale, largest * p.score_scale)
     lse = largest * p.scale + (gl.log2(total) - subtracted) * LN_2

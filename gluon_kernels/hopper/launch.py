@@ -1,4 +1,4 @@
-"""Launch the Hopper attention: `attention`, and what Triton needs to compile the kernel."""
+"""Launch the Hopper attention, and make the arguments and options with which Triton compiles it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .tile_order import tile_order
 
 DTYPES = ("fp8e5", "fp8e4nv", "fp16", "bf16")
 LOG2_E = 1.4426950408889634
-# Lengths are rounded up to this before tiles are ordered: there are fewer orders then, and the order is a guess anyway.
+# Lengths are rounded up to this before tiles are ordered. So fewer orders are kept; an order is an estimate anyway.
 LENGTH_STEP = 128
 
 
@@ -33,26 +33,27 @@ def attention(
     name: str | None = None,
     descale: tuple[float, float, float] = (1.0, 1.0, 1.0),
 ) -> Any:
-    """Forward attention on an sm_90 GPU: softmax(scale * q k^T) v.
+    """Compute forward attention on an sm_90 GPU: softmax(scale * q k^T) v.
 
     q: [batch, num_heads, seqlen_q, head_dim]; k, v: [batch, num_heads_kv, seqlen_k, head_dim]. num_heads is a multiple
     of num_heads_kv; head_dim is 64, 128 or 256; both lengths may be 0. One dtype for all: float16, bfloat16,
     float8_e4m3fn or float8_e5m2. The last dimension is contiguous, all other strides are multiples of 16 bytes, and the
     tensors are 16-byte aligned.
     causal: None; "top-left": query i sees keys 0 .. i; "bottom-right": query i sees keys 0 .. i + seqlen_k - seqlen_q.
-    scale: positive, head_dim ** -0.5 by default. descale: factors that turn fp8 q, k and v into their values. config: a
+    scale: positive, head_dim ** -0.5 by default. descale: factors by which fp8 q, k and v are multiplied. config: a
     HopperConfig instead of the default one; its dtype, head_dim and causal are replaced by those of the call. name: the
-    entry's name, by default that of the config.
+    entry's name; by default the name in the config.
 
-    Returns o, like q (bfloat16 for fp8 inputs), and with return_lse (o, lse): lse is fp32 [batch, num_heads, seqlen_q],
-    the natural logarithm of each row's sum of exponentials. A query that sees no key gets 0 and -inf.
+    Returns o, like q (bfloat16 for fp8 inputs). With return_lse it returns (o, lse); lse is fp32 [batch, num_heads,
+    seqlen_q], the natural logarithm of each row's sum of exponentials. For a query that sees no key, o is 0 and lse is
+    -inf.
 
-    Accuracy of fp8. Scores are sums of fp8 products, which the tensor cores add up with about 13 bits: they are off by
-    up to head_dim * 2 ** -17 of the largest partial sum, and so is lse. With scores in the thousands o is useless. The
-    sum of a row is that of fp16 probabilities, up to 32 of them added up in fp16: it may be off by 2 ** -10. All else
-    is as exact as with fp16.
+    Accuracy of fp8. The tensor cores add up the fp8 products of a score with about 13 bits, so scores and lse have an
+    error of up to head_dim * 2 ** -17 of the largest partial sum. With scores in the thousands o is useless. A row's
+    sum adds fp16 probabilities, up to 32 of them in fp16: its relative error is up to 2 ** -10. All else is as exact as
+    with fp16.
 
-    Raises TypeError or ValueError for arguments that the kernel cannot take, before it touches the GPU.
+    Raises TypeError or ValueError, before any GPU work, for arguments that the kernel does not support.
     """
     return call(
         "hopper",
@@ -82,7 +83,7 @@ def first_call(
     descale: tuple[float, float, float],
     facts: Any = None,
 ) -> Any:
-    """Check a call and launch through Triton; keep the launch for calls of the same facts."""
+    """Check a call and launch through Triton; keep the launch for later calls with the same facts (hot_path.py)."""
     q_descale, k_descale, v_descale = descale
     problem = check_problem(q, k, v, DTYPES, causal, scale, descale=q_descale * k_descale)
     config = _fitting_config(problem, config, name)
@@ -115,7 +116,7 @@ def launch(
 ) -> Launched:
     """Start the kernel on checked tensors, with at most one CTA per SM. O is multiplied by `out_scale`.
 
-    `lse` may be None.
+    With lse=None it writes no lse.
     """
     tensors = {"q_desc": q, "k_desc": k, "v_desc": v, "o_desc": o}
     dtypes, boxes = config.dtypes, config.boxes
@@ -148,7 +149,7 @@ def launch(
 
 @cache
 def unread(device: Any) -> Tensor:
-    """Make a tensor for arguments that the kernel never accesses. It is kept for good: graphs have its address."""
+    """Make a tensor for arguments that the kernel never accesses. It is never freed: CUDA graphs keep its address."""
     import torch
 
     with uncaptured(), torch.cuda.stream(torch.cuda.Stream(device)):
@@ -166,9 +167,9 @@ def order_on_gpu(
     programs: int,
     device: Any,
 ) -> Tensor:
-    """Copy tile_order to a tensor, for `tiles` tiles of each head. It is kept for good: graphs may read it.
+    """Copy tile_order to the GPU, for `tiles` tiles of each head. The tensor is never freed: CUDA graphs may read it.
 
-    The copy has a stream of its own, so that it waits for nothing and is not captured into a CUDA graph.
+    The copy runs on its own stream, so it waits for no other work and is not captured into a CUDA graph.
     """
     import torch
 
@@ -185,7 +186,7 @@ def constexprs(config: HopperConfig) -> dict[str, Any]:
 def compile_options(config: HopperConfig) -> dict[str, Any]:
     """Choose the options of Triton's compiler.
 
-    The default partition (load) has four warps. Fusion is named because its default changes with the Triton version.
+    The default partition (load) has four warps. Fusion is set because its default differs between Triton versions.
     """
     return {"num_warps": 4, "maxnreg": config.entry_registers, "enable_fp_fusion": True}
 

@@ -1,4 +1,4 @@
-"""Register layouts of the Hopper attention, and reading a tensor by lanes. Knows no memory and no barriers."""
+"""Register layouts of the Hopper attention, and views of a tensor by the lanes that hold it."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -10,7 +10,7 @@ ROWS = gl.constexpr(CONSUMER_ROWS)
 
 @gluon.constexpr_function
 def mma_layout(columns, dtype):
-    """Make the layout of fp32 [64, columns], the result of wgmma. K of one wgmma is 32 bytes."""
+    """Make the layout of fp32 [64, columns], the result of wgmma. One wgmma reads 32 bytes of each row."""
     return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, 256 // dtype.primitive_bitwidth])
 
 

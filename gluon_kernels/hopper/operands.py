@@ -21,7 +21,7 @@ def to_probs(p, exponentials):
 
 @gluon.constexpr_function
 def convert_asm(dtype):
-    """Write PTX that packs neighbours into a register."""
+    """Return PTX that rounds two neighbours and packs them into one register."""
     return f"cvt.rn.{'bf16x2' if dtype.name == 'bf16' else 'f16x2'}.f32 $0, $2, $1;"
 
 
@@ -37,12 +37,12 @@ def widen(narrow, wide):
 
 @gluon.constexpr_function
 def part_keys(head_dim):
-    """Count the keys that are widened at once. head_dim 256 has registers for more, which is faster."""
+    """Return how many keys to widen at once. With head_dim 256 there are registers for more, which is faster."""
     return 64 if head_dim == 256 else 16
 
 
 @gluon.constexpr_function
 def widen_layout(columns):
-    """Make a layout with eight neighbours per thread: it loads 8 bytes and stores 16, without bank conflicts."""
+    """Make a layout with eight neighbours per thread, which loads 8 bytes and stores 16 without bank conflicts."""
     lanes = columns // 8
     return gl.BlockedLayout([1, 8], [32 // lanes, lanes], [4, 1], [1, 0])

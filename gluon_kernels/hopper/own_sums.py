@@ -1,8 +1,8 @@
-"""Scores of queries with their own keys, from several sums that are added in fp32.
+"""Scores of queries with their own keys, computed as several partial sums that are added in fp32.
 
-The tensor cores add up fp8 products with about 13 bits, which is too few for many products of one sign, as a query that
-equals its own key has. Own keys are in a tile's first block. When its scores are made no registers hold O or
-probabilities yet, so those of own keys are computed once more, in parts.
+The tensor cores add up fp8 products with about 13 bits. That is too few for many products of one sign, which occur when
+a query equals its own key. The own keys are in the first block that a tile visits. At that time no registers hold O or
+probabilities yet, so the scores with the own keys can be computed a second time, in parts.
 """
 
 from triton.experimental import gluon
@@ -14,7 +14,7 @@ from .layouts import ROWS, mma_layout
 
 @gluon.jit
 def with_own_sums(p, me: gl.constexpr, scores, slot):
-    """Return the scores of a tile's first block; with own_sums, sum those of the rows' own keys again."""
+    """Return the scores of a tile's first block. With own_sums > 1, recompute the scores with the rows' own keys."""
     if p.options.own_sums > 1:
         own = warpgroup_mma_wait(0, deps=(own_scores_mma(p, me, slot, 0),))
         for part in gl.static_range(1, p.options.own_sums):
@@ -37,7 +37,7 @@ def with_half(scores, half: gl.constexpr, other):
 
 @gluon.jit
 def own_scores_mma(p, me: gl.constexpr, slot, part: gl.constexpr):
-    """Compute Q K of the rows' own keys, of one of own_sums column parts. Both are read from shared memory."""
+    """Issue Q K of the rows and their own keys, over one of own_sums column parts. Shared memory holds Q and K."""
     columns: gl.constexpr = p.options.head_dim // p.options.own_sums
     q = p.q_smem.index(me).reshape([ROWS, p.options.head_dim]).slice(part * columns, columns, 1)
     k = p.k_smem.index(slot).reshape([p.options.block_n, p.options.head_dim])

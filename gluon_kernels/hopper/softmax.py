@@ -1,12 +1,12 @@
 """The softmax of the Hopper attention: mask, maxima, exponentials, sums, and the scaling of O.
 
-A row's maximum is that of its first block: a guess. Other blocks are not searched for a maximum until some sum grows
-too large. The warp then computes the softmax of that block again with the true maximum, and scales O and the sums to
-it. The largest score of few keys is a bad guess, so a causal row that sees few keys of its first block takes a larger
-one.
+A row uses the maximum of its first block as a guess for all blocks. Later blocks are not searched for a maximum unless
+a sum of exponentials grows too large. Then the warp computes the softmax of that block again with the true maximum, and
+scales O and the sums to it. The maximum of few keys is a bad guess, so a causal row that sees few keys of its first
+block increases it.
 
-Sums are kept per thread and added across the four lanes of a row at the end of the tile. With fp8 the rounded
-probabilities of a block are added up in fp16, two in an instruction, and the blocks in fp32.
+Sums are kept per thread and added across the four lanes of a row at the end of the tile. With fp8 and head_dim below
+256, the rounded probabilities of a block are added up in fp16, two per instruction, and the blocks in fp32.
 """
 
 from triton.experimental import gluon
@@ -17,17 +17,17 @@ from .barriers import flag_sums, get_flag
 from .layouts import ROWS, beside, by_lane
 from .operands import to_probs
 
-# The maximum of fewer keys is a bad guess: it is increased by this many bits.
+# The maximum of fewer than FEW_KEYS keys is a bad guess, so it is increased: exponentials get 2^MARGIN_BITS smaller.
 FEW_KEYS = gl.constexpr(32)
 MARGIN_BITS = gl.constexpr(3)
 
 
 @aggregate
 class View:
-    """Which keys a consumer's rows see, beside the lengths."""
+    """Positions that decide which keys a consumer's rows see."""
 
     row: gl.tensor  # numbers of the rows
-    open_blocks: gl.tensor  # how many leading key blocks all of them see whole
+    open_blocks: gl.tensor  # number of leading key blocks that every row sees completely
 
 
 @gluon.jit
@@ -35,7 +35,7 @@ def first_softmax(p, scores, view, block):
     """Compute the softmax of a tile's first block: (probs, row_max, row_sum).
 
     The maximum of few keys is increased by MARGIN_BITS: later keys are likely to have larger scores, and a wrong guess
-    costs as much as a block.
+    takes the time of a block.
     """
     scores = visible(p, scores, view, block)
     row_max = gl.max(scores, 1)
@@ -48,7 +48,7 @@ def first_softmax(p, scores, view, block):
 
 @gluon.jit
 def probs_of(p, scores, row_max):
-    """Compute the probabilities of a block, rounded, and for each lane the sums of its own."""
+    """Compute the rounded probabilities of a block, and [rows, 4], each lane's sums of its own probabilities."""
     exponentials = exp2_of(p, scores, row_max)
     probs = to_probs(p, exponentials)
     if p.options.half_sums:

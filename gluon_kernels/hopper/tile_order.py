@@ -7,7 +7,7 @@ from itertools import zip_longest
 from ..config import causal_offset
 from .config import CONSUMER_ROWS, HopperConfig
 
-# The time of a tile beside its key blocks, in key blocks: a guess, which only orders the tiles.
+# Estimated fixed time of a tile, in units of one key block's time. It only affects the order of the tiles.
 TILE_OVERHEAD_BLOCKS = 2
 
 
@@ -20,9 +20,9 @@ def tile_order(
     programs: int,
     tiles_m: int | None = None,
 ) -> list[int]:
-    """List the tiles of an ordered kernel, m * batch_heads + head. CTA i takes elements i, i + programs, ...
+    """List tile numbers, m * batch_heads + head, in the order of processing. CTA i takes elements i, i + programs, ...
 
-    `tiles_m`: tiles of a head, if the lengths are rounded.
+    `tiles_m`: number of tiles of a head; None: computed from seqlen_q. Pass it if the lengths are rounded up.
 
     Heads come in sections whose K and V stay in the L2 cache, with the longest tiles of a section first. In each round
     the longest tile goes to the CTA with the least work so far. A CTA that always got the first tile of a round would

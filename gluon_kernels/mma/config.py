@@ -1,4 +1,4 @@
-"""Configurations of the mma.sync attention, and the GPUs that can run it. Only values, no triton."""
+"""Configurations of the mma.sync attention, and the GPUs that can run it. Imports no triton."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..config import BITS, KernelConfig, why_not_causal, why_not_name
 DTYPES = ("fp16", "bf16", "fp8e4nv")
 HEAD_DIMS = (64, 128, 256)
 
-# Shared memory a CTA may use, in bytes, by compute capability (CUDA C++ Programming Guide, "Technical
-# Specifications per Compute Capability"): that of the SM minus 1 KiB per CTA.
+# Shared memory that a CTA may use, in bytes, by compute capability (CUDA C++ Programming Guide, "Technical
+# Specifications per Compute Capability"): the SM's shared memory minus 1 KiB.
 SHARED_BYTES = {80: 163 * 1024, 90: 227 * 1024, 120: 99 * 1024, 121: 99 * 1024}
 # fp8 operands of mma.sync exist from sm_89 on; sm_90 runs them as fp16 (ptxas converts), sm_120 natively.
 FP8_FROM = 89
@@ -33,13 +33,14 @@ class MmaConfig(KernelConfig):
     block_m     query rows of a tile
     block_n     keys of a block
     warps       warps of a CTA; each computes block_m / warps rows
-    stages      1: one K and one V buffer, loaded in turn (two barriers per block); 2: two of each (one barrier)
-    parts       column parts of a block: exponentials of one are computed while the one before is multiplied with V
+    stages      1: one K and one V buffer, loaded in turn, with two barriers per block; 2: two K and two V buffers, with
+                one barrier per block
+    parts       column parts of a block: a part's exponentials are computed while the part before is multiplied with V
     keep_q      Q stays in registers; else each block reads it again from shared memory
-    sum_by_mma  mma.sync with ones adds up the rounded probabilities. Else they are added in fp32 before rounding, as
-                always where lse is asked for
-    trigger     what makes ptxas take its other scheduler: None; "name": "cutlass_" in front of the name; "pragma": the
-                pragma `mma_throughput`, for ptxas 13.3 and newer. The last two give the same machine code
+    sum_by_mma  mma.sync with ones adds up the rounded probabilities. Else, and always with return_lse, they are added
+                in fp32 before they are rounded
+    trigger     how to select ptxas's other scheduler. None: use the usual one; "name": put "cutlass_" in front of the
+                name; "pragma": `mma_throughput`, for ptxas 13.3 and newer, with the same machine code as "name"
     """
 
     KERNEL: ClassVar[str] = "mma"
@@ -69,7 +70,7 @@ class MmaConfig(KernelConfig):
         return (self.block_m + 2 * self.stages * self.block_n) * self.head_dim * self.element_bytes
 
     def why_not(self, arch: int) -> str | None:
-        """Explain why compute capability `arch` (90 = sm_90) cannot run this kernel: the first reason, or None."""
+        """Return the first reason why compute capability `arch` (90 = sm_90) cannot run this kernel, or None."""
         if arch not in SHARED_BYTES:
             return f"arch {arch}: the kernel is for sm_{', sm_'.join(map(str, SHARED_BYTES))}"
         if self.dtype not in DTYPES:
@@ -101,7 +102,7 @@ class MmaConfig(KernelConfig):
 
 
 class Tile(NamedTuple):
-    """Build choices of a tile: fields of MmaConfig."""
+    """The fields of MmaConfig that are tuned."""
 
     block_m: int
     block_n: int
@@ -111,7 +112,7 @@ class Tile(NamedTuple):
     keep_q: bool
 
 
-# The tiles within a tenth of the fastest on an H100 for some problem.
+# Tiles that were at most 10% slower than the fastest on an H100, for at least one problem.
 TILES = (
     Tile(128, 64, 4, 1, 4, False),
     Tile(128, 64, 4, 1, 4, True),
@@ -130,8 +131,10 @@ MOST_ACCUMULATORS = 128
 
 
 def candidates(config: MmaConfig, arch: int, trigger: str = "name") -> Iterator[MmaConfig]:
-    """Yield configurations that compute the same as `config` on `arch`, each with and without ptxas's other scheduler;
-    `config` comes first. Which scheduler is faster depends on the kernel. trigger: makes ptxas use the other one."""
+    """Yield `config`, then configurations that compute the same on `arch`, each with both of ptxas's schedulers.
+
+    Which scheduler is faster depends on the kernel. `trigger`: how to select the other scheduler, see MmaConfig.
+    """
     yield config
     for tile, by_mma in product(TILES, (True, False)):
         for scheduler in (None, trigger):
@@ -141,9 +144,9 @@ def candidates(config: MmaConfig, arch: int, trigger: str = "name") -> Iterator[
                 yield other
 
 
-# The fastest on an H100 (Triton 3.6.0, ptxas 12.8.93), measured by benchmarks/gluon/gluon_names.py; if both schedulers
-# give equally fast code, the usual one.
-# (bits of an element, head_dim, causal, seqlen_q <= SHORT) -> (the other scheduler, tile, sum_by_mma).
+# The fastest choices on an H100 (Triton 3.6.0, ptxas 12.8.93), measured by benchmarks/gluon/gluon_names.py. If both
+# schedulers give equally fast code, the usual one is used.
+# (bits of an element, head_dim, causal, seqlen_q <= SHORT) -> (use the other scheduler, tile, sum_by_mma).
 SHORT = 2048
 BOTH = tuple(product((False, True), repeat=2))
 TUNED: dict[tuple[int, int, bool, bool], tuple[bool, Tile, bool]] = {
@@ -169,11 +172,11 @@ SMALL_TILE = Tile(64, 64, 4, 1, 4, True)
 
 
 def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, seqlen_q: int = 4096) -> MmaConfig:
-    """Choose the fastest tile and scheduler for this kind of problem on sm_90. fp16 uses those of bf16, untuned.
+    """Choose the tile and scheduler that were the fastest on sm_90. fp16 uses the choices of bf16 without measurement.
 
-    On other GPUs nothing was measured: they take the same tile, or the small one if it does not fit, and the usual
-    scheduler. The trigger is the name, which works with every ptxas. For a dtype or head_dim that no kernel has: one
-    whose why_not reports that.
+    Nothing was measured on other GPUs: they use the same tile, or SMALL_TILE if it does not fit, and the usual
+    scheduler. The other scheduler is selected by name, which works with every ptxas. For an unsupported dtype or
+    head_dim, why_not of the result gives the reason.
     """
     tuned = TUNED.get((BITS.get(dtype, 0), head_dim, causal is not None, seqlen_q <= SHORT))
     if tuned is None:

@@ -4,8 +4,9 @@ O = softmax(scale * Q K^T) V, and for each row lse = ln(sum(exp(scale * Q K^T)))
 query rows of one head and visits the keys in blocks. K and V arrive with cp.async. Blocks that need no mask run in a
 loop without comparisons; blocks at the causal limit and the last keys run in a second loop, which masks.
 
-Hand-over of a buffer. Each thread waits for its own copies (cp.async.wait_group); then bar.sync makes the copies of all
-threads visible. After the same bar.sync every warp has finished with the block before, whose buffer is loaded next.
+Synchronisation of a buffer. Each thread waits for its own copies (cp.async.wait_group); then bar.sync makes the copies
+of all threads visible. After the same bar.sync every warp has finished reading the previous block, so the next load may
+overwrite its buffer.
 """
 
 from triton.experimental import gluon
@@ -18,7 +19,7 @@ from ..device.triton_compat import aggregate, cp_async, cta_barrier
 
 LOG2_E = gl.constexpr(1.4426950408889634)
 LN_2 = gl.constexpr(0.6931471805599453)
-# fp8 probabilities are stored 2^8 times too large: e4m3 ends at 448 and its normal numbers begin at 2^-6.
+# fp8 probabilities are stored times 2^8, to use e4m3's range: its normal numbers are 2^-6 to 448.
 FP8_P_BITS = gl.constexpr(8.0)
 
 
@@ -68,7 +69,7 @@ class Source:
 
     @gluon.jit
     def load(self, first_row, smem, end_row, masked: gl.constexpr):
-        """Start to copy a tile from first_row on; `masked`: rows from end_row on become 0."""
+        """Start the copy of a tile, from first_row on. With `masked`, rows from end_row on become 0."""
         start = self.pointers + first_row.to(gl.int64) * self.stride
         if masked:
             cp_async(smem, start, mask=(self.rows < end_row - first_row)[:, None])
@@ -90,7 +91,7 @@ def source(base, stride: gl.constexpr, count: gl.constexpr, columns: gl.constexp
 
 @aggregate
 class RunningSoftmax:
-    """What the blocks so far gave for the rows of the tile."""
+    """The softmax of the tile's rows over the key blocks so far."""
 
     row_max: gl.tensor  # [block_m] largest score times score_scale
     row_sum: gl.tensor  # sum of exponentials in parts: see no_sum
@@ -99,7 +100,10 @@ class RunningSoftmax:
 
 @gluon.jit
 def new_maximum(scores, row_max, score_scale):
-    """Compute the larger of row_max and the maximum of all parts. Parts are compared before the threads of a row."""
+    """Compute the larger of row_max and the maximum of all parts, times score_scale.
+
+    First each thread compares its values in all parts, then the threads of a row are compared.
+    """
     largest = scores[0]
     for i in gl.static_range(1, len(scores)):
         largest = gl.maximum(largest, scores[i])
@@ -109,14 +113,14 @@ def new_maximum(scores, row_max, score_scale):
 @gluon.jit
 def hide(scores, first_column: gl.constexpr, limit):
     """Replace the scores by -inf where a row does not see the key."""
-    # Comparing with constants takes no register for the key's number.
+    # The columns are constants, so their numbers take no registers.
     column = first_column + gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
     return gl.where(column[None, :] < limit[:, None], scores, float("-inf"))
 
 
 @gluon.jit
 def no_sum(BLOCK_M: gl.constexpr, by_mma: gl.constexpr):
-    """Make zeros: [block_m, 8], an accumulator of mma.sync, or [block_m, 4], a sum for each thread of a row."""
+    """Make a row_sum of 0: with by_mma [block_m, 8], an accumulator; else [block_m, 4], one sum per thread of a row."""
     layout: gl.constexpr = mma_layout(gl.num_warps())
     zero = gl.zeros([BLOCK_M, 8], gl.float32, layout)
     if by_mma:
@@ -164,7 +168,7 @@ def total_of(row_sum, by_mma: gl.constexpr):
 
 @aggregate
 class Tile:
-    """What the loops over the key blocks need."""
+    """Values that the loops over the key blocks use."""
 
     q: gl.tensor  # Q as an operand in registers, used with keep_q
     q_smem: gl.shared_memory_descriptor
@@ -215,7 +219,7 @@ class Tile:
         row_max = new_maximum(scores, state.row_max, self.score_scale)
         finite_max = row_max
         if masked:
-            # For a row that has seen no key exp2(-inf - 0) is 0; exp2(-inf + inf) would be NaN.
+            # For a row that has seen no key, exp2(-inf - 0) is 0; exp2(-inf + inf) would be NaN.
             finite_max = gl.where(row_max == float("-inf"), 0.0, row_max)
         subtracted = finite_max
         if self.p_bits != 0.0:
@@ -366,7 +370,7 @@ def attention_kernel(
         open_keys = gl.maximum(gl.minimum(seqlen_k, first_row + 1 + causal_offset), 0)
         limit = gl.minimum(rows + causal_offset + 1, seqlen_k)
     blocks = (visible + BLOCK_N - 1) // BLOCK_N
-    # The loop without a mask also copies the next block without one, so it ends before the last block of K.
+    # The loop without a mask also copies the next block without a mask, so it must end before the last block of K.
     steady = gl.maximum(gl.minimum(open_keys // BLOCK_N, seqlen_k // BLOCK_N - 1), 0)
 
     q_smem = gl.allocate_shared_memory(dtype, [BLOCK_M, HEAD_DIM], shared_layout(bits))

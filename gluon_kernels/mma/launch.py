@@ -1,4 +1,4 @@
-"""Launch the mma.sync attention: `attention`, and what Triton needs to compile the kernel."""
+"""Launch the mma.sync attention, and make the arguments and options with which Triton compiles it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..hot_path import Launched, call, keep
 from .config import DTYPES, MmaConfig, default_config
 from .kernel import attention_kernel
 
-# K and V of the heads that run at the same time should fit into the L2 cache: 40 MiB or more on sm_80 to sm_120.
+# K and V of the heads that run at the same time may take this much of the L2 cache (40 MiB or more, sm_80 to sm_120).
 L2_BYTES = 24 * 1024 * 1024
 
 
@@ -28,20 +28,21 @@ def attention(
     config: MmaConfig | None = None,
     name: str | None = None,
 ) -> Any:
-    """Forward attention with mma.sync: softmax(scale * q k^T) v.
+    """Compute forward attention with mma.sync: softmax(scale * q k^T) v.
 
     q: [batch, num_heads, seqlen_q, head_dim]; k, v: [batch, num_heads_kv, seqlen_k, head_dim]. num_heads is a multiple
     of num_heads_kv; head_dim is 64, 128 or 256; both lengths may be 0. One dtype for all: float16, bfloat16, or
     float8_e4m3fn (not on sm_80). The last dimension is contiguous, all other strides are multiples of 16 bytes, and the
     tensors are 16-byte aligned.
     causal: None; "top-left": query i sees keys 0 .. i; "bottom-right": query i sees keys 0 .. i + seqlen_k - seqlen_q.
-    scale: positive, head_dim ** -0.5 by default. config: `default_config(...)` for this GPU by default, with the pragma
-    where Triton's ptxas knows it. name: the entry's name; it replaces the config's name and trigger.
+    scale: positive, head_dim ** -0.5 by default. config: by default `default_config(...)` for this GPU, with the pragma
+    if Triton's ptxas supports it. name: the entry's name; it replaces the config's name and trigger.
 
-    Returns o, like q (bfloat16 for fp8 inputs), and with return_lse (o, lse): lse is fp32 [batch, num_heads, seqlen_q],
-    the natural logarithm of each row's sum of exponentials. A query that sees no key gets 0 and -inf.
+    Returns o, like q (bfloat16 for fp8 inputs). With return_lse it returns (o, lse); lse is fp32 [batch, num_heads,
+    seqlen_q], the natural logarithm of each row's sum of exponentials. For a query that sees no key, o is 0 and lse is
+    -inf.
 
-    Raises TypeError or ValueError for arguments that the kernel cannot take, before it touches the GPU.
+    Raises TypeError or ValueError, before any GPU work, for arguments that the kernel does not support.
     """
     return call("mma", first_call, q, k, v, causal=causal, scale=scale, return_lse=return_lse, config=config, name=name)
 
@@ -58,7 +59,7 @@ def first_call(
     name: str | None,
     facts: Any = None,
 ) -> Any:
-    """Check a call and launch through Triton; keep the launch for calls of the same facts."""
+    """Check a call and launch through Triton; keep the launch for later calls with the same facts (hot_path.py)."""
     problem = check_problem(q, k, v, DTYPES, causal, scale)
     config = _fitting_config(problem, config, name)
     kept = partial(keep, facts)
@@ -81,7 +82,7 @@ def _fitting_config(problem: Problem, config: MmaConfig | None, name: str | None
 def launch(
     config: MmaConfig, problem: Problem, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor | None
 ) -> Launched:
-    """Start the kernel on checked tensors. `lse` may be None."""
+    """Start the kernel on checked tensors. With lse=None it writes no lse."""
     batch_heads = problem.batch * problem.num_heads
     kv_bytes = 2 * problem.seqlen_k * problem.head_dim * config.element_bytes
     section = min(batch_heads, max(1, L2_BYTES // kv_bytes) * problem.qheads_per_kvhead)
@@ -101,18 +102,18 @@ def launch(
 
 
 def _vectors(x: Tensor, dimension: int) -> int:
-    """Convert a stride to units of 16 bytes; 0 for a dimension of one entry, whose stride may be anything."""
+    """Return a stride in units of 16 bytes; 0 for a dimension of size 1, whose stride is arbitrary."""
     return x.stride(dimension) * x.element_size() // VECTOR_BYTES if x.shape[dimension] > 1 else 0
 
 
 def _row_stride(x: Tensor) -> int:
-    """Read the row stride in elements. With a single row it may be anything; the copies need an aligned one."""
+    """Return the row stride in elements. A single row has an arbitrary stride; copies need an aligned one."""
     stride: int = x.stride(2)
     return stride if stride * x.element_size() % VECTOR_BYTES == 0 else x.shape[3]
 
 
 def constexprs(config: MmaConfig, with_lse: bool, row_strides: Sequence[int]) -> dict[str, Any]:
-    """Make the kernel's compile-time arguments; row strides of Q, K, V and O in elements."""
+    """Make the kernel's compile-time arguments. `row_strides`: of Q, K, V and O, in elements."""
     q_stride, k_stride, v_stride, o_stride = row_strides
     return {
         "NAME": config.entry,
@@ -123,7 +124,7 @@ def constexprs(config: MmaConfig, with_lse: bool, row_strides: Sequence[int]) ->
         "STAGES": config.stages,
         "PARTS": config.parts,
         "KEEP_Q": config.keep_q,
-        # Sums of rounded probabilities suit O, which is made of the same ones. lse to 1e-3 needs the exact ones.
+        # O is computed from rounded probabilities and divided by their sum. lse needs the sum before rounding.
         "SUM_BY_MMA": config.sum_by_mma and not with_lse,
         "WITH_LSE": with_lse,
         "PRAGMA": config.trigger == "pragma",
@@ -135,12 +136,12 @@ def constexprs(config: MmaConfig, with_lse: bool, row_strides: Sequence[int]) ->
 
 
 def compile_options(config: MmaConfig) -> dict[str, Any]:
-    """Choose the options of Triton's compiler. Fusion is named because its default changes with the Triton version."""
+    """Choose the options of Triton's compiler. Fusion is set because its default differs between Triton versions."""
     return {"num_warps": config.warps, "enable_fp_fusion": True}
 
 
 def offline_arguments(config: MmaConfig, with_lse: bool) -> tuple[dict[str, Any], dict[str, str]]:
-    """Make constexprs for contiguous tensors, and the types of the other arguments except i32."""
+    """Make the constexprs for contiguous tensors, and the types of all other arguments that are not i32."""
     types = dict.fromkeys(("q", "k", "v"), f"*{config.dtype}")
     types |= {"o": f"*{config.out_dtype}", "lse": "*fp32", "scale": "fp32"}
     return constexprs(config, with_lse, [config.head_dim] * 4), types

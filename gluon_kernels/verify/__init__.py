@@ -1,1 +1,1 @@
-"""Is an attention right, and how fast is it: reference, checks, benchmark. All need torch; timing needs a GPU."""
+"""Check attentions and measure their speed: reference, checks, benchmark. All need torch; timing needs a GPU."""

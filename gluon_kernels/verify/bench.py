@@ -1,6 +1,6 @@
-"""Time the kernels beside each other and beside other attentions, in one run on one GPU. Needs torch; knows no files.
+"""Time this package's kernels and other attention implementations in one run on one GPU. Needs torch.
 
-A launch is timed only if its output agrees with that of PyTorch. One that cannot run is absent, with the reason.
+A launch is timed only if its output agrees with PyTorch's. A launch that fails is listed as absent, with the reason.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from ..config import TORCH_NAMES
 from ..host import Tensor
 from .timer import Timed, time_all
 
-# A subject is a kernel and a dtype, such as "mma_bf16". Baselines take bf16.
+# A subject is a kernel and a dtype, such as "mma_bf16". Baselines are other attentions; they run in bf16.
 KERNELS = ("mma", "hopper", "blackwell")
 BASELINES = ("sdpa_flash", "cudnn", "flex", "fa4")
-# Largest allowed difference from PyTorch's output, divided by the row's largest value. bf16 has 8 bits and both sides
-# round; e4m3 has 4 bits, and inputs and probabilities are rounded.
+# Largest allowed difference from PyTorch's output, divided by the row's largest value. bf16 has 8 bits and both outputs
+# are rounded; e4m3 has 4 bits, and inputs and probabilities are rounded.
 TOLERANCE = {"bf16": 2.0**-5, "fp16": 2.0**-5, "fp8e4nv": 0.3, "fp8e5": 0.6}
 FRESH_SEED = 1
+FLEX_SHAPES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One problem. `causal`: query i sees keys 0 .. i; for equal lengths only, where both alignments are the same."""
+    """The sizes of one problem. `causal`: query i sees keys 0 .. i; seqlen_q and seqlen_k must then be equal."""
 
     batch: int
     num_heads: int
@@ -41,13 +42,13 @@ class Shape:
 
     @property
     def sizes(self) -> tuple[int, int, int, int, int, int]:
-        """batch, num_heads, num_heads_kv, seqlen_q, seqlen_k, head_dim"""
+        """The sizes (batch, num_heads, num_heads_kv, seqlen_q, seqlen_k, head_dim)."""
         num_heads_kv, seqlen_k = self.num_heads_kv or self.num_heads, self.seqlen_k or self.seqlen_q
         return self.batch, self.num_heads, num_heads_kv, self.seqlen_q, seqlen_k, self.head_dim
 
     @property
     def flops(self) -> float:
-        """Operations of the two matrix products; as is usual, a causal mask counts half of them."""
+        """Floating-point operations of the two matrix products. By convention a causal mask halves the number."""
         batch, num_heads, _, seqlen_q, seqlen_k, head_dim = self.sizes
         return 4.0 * batch * num_heads * seqlen_q * seqlen_k * head_dim / (2 if self.causal else 1)
 
@@ -70,7 +71,7 @@ class Shape:
 
 @dataclass(slots=True)
 class Row:
-    """The results for one shape. `eager`: the same launches without graphs. `absent`: label -> why it was not timed."""
+    """The times for one shape, by label: in CUDA graphs, and `eager`. `absent`: label -> why it was not timed."""
 
     shape: Shape
     times: dict[str, Timed] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class Row:
     absent: dict[str, str] = field(default_factory=dict)
 
     def tflops(self, label: str, *, eager: bool = False) -> float | None:
-        """Compute the speed by the median time; None if it was not timed."""
+        """Compute the speed in TFLOPS from the median time; None if `label` was not timed."""
         times = self.eager if eager else self.times
         return self.shape.flops / times[label].median_ms / 1e9 if label in times else None
 
@@ -91,10 +92,10 @@ class Row:
 
 
 class Absent(Exception):
-    """Raised with the reason why a subject or baseline cannot run here."""
+    """Error: a subject or baseline cannot run here, or its output is wrong. The message is the reason."""
 
 
-# Takes inputs in bf16 and their Shape; returns a function that launches the peer. Raises Absent.
+# A function of bf16 inputs and their Shape that returns a launch of another attention. It raises Absent.
 Peer = Callable[[tuple[Tensor, ...], Shape], Callable[[], Any]]
 
 
@@ -103,7 +104,6 @@ def bench(
     subjects: Iterable[str],
     baselines: Iterable[str] = BASELINES,
     rounds: int = 25,
-    flex_shapes: int = 4,
     report: Callable[[Row], None] = lambda row: None,
     *,
     eager: bool = False,
@@ -111,12 +111,13 @@ def bench(
 ) -> list[Row]:
     """Time subjects ("mma_bf16") and baselines for each shape; return a Row for each shape.
 
-    FlexAttention runs for the first `flex_shapes` only, as torch.compile takes long for each shape. `eager`: time all
-    also without graphs. `peers`: further launches by label, each with its dtype behind the last "_".
+    FlexAttention runs for the first FLEX_SHAPES shapes only, as torch.compile takes long for each shape. `report` is
+    called with each Row. `eager`: time all launches also without CUDA graphs. `peers`: more attentions by label; a
+    label ends with "_" and a dtype.
     """
     rows = []
     for number, shape in enumerate(shapes):
-        left_out = {"flex": "only for the first shapes: it compiles for each"} if number >= flex_shapes else {}
+        left_out = {"flex": "only for the first shapes: it compiles for each"} if number >= FLEX_SHAPES else {}
         made = {name: functools.partial(baseline, name) for name in baselines} | dict(peers)
         made |= {label: functools.partial(subject, label) for label in subjects}
         rows.append(_bench_shape(shape, made, rounds, left_out, eager))
@@ -151,7 +152,7 @@ def _bench_shape(shape: Shape, made: Mapping[str, Peer], rounds: int, left_out: 
 
 
 def _without_paths(text: str) -> str:
-    """Remove folder names from a text: results are published, paths of the machine are not."""
+    """Remove folder names from a text, because results are published and paths of the machine should not be."""
     return re.sub(r"(?<![\w.])/[^\s'\"),:]+/", "", text)
 
 
@@ -163,7 +164,7 @@ def in_dtype(inputs: Iterable[Tensor], dtype: str) -> list[Tensor]:
 
 
 def torch_output(inputs: tuple[Tensor, ...], shape: Shape) -> Tensor:
-    """Compute PyTorch's output for the same inputs, by the backend that it chooses."""
+    """Compute PyTorch's output for the same inputs. PyTorch chooses the backend."""
     import torch
 
     q, k, v = inputs
@@ -171,7 +172,7 @@ def torch_output(inputs: tuple[Tensor, ...], shape: Shape) -> Tensor:
 
 
 def agree(dtype: str, out: Tensor, expected: Tensor) -> None:
-    """Raise Absent if `out`, of a kernel in `dtype`, differs too much from PyTorch's output."""
+    """Raise Absent if `out`, computed in `dtype`, differs too much from PyTorch's output."""
     tolerance = TOLERANCE.get(dtype, TOLERANCE["bf16"])
     # About 1024 rows of each head: all of them would take gigabytes in float32 for large shapes.
     rows = slice(None, None, 1 + expected.shape[2] // 1024)
@@ -184,7 +185,7 @@ def agree(dtype: str, out: Tensor, expected: Tensor) -> None:
 
 
 def subject(label: str, inputs: tuple[Tensor, ...], shape: Shape) -> Callable[[], Any]:
-    """Make a launch of one of this package's kernels. Raises Absent."""
+    """Return a function that launches one of this package's kernels. Raises Absent."""
     kernel, _, dtype = label.partition("_")
     if kernel not in KERNELS or dtype not in TORCH_NAMES:
         raise ValueError(
@@ -203,7 +204,7 @@ def subject(label: str, inputs: tuple[Tensor, ...], shape: Shape) -> Callable[[]
 
 
 def baseline(name: str, inputs: tuple[Tensor, ...], shape: Shape) -> Callable[[], Any]:
-    """Make a launch of another attention. Raises Absent."""
+    """Return a function that launches another attention. Raises Absent."""
     return {"sdpa_flash": _sdpa, "cudnn": _sdpa, "flex": _flex, "fa4": _fa4}[name](name, inputs, shape)
 
 

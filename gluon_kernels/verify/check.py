@@ -1,8 +1,8 @@
-"""Is an attention right? Cases, and a verdict for each. Needs torch; any device.
+"""Check whether an attention is right: cases, and a verdict for each. Needs torch; any device.
 
 An attention is a function `attention(q, k, v, *, causal, scale, return_lse)` as in the kernels' launch modules. It is
-compared with a float64 reference of the same inputs. The error of each row may be at most twice that of the worst row
-of PyTorch's own attention in the same precision, and lse must agree to 1e-3.
+compared with a float64 reference of the same inputs. Its error in each row may be at most twice the error in the worst
+row of PyTorch's own attention in the same precision, and lse must agree to 1e-3.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .reference import attention_reference, low_precision, visible_keys
 
 LENGTHS = (1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 1000, 1024, 4096)
 QHEADS_PER_KVHEAD = (1, 4, 8)
-# Half a unit in the last place of o, relative to the row's largest value: the smallest error of any rounding.
+# Half a unit in the last place of o, relative to the row's largest value: rounding o alone can cause this error.
 ROUNDING = {"bf16": 2.0**-8, "fp16": 2.0**-11, "fp8e4nv": 2.0**-8, "fp8e5": 2.0**-8}
 FP8 = ("fp8e4nv", "fp8e5")
 TIMES_WORSE = 2.0
 LSE_TOLERANCE = 1e-3
 FLOAT32_STEP = 2.0**-23
-# Kernel -> the error of the tensor cores in a sum of fp8 products, relative to the largest: wgmma keeps about 13 bits.
-# mma.sync on sm_90 has no such error: ptxas converts fp8 to fp16 there.
+# Kernel -> the tensor cores' error in a sum of fp8 products, relative to the largest product: wgmma keeps about 13
+# bits. mma.sync on sm_90 has no such error: ptxas converts fp8 to fp16 there.
 FP8_LOSS = {"hopper": 2.0**-12}
 
 Attention = Callable[..., Any]
@@ -38,7 +38,7 @@ class Case:
     """The inputs of one call.
 
     `logits`: about the largest absolute score; None: standard normal inputs.
-    `rising`: how many times as long the first key is as the last. Kernels that visit keys backwards find rising maxima.
+    `rising`: length of the first key divided by that of the last. Kernels that visit keys backwards meet rising maxima.
     `negative`: all scores are negative.
     `layout`: order of the dimensions in memory, "bhsd" or "bshd".
     """
@@ -112,9 +112,9 @@ def matrix(dtypes: tuple[str, ...], head_dims: tuple[int, ...], quick: bool = Fa
             batch, group, layout = next(turn)
             heads = (1, 1) if seqlen_q * seqlen_k > 2**22 else (batch, 2)
             yield Case(seqlen_q, seqlen_k, head_dim, dtype, causal, *heads, group, layout=layout)
-        # Sums of many small numbers, which tensor cores with few bits lose.
+        # Sums of many small numbers: tensor cores that add with few bits would lose them.
         yield Case(256, 16384, head_dim, dtype, "bottom-right")
-        # With logits of 50 the maximum still changes behind the first keys; with 10,000 one key has all the weight.
+        # With logits of 50 the maximum still changes after the first keys; with 10,000 one key has all the weight.
         for causal, group, logits in itertools.product(CAUSAL, QHEADS_PER_KVHEAD, (50.0, 1e4)):
             yield Case(300, 333, head_dim, dtype, causal, 2, 2, group, logits=logits)
         for seqlen_q, seqlen_k, causal in itertools.product((0, 17), (0, 64), CAUSAL):
@@ -126,14 +126,14 @@ def matrix(dtypes: tuple[str, ...], head_dims: tuple[int, ...], quick: bool = Fa
 
 
 def negative_cases(dtype: str, head_dim: int) -> Iterator[Case]:
-    """List cases whose scores are all negative and differ by more bits than an exponent has. Not for fp8."""
+    """List cases with negative scores only, whose exponentials differ by more than fp32's range. None for fp8."""
     if dtype not in FP8:
         for seqlen_q, causal in itertools.product((300, 4096), CAUSAL):
             yield Case(seqlen_q, 333, head_dim, dtype, causal, logits=2500.0, negative=True)
 
 
 def judge(case: Case, attention: Attention, seed: int, device: str = "cuda", fp8_loss: float = 0.0) -> Verdict:
-    """Run `attention` on new random inputs, with NaN in fresh memory, and compare. `fp8_loss`: see FP8_LOSS."""
+    """Run `attention` on random inputs, with NaN in new memory, and check its outputs. `fp8_loss`: see FP8_LOSS."""
     if fp8_loss and case.dtype in FP8 and case.logits is not None:
         scores = f"scores of {case.logits:,.0f} from fp8 have an error of {fp8_loss * case.logits:.2g}"
         return Verdict(case, skipped=f"{scores} on this GPU's tensor cores: the output says nothing about the kernel")
@@ -141,7 +141,7 @@ def judge(case: Case, attention: Attention, seed: int, device: str = "cuda", fp8
     try:
         with poisoned_memory():
             o, lse = attention(q, k, v, causal=case.causal, return_lse=True)
-            alone = attention(q, k, v, causal=case.causal)  # may be another program
+            alone = attention(q, k, v, causal=case.causal)  # without lse it may run another kernel
     except (TypeError, ValueError) as reason:
         return Verdict(case, skipped=str(reason))
     shapes = [tuple(x.shape) for x in (o, alone, lse)]
@@ -167,9 +167,10 @@ def judge(case: Case, attention: Attention, seed: int, device: str = "cuda", fp8
 
 
 def _spare(case: Case, q: Tensor, k: Tensor, v: Tensor) -> Any:
-    """Compute the error of a row from rounding its probabilities, if with large logits few keys have all the weight.
+    """Compute each row's error from rounding its probabilities, for cases with large logits; 0 for others.
 
-    PyTorch's largest probability is 1, which has no rounding error. A kernel that scales by an earlier maximum has one.
+    With large logits few keys have all the weight. PyTorch's largest probability is 1, which has no rounding error. A
+    kernel that scales by an earlier maximum has a rounding error.
     """
     if case.logits is None:
         return 0.0
@@ -198,7 +199,7 @@ def _lse_slack(case: Case, q: Tensor, k: Tensor, exact: Tensor, fp8_loss: float)
 
 
 def _lse_error(lse: Tensor, exact: Tensor, blind: Tensor, slack: Any) -> float:
-    """Compute the largest error beyond `slack`."""
+    """Compute the largest error of lse beyond `slack`."""
     if bool(blind.all()):
         return 0.0
     error = (lse[:, :, ~blind].double() - exact[:, :, ~blind]).abs() - slack
@@ -213,7 +214,7 @@ def _largest(errors: Tensor) -> float:
 
 @contextmanager
 def poisoned_memory() -> Iterator[None]:
-    """Fill torch.empty tensors with NaN inside this context, so that a missing write is seen."""
+    """Fill torch.empty tensors with NaN inside this context, so that missing writes are found."""
     import torch
 
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
@@ -225,7 +226,7 @@ def poisoned_memory() -> Iterator[None]:
 
 
 def run(attention: Attention, cases: Iterable[Case], device: str = "cuda", fp8_loss: float = 0.0) -> Iterator[Verdict]:
-    """Judge each case, with inputs of its own. An error inside the kernel is a verdict too."""
+    """Judge each case on its own random inputs. An exception of the kernel becomes a verdict, too."""
     import torch
 
     for seed, case in enumerate(cases):

@@ -1,4 +1,4 @@
-"""The results file of `check`: for each kernel, dtype and head_dim its counts and its worst case; the code's hash."""
+"""The results file of `check`: counts and worst case of each kernel, dtype and head_dim; a hash of the sources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def row(kernel: str, dtype: str, head_dim: int, verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """Summarise the verdicts on one kernel. A case's seed is its number among the cases of its row."""
+    """Summarise the verdicts on one kernel. The random seed of a case is its index among the cases of its row."""
     judged = [v for v in verdicts if v.right and v.error is not None and v.allowed]
     worst = max(judged, key=ratio, default=None)
     lse = [v.lse_error for v in verdicts if v.lse_error is not None]
@@ -57,7 +57,7 @@ def document(rows: Sequence[dict[str, Any]], quick: bool, gpu: str, versions: di
 
 
 def source_hash() -> str:
-    """Hash of the package's sources."""
+    """Compute the SHA-256 of the package's sources."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
         digest.update(f"{path.relative_to(PACKAGE)}\0".encode() + path.read_bytes() + b"\0")

@@ -1,11 +1,12 @@
-"""Is fp8 attention as exact as its inputs allow? Kinds of data, and a verdict for each. Needs torch; any device.
+"""Check that fp8 attention is as exact as its inputs allow: kinds of data, and a verdict for each.
 
-The measure is an exact softmax whose probabilities are rounded to fp8, times 2^8, with sums in fp32: see
-reference.quantised_reference. Both are compared with a float64 reference of the same fp8 inputs. Normal inputs alone
-prove little: they hide what is lost of a V whose mean is not 0, and of a key that outweighs the others.
+Needs torch; any device. The measure, with which a kernel is compared, is an exact softmax whose probabilities are
+rounded to fp8, times 2^8, with sums in fp32: see reference.quantised_reference. The errors of the kernel and of the
+measure are differences from a float64 reference of the same fp8 inputs. Normal inputs alone prove little: they hide
+errors for a V whose mean is not 0, and for a key that outweighs the others.
 
-A kernel with 8-bit wgmma for scores gets their error, which no softmax can undo. For it the measure may have such
-scores too.
+Scores from 8-bit wgmma have an error that no softmax can undo. A kernel with such scores is compared with a measure
+that has them, too.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from ..config import TORCH_NAMES
 from ..host import Tensor
 from .reference import attention_reference, quantised_reference
 
-# How often the error of the measure is allowed: in the root mean square of all rows, and in the worst row.
+# Allowed error, as a multiple of the measure's error: the root mean square of all rows, and the worst row.
 MOST_RMS_RATIO, MOST_ROW_RATIO = 1.15, 1.5
-# With V of ones each output is 1. Half a unit in the last place of bf16.
+# Allowed error if V is all ones, so that each output is 1: half a unit in the last place of bf16.
 MOST_ONES_ERROR = 2.0**-8
-# Relative errors below this are those of O in bf16.
+# Relative errors below this come from rounding O to bf16.
 ROUNDING = 2.0**-9
 LENGTHS = (4096, 16384, 65536)
 ROWS = 256
@@ -38,7 +39,7 @@ def _scaled_queries(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
 
 
 def _sink(key: int, nats: float) -> Callable[[Tensor, Tensor, Tensor], Inputs]:
-    """Make one key whose score is `nats` above the mean of the others, for all queries."""
+    """Return a function that gives one key a score `nats` above the mean of the others, for all queries."""
 
     def make(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
         q[..., 0], k[..., 0] = 4.0, 0.0
@@ -55,7 +56,7 @@ def _equal(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
 
 
 def _outlier_channels(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
-    """Make four channels of q and k, and others of v, four times as large."""
+    """Make four channels of q and k, and four other channels of v, four times as large."""
     q[..., :4] *= 4
     k[..., :4] *= 4
     v[..., 8:12] *= 4
@@ -82,7 +83,7 @@ def _rising(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
 
 
 def _heavy_tails(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
-    """Draw cubes of normal numbers, with the same spread."""
+    """Cube the normal numbers; keep their standard deviation."""
     return q**3 / math.sqrt(15), k**3 / math.sqrt(15), v**3 / math.sqrt(15)
 
 
@@ -104,7 +105,7 @@ KINDS: dict[str, Callable[[Any, Any, Any], Inputs]] = {
 
 @dataclass(frozen=True, slots=True)
 class AccuracyCase:
-    """One kind of data. The queries are the last of the keys; `causal`: with a mask aligned to the last key."""
+    """One kind of data. The queries have the positions of the last keys. `causal`: the last query sees the last key."""
 
     kind: str
     seqlen_k: int
@@ -126,10 +127,10 @@ class AccuracyCase:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Relative errors of a case, for all rows together and for the worst row: ours, and those of the measure.
+    """Relative errors of a kernel and of the measure in one case: of all rows together, and of the worst row.
 
-    `ones_error`: with V of ones, how far an output is from 1. `with_wgmma`: the errors of the measure with scores as
-    Hopper's tensor cores add them up, for a kernel that has those.
+    `ones_error`: if V is all ones, the largest distance of an output from 1. `with_wgmma`: both errors of the measure
+    if its scores are added up as by Hopper's tensor cores, for a kernel with such scores.
     """
 
     case: AccuracyCase
@@ -150,16 +151,16 @@ class Accuracy:
 
     @property
     def allowed(self) -> tuple[float, float]:
-        """The most that the two errors may be."""
+        """The allowed values of `rms` and `worst_row`."""
         rms, worst_row = self.with_wgmma or (0.0, 0.0)
         rms, worst_row = max(rms, self.measure_rms, ROUNDING), max(worst_row, self.measure_worst_row, ROUNDING)
-        # A row of ones is 1 or a neighbour of 1 in bf16, and the one below is 2^-8 away: more than 1.5 times ROUNDING.
+        # In bf16 an output of 1 may become a neighbour of 1. The lower one is 2^-8 away: more than 1.5 times ROUNDING.
         least = 1.001 * MOST_ONES_ERROR if self.case.kind == ONES else 0.0  # the reference's ones have an error, too
         return MOST_RMS_RATIO * rms, max(MOST_ROW_RATIO * worst_row, least)
 
     @property
     def reason(self) -> str | None:
-        """Reason why the attention is too inexact, or None. NaN is too inexact."""
+        """Reason why the attention is too inexact, or None. NaN counts as too inexact."""
         if self.ones_error is not None and not self.ones_error <= MOST_ONES_ERROR:
             return f"with V of ones an output is off by {self.ones_error:.2e}, {MOST_ONES_ERROR:.2e} allowed"
         for what, error, most in zip(
@@ -181,9 +182,9 @@ def accuracy_cases(dtype: str, head_dim: int, lengths: tuple[int, ...] = LENGTHS
 def judge_accuracy(
     case: AccuracyCase, attention: Callable[..., Any], seed: int, device: str = "cuda", wgmma_scores: bool = False
 ) -> Accuracy:
-    """Run `attention` without and with lse on new inputs; the larger error counts.
+    """Run `attention` without and with lse on random inputs; the larger error counts.
 
-    `wgmma_scores`: it has scores of 8-bit wgmma.
+    `wgmma_scores`: the kernel computes scores with 8-bit wgmma.
     """
     q, k, v = case.inputs(seed, device)
     causal = "bottom-right" if case.causal else None

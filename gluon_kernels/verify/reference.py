@@ -1,6 +1,6 @@
-"""Reference results of the kernels, and PyTorch's errors in the same precision. Needs torch; any device.
+"""Reference attentions: in float64, and in the kernels' precision as a measure of allowed errors. Needs torch.
 
-The reference reads the quantised inputs, so only the kernel's own arithmetic is judged.
+They run on any device, and read the quantised inputs, so that only the kernel's own arithmetic is judged.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from typing import Any
 from ..config import causal_offset, why_not_causal
 from ..host import Tensor
 
-# How Hopper's tensor cores add up fp8 products: 32 at a time and the sum before, each truncated to so many bits below
-# the largest of them. Of an H200's 24,576 sums of 64 to 256 products, mean and range of the error agree with this.
+# Model of how Hopper's tensor cores add up fp8 products: 32 products and the previous sum at a time, each truncated to
+# WGMMA_BITS bits below the largest of them. Mean and range of the error agree with 24,576 sums of 64 to 256 products
+# on an H200.
 WGMMA_PRODUCTS, WGMMA_BITS = 32, 13
-# Queries at a time, for which all products with all keys are in memory.
+# Number of queries whose products with all keys are in memory at the same time.
 WGMMA_QUERIES = 16
-# The unnormalised probabilities of an fp8 attention lie in [0, 1]; 2^8 times larger they use e4m3 up to 256 of 448.
+# Unnormalised probabilities lie in [0, 1]; times 2^8 they reach 256 in e4m3, whose largest number is 448.
 FP8_P_SCALE = 256.0
 
 
 def visible_keys(seqlen_q: int, seqlen_k: int, causal: str | None, device: Any = None) -> Tensor:
-    """Count the keys that each query sees, from key 0 on: int64 [seqlen_q], 0 to seqlen_k. Raises ValueError."""
+    """Count the keys that each query sees, from key 0 on: int64 [seqlen_q]. Raises ValueError for a wrong `causal`."""
     import torch
 
     if (reason := why_not_causal(causal)) is not None:
@@ -46,8 +47,8 @@ def attention_reference(
     """Compute attention in `dtype`, float64 by default, one head at a time; return (o, lse).
 
     q: [batch, num_heads, seqlen_q, head_dim]; k, v: [batch, num_heads_kv, seqlen_k, head_dim]; o like q; lse: [batch,
-    num_heads, seqlen_q], the natural logarithm of each row's sum of exponentials. A query that sees no key gets 0 and
-    -inf. `visible` [seqlen_q]: how many keys each query sees, instead of those of `causal`.
+    num_heads, seqlen_q], the natural logarithm of each row's sum of exponentials. For a query that sees no key, o is 0
+    and lse is -inf. `visible` [seqlen_q]: how many keys each query sees; it replaces `causal`.
     """
     if visible is None:
         visible = visible_keys(q.shape[2], k.shape[2], causal, q.device)
@@ -60,19 +61,18 @@ def quantised_reference(
     v: Tensor,
     *,
     causal: str | None = None,
-    scale: float | None = None,
     wgmma_scores: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Compute (o, lse) in float32 with the probabilities rounded to q's dtype, times 2^8: FlashAttention-3's fp8.
 
-    PyTorch has no attention for fp8; this replaces it. o is rounded to bfloat16, as the kernels do. `wgmma_scores`:
-    scores as Hopper's tensor cores add them up, instead of sums in float32.
+    PyTorch has no attention for fp8; this replaces it. o is rounded to bfloat16, as in the kernels. `wgmma_scores`: add
+    up scores as Hopper's tensor cores do, instead of in float32.
     """
     import torch
 
     visible = visible_keys(q.shape[2], k.shape[2], causal, q.device)
     products = wgmma_products if wgmma_scores else None
-    o, lse = _by_head(_rounded, q, k, v, visible, scale, torch.float32, products)
+    o, lse = _by_head(_rounded, q, k, v, visible, None, torch.float32, products)
     return o.to(torch.bfloat16), lse
 
 
@@ -97,7 +97,7 @@ def wgmma_products(q: Tensor, k: Tensor) -> Tensor:
 def low_precision(q: Tensor, k: Tensor, v: Tensor, *, causal: str | None = None) -> Tensor:
     """Run PyTorch's attention in q's dtype, [batch, num_heads, seqlen_q, head_dim]: the measure for a kernel's errors.
 
-    Rows that see no key are undefined. fp8: see `quantised_reference`.
+    Rows that see no key are undefined. For fp8 it runs `quantised_reference`.
     """
     import torch
 
@@ -114,7 +114,7 @@ def low_precision(q: Tensor, k: Tensor, v: Tensor, *, causal: str | None = None)
 
 
 def _allowed(visible: Tensor, k: Tensor) -> Tensor:
-    """Compute bool [seqlen_q, seqlen_k]: which query sees which key."""
+    """Compute bool [seqlen_q, seqlen_k]: True if the query sees the key."""
     import torch
 
     return torch.arange(k.shape[2], device=k.device)[None] < visible[:, None]
@@ -155,7 +155,7 @@ def _exact(scores: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     import torch
 
     lse = torch.logsumexp(scores, -1)
-    # For a row without keys exp(-inf - 0) is 0; exp(-inf + inf) would be NaN.
+    # For a row that sees no key, exp(-inf - 0) is 0; exp(-inf + inf) would be NaN.
     p = torch.exp(scores - lse.masked_fill(lse == -math.inf, 0.0)[..., None])
     return p @ v.to(scores.dtype), lse
 

@@ -1,9 +1,9 @@
-"""Time several launches against each other on one GPU. Needs torch; knows no kernels.
+"""Time several launches against each other on one GPU. Needs torch; works for any launch.
 
-Each launch is called until it is compiled and tuned. Then it is captured into a CUDA graph where that is possible, so
-that the speed of the host does not count, or called as programs call it ("eager"). A round takes one sample of each
-launch in a new random order: if the GPU grows hot and slow, it does so for all. All launches are queued before a time
-is read.
+Each launch is first called WARMUPS times, to be compiled and tuned. Then it is captured into a CUDA graph if possible,
+so that the speed of the host does not matter, or called as programs call it ("eager"). A round takes one sample of each
+launch in a new random order: if the GPU grows hot and slow, all launches are affected. All launches are queued before
+any time is read.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def time_all(launches: dict[str, Callable[[], object]], rounds: int = 30, *, gra
     return {name: Timed(tuple(samples[name]), graph) for name, (_, graph) in prepared.items()}
 
 
-def host_us(launch: Callable[[], object], calls: int = 300, repeats: int = 7) -> float:
-    """Measure the host's time for a call, in us: the median of several loops. The GPU must be faster than the host."""
+def host_us(launch: Callable[[], object], calls: int = 300) -> float:
+    """Measure the host's time for a call, in us: the median of seven loops. The GPU must be faster than the host."""
     import torch
 
     found = []
-    for _ in range(repeats):
+    for _ in range(7):
         for _ in range(WARMUPS):
             launch()
         torch.cuda.synchronize()
@@ -83,7 +83,7 @@ def host_us(launch: Callable[[], object], calls: int = 300, repeats: int = 7) ->
 
 
 def _captured(launch: Callable[[], Any], pool: Any) -> tuple[Callable[[], object], bool]:
-    """Capture a launch: (run, captured), the replay of a graph, or the launch itself if it cannot be captured."""
+    """Capture a launch into a CUDA graph; return (replay, True), or (launch, False) if it cannot be captured."""
     import torch
 
     graph = torch.cuda.CUDAGraph()
@@ -97,11 +97,11 @@ def _captured(launch: Callable[[], Any], pool: Any) -> tuple[Callable[[], object
 
 
 def _writes(graph: Any, out: Any) -> bool:
-    """Check whether a replay computes the output. Work on another stream is not in the graph and would take no time."""
+    """Check whether a replay computes the output. Work on another stream is not in the graph and takes no time."""
     import torch
 
     first = out[0] if isinstance(out, (tuple, list)) else out
-    if first.element_size() == 1:  # torch cannot ask an fp8 tensor
+    if first.element_size() == 1:  # torch has no any() for fp8
         first = first.view(torch.uint8)
     first.zero_()
     graph.replay()

@@ -3,7 +3,7 @@
 A compiled function of the CuTe DSL is called with an array of pointers, one per argument, and one more for the CUDA
 error that it returns. A tensor is a struct {data; dynamic sizes; dynamic strides} with C's alignment, as in the header
 that the DSL's export_to_c writes (a test compares them). Writing the structs directly makes a call cheap, and needs no
-DLPack. This module does not know torch; of the DSL it knows the fake arguments only.
+DLPack. This module imports neither torch nor the DSL.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ INTEGERS = {32: "i", 64: "q"}
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One argument: its name, and the struct codes of what is passed for it.
+    """One argument: its name, and the `struct` format codes of the values that are passed for it.
 
-    rank: of a tensor, else 0. sizes, strides: how many of them are passed, from the first dimension on. The kernel is
-    compiled for the others.
+    rank: number of dimensions of a tensor; 0 for a scalar. sizes, strides: how many sizes and strides are passed, from
+    the first dimension on. The others are constants of the kernel.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Slot:
 
 
 def slots_of(names: Sequence[str], arguments: Sequence[Any]) -> tuple[Slot, ...]:
-    """Make the slots of a host function from the fake arguments that it is compiled with. None has no slot."""
+    """Make the slots of a host function from the fake arguments that it is compiled with. None gets no slot."""
     return tuple(_slot(name, argument) for name, argument in zip(names, arguments, strict=True) if argument is not None)
 
 
@@ -44,12 +44,12 @@ def _slot(name: str, argument: Any) -> Slot:
         return Slot(name, f"P{sizes}{strides}", len(argument.shape), len(sizes), len(strides))
     kind = type(argument).__name__
     if kind not in SCALARS:
-        raise TypeError(f"argument {name}: no C form is known for {kind}; known are tensors, {', '.join(SCALARS)}")
+        raise TypeError(f"argument {name} is a {kind}: must be a tensor or one of {', '.join(SCALARS)}")
     return Slot(name, SCALARS[kind])
 
 
 def _passed(name: str, numbers: Sequence[Any]) -> str:
-    """List the codes of the sizes or strides that are passed at each call."""
+    """Return the format codes of the sizes or strides that are passed at each call."""
     widths = [getattr(number, "width", None) for number in numbers]
     passed = [width for width in widths if width]
     if widths[: len(passed)] != passed:
@@ -68,7 +68,7 @@ def from_json(items: Sequence[dict[str, Any]]) -> tuple[Slot, ...]:
 class Layout:
     """Layout of a kernel's slots in a buffer. Made once per kernel.
 
-    places: the 64-bit word with which each slot begins: a tensor's address, the stream.
+    places: index of the 64-bit word at which each slot begins. The word is a tensor's address, or the stream.
     """
 
     __slots__ = ("offsets", "packer", "places", "slots")
@@ -77,7 +77,7 @@ class Layout:
         self.slots = tuple(slots)
         self.offsets, text = [], "@"
         for slot in self.slots:
-            # "0q" aligns each slot to 8 bytes; inside it struct's native mode aligns as C does.
+            # "0q" aligns each slot to 8 bytes; inside a slot, struct's native mode aligns as C does.
             text += "0q"
             self.offsets.append(struct.calcsize(text))
             text += slot.codes

@@ -16,16 +16,16 @@ Arguments of a compiled attention kernel, in this order. All shapes and strides 
                    Then k and v are [pages, page_size, Hkv, D], or [B, S, Hkv, D] without config.paged
     block_table    int32 [B, most pages], the pages of each sequence; None without config.paged
     sinks          fp32 [H], a logit of each query head; None without config.sinks
-    q_descale      fp32 [B, H], the factor of FP8 values, greater than 0. Strides may be 0: one number for all. None
-                   without config.fp8. k_descale, v_descale: [B, Hkv], the same, and with config.kv_dtype
+    q_descale      fp32 [B, H], the factor of FP8 values, greater than 0. Strides of 0 mean one number for all. None
+                   without config.fp8. k_descale, v_descale: the same for [B, Hkv]; also present with config.kv_dtype
     max_seqlen_q   int32, rows of the longest query sequence (Sq without varlen); sets the grid
     scale_log2     fp32, softmax scale * log2(e), positive
     softcap        fp32, the cap; ignored without config.softcap
     window_left    int32, keys to the left that a query sees; -1: all. Ignored without config.window
-    window_right   the same to the right; causal kernels take it as 0
+    window_right   the same to the right; 0 in causal kernels
     stream         a CUstream
 
-Quantisation kernels (QuantizeConfig) take these; None where there is no such argument:
+Arguments of quantisation kernels (QuantizeConfig); an absent argument is None:
 
     x0, x1, x2     the tensors, [B, S, H, D] or varlen [total, H, D]; strides as those of q; y0, y1, y2: the outputs
     descale0, ...  fp32 [B, H] of each tensor, contiguous
@@ -34,32 +34,32 @@ Quantisation kernels (QuantizeConfig) take these; None where there is no such ar
     pieces, chunks, group      see kernels.quantize.config.Cut
     stream         a CUstream
 
-Decode kernels (DecodeConfig) take these; None where there is no such argument:
+Arguments of decode kernels (DecodeConfig); an absent argument is None:
 
-    q, o, lse, cu_seqlens_q, cache_seqlens, block_table, sinks     as above; q and o bf16 or fp16
-    k, v           as above with a cache
+    q, o, lse, cu_seqlens_q, cache_seqlens, block_table, sinks     as for attention; q and o bf16 or fp16
+    k, v           as for attention with a cache
     k_scales       e4m3 or e8m0 as bytes, [pages, page_size, Hkv, D / 16 or 32]; None without a block-scaled kv_dtype.
                    v_scales the same. k, v: [pages, page_size, Hkv, D / 2] bytes with "nvfp4"
     partials       fp32, scratch memory of config.split, see kernels.decode.combine
     max_seqlen_q, num_splits, page_shift, scale_log2, softcap, window_left, window_right, stream
 
-Append kernels (AppendConfig) take these:
+Arguments of append kernels (AppendConfig):
 
-    q, q_out       as above; None without config.rotary. q_out: the turned copy of q
-    k_new, v_new   [B, S, Hkv, D], or varlen [total_q, Hkv, D], with the strides of q; bf16 or fp16
-    k, v           as above with a cache
-    cache_seqlens  int32 [B], keys before the new ones; new_seqlens: int32 [B], written: those with the new ones
-    block_table, cu_seqlens_q, k_descale, v_descale, k_scales, v_scales      as above
+    q, q_out       as for attention; None without config.rotary. q_out: copy of q with rotary embedding
+    k_new, v_new   [B, S, Hkv, D], or varlen [total_q, Hkv, D], with strides like those of q; bf16 or fp16
+    k, v           as for attention with a cache
+    cache_seqlens  int32 [B], keys without the new keys. new_seqlens: int32 [B], output, keys with the new keys
+    block_table, cu_seqlens_q, k_descale, v_descale, k_scales, v_scales      as for attention and decode
     k_mean         fp32 [B, Hkv, D], after v_scales; None without config.smooth
     rotary_cos, rotary_sin     [positions, rotary columns / 2]; None without config.rotary
-    tokens         int32, rows of q and k_new, of the sequences that have fewer as many as the most; sets the grid
+    tokens         int32, sets the grid: total_q, or without config.varlen B * max(S, and with config.rotary Sq)
     seqlen_q, seqlen_new       int32, queries and new keys of a sequence; ignored with config.varlen
-    q_step         int32, positions from one query to the next: 1, or 0 where all have the first one's
+    q_step         int32, positions from one query to the next: 1, or 0 if all queries have the position of the first
     page_shift, stream
 
-Probes (ProbeConfig) take source and target (int32 of one dimension), blocks (int32) and the stream.
+Arguments of probes (ProbeConfig): source and target (int32 of one dimension), blocks (int32) and the stream.
 
-A row that sees no key gets O = 0 and LSE = -inf. The caller must not launch where total_q, B or max_seqlen_q is 0.
+For a row that sees no key, O is 0 and LSE is -inf. The caller must not launch if total_q, B or max_seqlen_q is 0.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ from ..kernels.quantize.config import why_not as why_not_quantize
 
 KernelConfig = Config | DecodeConfig | AppendConfig | QuantizeConfig | ProbeConfig
 PACKAGE = Path(__file__).parents[1]
-SHARED_SOURCES = ("config.py", "kernels/*.py", "compile/*.py")  # files of the package; of every kernel
+SHARED_SOURCES = ("config.py", "kernels/*.py", "compile/*.py")  # files that every kernel depends on
 
 
 @dataclass(frozen=True, slots=True)
 class KernelFamily:
-    """Kernels with one type of config. sources: files that make their code, beside SHARED_SOURCES."""
+    """Kernels with one type of config. sources: files that determine their code, besides SHARED_SOURCES."""
 
     why_not: Callable[[Any], str | None]
     sources: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ FAMILIES: dict[type, KernelFamily] = {
 
 
 def why_not(config: KernelConfig) -> str | None:
-    """Explain why this kernel cannot be built; None if it can be."""
+    """Return the reason why this kernel cannot be built, or None."""
     return FAMILIES[type(config)].why_not(config)
 
 
@@ -136,7 +136,7 @@ def build(config: KernelConfig) -> tuple[Any, tuple[Any, ...]]:
 
 @cache
 def source_hash(kind: type) -> str:
-    """Hash of all sources that make the kernels of this type of config. Other files of the package do not count."""
+    """Compute the SHA-256 of all sources that determine the code of kernels with this type of config."""
     digest = hashlib.sha256()
     for file in source_files(kind):
         digest.update(f"{file.relative_to(PACKAGE)}\0".encode() + file.read_bytes() + b"\0")

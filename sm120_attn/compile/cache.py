@@ -1,6 +1,6 @@
-"""Compiled kernels: from this process, from the cache on disk, or compiled now. Does not launch them.
+"""Get compiled kernels from this process, from the cache on disk, or from the compiler. Does not launch them.
 
-A kernel is compiled once for each config. Lengths, heads and strides are arguments; other values never compile again.
+A kernel is compiled once for each config. Lengths, heads and strides are arguments; new values never compile it again.
 On disk a kernel is two files in the folder SM120_ATTN_CACHE, or else in the user's cache folder: <key>.o, the object
 file that the DSL exports, and <key>.json with config, argument slots, ptxas version and the hash of the object. The key
 covers the config, the sources that make the kernel, the DSL's libraries (which have ptxas inside), and the processor
@@ -34,7 +34,7 @@ SYMBOL = "sm120_attn"
 class Compiled:
     """A kernel that can be called: `entry(address)`, with the address of an abi.ArgumentBuffer(layout).
 
-    ptxas: version that assembled it; None if unknown. cached: taken from disk.
+    ptxas: version that assembled it; None if unknown. cached: whether it was loaded from disk.
     alive: objects that must live as long as the code.
     """
 
@@ -62,7 +62,7 @@ def get(config: KernelConfig) -> Compiled:
 
 
 def is_ready(config: KernelConfig) -> bool:
-    """Check whether this process has the kernel: then the next call compiles and loads nothing."""
+    """Check whether this process has loaded the kernel, so that a call neither compiles nor loads."""
     return config in _compiled
 
 
@@ -73,13 +73,13 @@ def is_cached(config: KernelConfig) -> bool:
 
 
 def prebuild(config: KernelConfig) -> None:
-    """Compile into the cache on disk; needs no GPU."""
+    """Compile a kernel into the cache on disk, if it is not there yet. Needs no GPU."""
     if not is_cached(config):
         _keep(config, compile_function(config))
 
 
 def cache_folder() -> Path | None:
-    """Find the folder where kernels are kept; None if they are not kept."""
+    """Return the folder of the cache on disk; None if the cache is off."""
     named = os.environ.get("SM120_ATTN_CACHE")
     if named == "off":
         return None
@@ -102,13 +102,13 @@ def _environment() -> dict[str, Any]:
     return {
         "format": FORMAT,
         "dsl": dsl_versions(),
-        "libraries": os.environ.get("CUTE_DSL_LIBS"),  # picks another flavour of the DSL's libraries
+        "libraries": os.environ.get("CUTE_DSL_LIBS"),  # selects another variant of the DSL's libraries
         "host": [platform.system(), platform.machine(), _processor()],
     }
 
 
 def _processor() -> str | None:
-    """Hash the processor's features: the DSL compiles host code for them. None if they cannot be read."""
+    """Hash the processor's features, for which the DSL compiles host code. None if they cannot be read."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -136,7 +136,7 @@ def loaded(
 
 
 def _keep(config: KernelConfig, made: HostFunction) -> None:
-    """Write a kernel to the cache on disk. A failure is only a warning: it costs time later."""
+    """Write a kernel to the cache on disk. A failure only warns, because the kernel can be compiled again."""
     folder = cache_folder()
     if folder is None:
         return
@@ -161,7 +161,7 @@ def _keep(config: KernelConfig, made: HostFunction) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write beside the file and rename, so that readers never see a part of a file."""
+    """Write a temporary file and rename it, so that readers never see a part of a file."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
         try:
             file.write(data)
@@ -185,7 +185,7 @@ def _from_disk(config: KernelConfig) -> Compiled | None:
     except OSError:
         return None
     if hashlib.sha256(data).hexdigest() != record["object_sha256"]:
-        return None  # torn or edited: compile again and overwrite it
+        return None  # incomplete or edited: compile again and overwrite it
     import_dsl()
     from cutlass.runtime import load_module
 
@@ -204,7 +204,7 @@ def _record(path: Path) -> dict[str, Any] | None:
 
 @cache
 def _runtime_libraries() -> None:
-    """Load the DSL's runtime so that code which the DSL exports finds it; the DSL does this only for its own."""
+    """Load the DSL's runtime libraries, which exported code needs. The DSL loads them only for code it runs itself."""
     import ctypes
 
     from cutlass.runtime import find_runtime_libraries

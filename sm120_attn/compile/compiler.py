@@ -1,4 +1,4 @@
-"""Compile a config with the CuTe DSL, for any target and without a GPU. Keeps and launches nothing: see cache.py."""
+"""Compile a config with the CuTe DSL, for any target and without a GPU. cache.py keeps and loads the results."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ DSL_PACKAGES = tuple(
     f"nvidia-cutlass-dsl{part}" for part in ("", "-libs-base", "-libs-core", "-libs-cu12", "-libs-cu13")
 )
 ERROR_LENGTH = 500  # characters of the DSL's message that our error repeats
-# ptxas writes this line of NVIDIA's tools, with its version, into the note section of a cubin.
+# ptxas writes this line with its version into the note section of a cubin.
 _PTXAS = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class HostFunction:
-    """Result of compiling a config.
+    """A compiled config.
 
-    function: the DSL's object. names, arguments: of the host function's parameters, and the fake arguments that it was
-    compiled with.
+    function: the DSL's object. names: the host function's parameters. arguments: the fake arguments with which it was
+    compiled.
     """
 
     function: Any
@@ -45,10 +45,10 @@ class HostFunction:
 
 
 def compile_function(config: KernelConfig) -> HostFunction:
-    """Compile for config.arch; needs no GPU.
+    """Compile a config for config.arch. Needs no GPU.
 
-    Raises ValueError for a config that cannot be built, ImportError without the DSL, and RuntimeError where the DSL
-    cannot compile it.
+    Raises ValueError for a config that cannot be built, ImportError without the DSL, and RuntimeError if the DSL cannot
+    compile it.
     """
     wrong = why_not(config)  # before the import of the DSL, which may be missing
     if wrong:
@@ -84,13 +84,13 @@ class AssembledKernel:
 
 
 def compile_offline(config: KernelConfig) -> AssembledKernel:
-    """Compile for config.arch. Raises ValueError for a config that cannot be built, ImportError without the DSL."""
+    """Compile a config to PTX and cubin. Raises the errors of compile_function."""
     compiled = compile_function(config)
     return AssembledKernel(config, compiled.function.__ptx__.rstrip("\0"), compiled.cubin, compiled.ptxas)
 
 
 def import_dsl() -> None:
-    """Raise ImportError, with what to install, where the DSL cannot be imported."""
+    """Import the CuTe DSL. Raises ImportError, with the command to install it, if that fails."""
     try:
         import cutlass.cute  # noqa: F401
     except ImportError as error:
@@ -121,7 +121,7 @@ def ptxas_version(cubin: bytes) -> str | None:
 
 
 def warn_of_old_ptxas(found: str | None) -> None:
-    """Warn of ptxas 12.9, in the DSL's default flavour: its loops of the same PTX are a fifth longer, with spills."""
+    """Warn of a ptxas before 13. The DSL's default variant has 12.9, whose loops are a fifth longer, with spills."""
     if found is not None and int(found.partition(".")[0]) < 13:
         warnings.warn(
             f"sm120_attn: kernels are assembled with ptxas {found}, which makes slower code; for 13.4: pip uninstall "

@@ -1,6 +1,7 @@
-"""Attention: what both kernels share. The arguments of a launch, a warp's walk over its tiles, the work on one tile.
+"""Shared code of both attention kernels: arguments of a launch, a warp's loop over tiles, and the work on one tile.
 
-How tiles of K and V get into shared memory differs between the kernels. Each gives the walk two rings, of K and of V:
+The kernels load tiles of K and V into shared memory in different ways. Each kernel passes two rings to the loop, one of
+K and one of V, with these methods:
 
     slot(count)             the slot of the CTA's tile number `count`
     wait_full(count)        wait until the tile can be read
@@ -35,7 +36,7 @@ NO_BOUND = 1 << 30  # as a window size: more keys than any sequence has
 
 @dataclass(frozen=True)
 class Warp:
-    """A compute warp on its walk over the tiles of its CTA. `count` numbers these tiles in the order of the walk."""
+    """A compute warp in its loop over the tiles of its CTA. `count` numbers these tiles in the order of the loop."""
 
     config: Config
     policy: Any
@@ -51,13 +52,13 @@ class Warp:
     v_ring: Any
     tanh_scale: Any  # for softcap, see softmax.soft_cap
     queries: Any  # query numbers of the thread's rows
-    lane_keys: Any  # keys of its first scores in an n8 column, see policy.key_offsets
+    lane_keys: Any  # keys of the thread's first scores in an n8 column, see policy.key_offsets
     lane: Any
     last: Any  # number of the tile with key 0: the tile with keys t * tile_n ... has the number last - t
     part: Any  # with split_keys: 0 for tiles of even number, 1 for odd
 
     def own(self, count):
-        """Find the first number from `count` on of a tile that this warp takes."""
+        """Return the number of the first tile, from `count` on, that this warp takes."""
         return count + ((count ^ self.part) & 1) if self.config.split_keys else count
 
     @cute.jit
@@ -71,11 +72,11 @@ class Warp:
 
     @cute.jit
     def through(self, count, end, open_begin, open_end):
-        """Work on the tiles from number `count` to `end`; those from `open_begin` to `open_end` need no mask.
+        """Work on the tiles `count` to `end`. The tiles `open_begin` to `open_end` need no mask.
 
-        Three loops. The first has the tiles that need a mask, and the very first tile. The second, the steady loop, has
+        Three loops. The first has the very first tile and the tiles that need a mask. The second, the steady loop, has
         neither mask nor rescaling. It ends when a row maximum has grown so much that O must be rescaled. The third loop
-        has the tile at which that happened and all after it, with mask and rescaling; it is a few per cent slower.
+        has this tile and all later tiles, with mask and rescaling; it is a few per cent slower.
         """
         step = self.config.tile_step
         count = self.own(count)
@@ -101,7 +102,7 @@ class Warp:
             steady = cutlass.Boolean(True)
 
     def any_tile(self, count):
-        """Work on one tile of keys with mask and rescaling. Its K has landed."""
+        """Work on one tile of keys with mask and rescaling. The tile's K must have landed."""
         scores = self.scores(count)
         first_key = (self.last - count) * self.config.tile_n
         mask.hide(scores, self.policy, self.band, self.queries, self.lane_keys, first_key)
@@ -109,7 +110,7 @@ class Warp:
         self.finish(count, scores, early=True)
 
     def scores(self, count, starts=None):
-        """Make S of one tile. starts: as in new_scores."""
+        """Compute S of one tile. starts: see policy.new_scores."""
         c, policy = self.config, self.policy
         base = self.k_base + self.k_ring.slot(count) * c.kv_bytes
         scores = policy.new_scores(None if c.softcap else starts)
@@ -119,11 +120,11 @@ class Warp:
         return scores
 
     def finish(self, count, scores, starts=None, early: bool = False):
-        """Make the probabilities of one tile and add P V to O. starts: as in `scores`.
+        """Compute the probabilities of one tile and add P V to O. starts: as in `scores`.
 
-        The probabilities of a step are made between the products of the step before. With `early` all of them are made
-        before the first product, which takes fewer registers, and so with two_level, where a block of O gets all
-        products of a tile before the next block gets its first.
+        The probabilities of a step are computed between the MMAs of the previous step. With `early` all probabilities
+        are computed before the first MMA, which takes fewer registers. The same is done with two_level, because there
+        each block of O gets all MMAs of a tile before the next block begins.
         """
         c, policy = self.config, self.policy
         self.k_ring.release(count, self.lane)
@@ -141,7 +142,7 @@ class Warp:
         self.v_ring.release(count, self.lane)
 
     def p_of(self, scores, starts):
-        """Make a function from a step of keys to the operands of P; it computes them when it is called."""
+        """Return a function that computes the operands of P for a step of keys."""
         policy = self.policy
         columns = policy.step_columns
 
@@ -175,7 +176,7 @@ class Attention:
     """The kernel of one Config, without the loads. See compile/build.py for the arguments of the call."""
 
     kernel: Any  # a @cute.kernel of the subclass
-    config: Any  # a Config, or the DecodeConfig of kv_cache.kernel.Decode
+    config: Any  # a Config, or the DecodeConfig of kernels.decode.kernel.Decode
 
     def __init__(self, config: Any):
         self.config = config
@@ -186,19 +187,19 @@ class Attention:
     # --- launcher ---
 
     def name_kernel(self):
-        """Name the entry, without "cutlass" where ptxas does not need it there."""
+        """Set the entry's name, with "cutlass" only if the name must select ptxas's other scheduler."""
         by_name = self.config.mma_throughput and not ptx.knows_pragma()
         type(self).kernel.set_name_prefix(self.config.name, remove_cutlass_symbol=not by_name, keep_mangled_name=False)
 
     def schedule(self):
-        """Have ptxas take its other scheduler, if the config wants that and the name does not do it."""
+        """Select ptxas's other scheduler by pragma, if the config has mma_throughput and ptxas supports the pragma."""
         if self.config.mma_throughput and ptx.knows_pragma():
             ptx.mma_throughput()
 
     def problem(self, q, k, given: Given, max_seqlen_q):
         """Make the scheduler's Problem from these tensors.
 
-        With varlen or a cache the host does not know the number of keys; max_seqlen_q is taken for it.
+        With varlen or a cache the host does not know the number of keys; max_seqlen_q replaces it as an estimate.
         """
         num_heads, num_heads_kv = q.shape[len(q.shape) - 2], k.shape[len(k.shape) - 2]
         batch = given.cu_seqlens_q.shape[0] - 1 if self.config.varlen else q.shape[0]
@@ -229,7 +230,7 @@ class Attention:
     # --- compute ---
 
     def descaled(self, work, given, scale, tanh_scale):
-        """Multiply scale and tanh_scale by the descales of Q and K; add the factor of O: the descale of V (None: 1)."""
+        """Apply the descales of Q and K; return scale, tanh_scale, and the descale of V, a factor of O (None: 1)."""
         if not (self.config.fp8 or self.config.kv_dtype):
             return scale, tanh_scale, None
         factor = given.k_descale[work.batch, work.head_kv]
@@ -238,7 +239,7 @@ class Attention:
         return *self.rescaled(scale, tanh_scale, factor), given.v_descale[work.batch, work.head_kv]
 
     def rescaled(self, scale, tanh_scale, factor):
-        """Adapt scale and tanh_scale to scores that are too small by this factor. With softcap it goes into tanh."""
+        """Multiply scale by this factor of the scores, or with softcap tanh_scale."""
         return (scale, tanh_scale * factor) if self.config.softcap else (scale * factor, tanh_scale)
 
     @cute.jit
@@ -246,7 +247,7 @@ class Attention:
         self, work: cutlass.Constexpr, band: cutlass.Constexpr, tiles: cutlass.Constexpr,
         q_smem, k_smem, v_smem, k_ring: cutlass.Constexpr, v_ring: cutlass.Constexpr, scale, tanh_scale, warp, lane,
     ):  # fmt: skip
-        """Work on a warp's rows over all tiles of keys. Returns the softmax state and O. Q has landed before."""
+        """Compute a warp's rows over all tiles of keys; return the softmax state and O. Q must have landed."""
         c, policy = self.config, self.policy
         part, warp = warp // c.row_warps, warp % c.row_warps
         first_row = work.first_row + warp * c.rows_per_warp
@@ -268,7 +269,7 @@ class Attention:
             c, policy, band, softmax, acc_o, q_of, k_smem.toint(), v_smem.toint(), k_offsets, v_offsets, k_ring,
             v_ring, tanh_scale, policy.row_numbers(first_row, lane), policy.key_offsets(lane), lane, start - 1, part,
         )  # fmt: skip
-        # Tiles that other warps of this CTA need, but not this one: it must pass their barriers.
+        # Tiles that other warps of this CTA need, but this warp does not: it must pass their barriers.
         w.skip(Int32(0), start - mine.last)
         w.through(start - mine.last, start - mine.first, start - mine.open_last, start - mine.open_first)
         if cutlass.const_expr(c.window):
@@ -277,10 +278,10 @@ class Attention:
 
     @cute.jit
     def q_in_fp16(self, work: cutlass.Constexpr, first_row, q_base, q_offsets, part, lane):
-        """Make a function from a step along head_dim to the A operands of Q in FP16, and their factor, for FP8 caches.
+        """Convert Q to FP16, for FP8 caches. Return a function from a step along head_dim to A operands, and a factor.
 
-        Operands that do not stay in registers go back to where Q was. Rows past the sequence become zero: those of
-        other sequences must not choose the factor.
+        Operands that do not stay in registers overwrite Q in shared memory. Rows past the sequence become zero, because
+        rows of other sequences must not influence the factor.
         """
         c, policy = self.config, self.policy
         rows = policy.row_numbers(first_row, lane)
@@ -298,7 +299,7 @@ class Attention:
             q_of = held.__getitem__
         else:
             mine = q_base + lane * 16
-            if cutlass.const_expr(c.split_keys):  # two warps have these rows: both have read them, then one writes
+            if cutlass.const_expr(c.split_keys):  # two warps share these rows: both read them before one of them writes
                 cute.arch.barrier(barrier_id=1, number_of_threads=32 * c.warps)
             else:
                 cute.arch.sync_warp()
@@ -313,6 +314,6 @@ class Attention:
         return q_of, factor
 
     def store(self, work, softmax, acc_o, given, warp, lane, factor=None):
-        """Write the warp's rows of O and LSE. factor: for all of O; None for 1."""
+        """Write the warp's rows of O and LSE. factor: of all of O; None means 1."""
         rows = self.policy.row_numbers(work.first_row + warp * self.config.rows_per_warp, lane)
         store(self.config, self.policy, softmax, acc_o, given, work, rows, lane, factor)

@@ -1,8 +1,8 @@
 """Attention forward with cp.async: every warp loads and computes. No TMA, no mbarrier, no setmaxnreg.
 
 Shared memory holds one tile of K and one of V. The load of V starts when K of the same tile has landed; the load of the
-next K starts when all warps have made their scores. So each load overlaps with a matrix product or a softmax, and
-several small CTAs share an SM. Used for short sequences, and to check the other kernel.
+next K starts when all warps have computed scores. So each load overlaps with a matrix product or a softmax, and
+several small CTAs share an SM. `plan` does not choose it: checks and benchmarks compare it with the tma kernel.
 """
 
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from . import mask, scheduler
 from .attention import Attention
 from .given import Given, Scores
 
-CHUNK_BYTES = 16  # that one cp.async copies
+CHUNK_BYTES = 16  # bytes that one cp.async copies
 CHUNKS = PANEL_BYTES // CHUNK_BYTES
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one head of one sequence in global memory: byte address of the first, byte stride, number."""
+    """Rows of one head of one sequence in global memory: byte address of the first row, byte stride, row count."""
 
     address: Any
     stride: Any
@@ -82,7 +82,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Values:
-    """The ring of V: one slot. It has landed when all warps have released K, and is free when they wait for K again."""
+    """The ring of V: one slot. V has landed when all warps have released K, and is free when they wait for K again."""
 
     def slot(self, count):
         return 0
@@ -97,7 +97,7 @@ class Values:
 def copy_rows(config, rows: Rows, first, base, tile_rows: int, thread, threads: int, panel_rows: int = 0):
     """Start cp.async of tile_rows rows from `first` on, swizzled. Rows past the sequence and padding become zero.
 
-    panel_rows: of a panel in shared memory, where a tile has more rows than are copied here.
+    panel_rows: rows of a panel in shared memory, if the tile has more rows than are copied here.
     """
     panel_bytes = (panel_rows or tile_rows) * PANEL_BYTES
     step = threads // CHUNKS
@@ -164,7 +164,7 @@ class AttentionCpAsync(Attention):
             rows_of(c, given.v, work.batch, work.head_kv, work.start_k, work.seqlen_k),
             k_smem.toint(), v_smem.toint(), tiles, thread,
         )  # fmt: skip
-        # Q and the first K are one group of copies: to wait for K is to wait for Q too.
+        # Q and the first K are in one group of copies: waiting for K also waits for Q.
         q_base = q_smem.toint() + warp * (c.rows_per_warp * c.row_bytes)
         q_rows = rows_of(c, given.q, work.batch, work.head, work.start_q, work.seqlen_q)
         copy_rows(c, q_rows, work.first_row + warp * c.rows_per_warp, q_base, c.rows_per_warp, lane, 32)

@@ -1,7 +1,7 @@
 """Attention forward with TMA: one warp loads K and V, the other warps compute 16 or 32 query rows each.
 
-A compute warp loads its own Q. For each tile of keys it makes S = Q K^T, takes the softmax, and adds P V, in registers.
-K and V have a ring each, so that K of the next tile lands while V of this one is in use.
+A compute warp loads its own Q. For each tile of keys it computes S = Q K^T and the softmax, and adds P V, in registers.
+K and V have one ring each, so that K of the next tile lands while V of the current tile is in use.
 
 Barriers:
 
@@ -34,7 +34,7 @@ from .pipeline import Ring
 
 @dataclass(frozen=True)
 class Cta:
-    """What the warps of a CTA share in the kernel."""
+    """Values of a CTA that the kernel's functions use."""
 
     problem: scheduler.Problem
     given: Given
@@ -83,7 +83,7 @@ class AttentionTma(Attention):
         return int(self.config.cache_rows or self.config.tile_n)
 
     def view(self, tensor):
-        """View K or V as boxes are taken from it."""
+        """View K or V in the shape from which TMA loads boxes."""
         if self.config.cache_rows:
             return cached_rows(tensor, self.config)
         return (
@@ -135,7 +135,7 @@ class AttentionTma(Attention):
         cta = Cta(problem, given, scores, index, q_full, q_smem, k_smem, v_smem, k_ring, v_ring, warp, lane)
         if warp < c.warps:
             if warp < c.row_warps:
-                self.ask_q(cta)  # before the warp has its registers: the sooner Q comes, the sooner it begins
+                self.ask_q(cta)  # before setmaxnreg, so that Q arrives sooner
             cute.arch.setmaxregister_increase(c.compute_registers)
             self.compute(cta)
         else:
@@ -184,9 +184,10 @@ class AttentionTma(Attention):
                 self.copy_box(atom, at, smem, box, (self.box_rows, c.kv_panel_columns), full)
 
     def page_of_lane(self, cta, work, key):
-        """Look up the page of box number `lane` of the tile at `key`, or of its last box. 0 without pages.
+        """Look up the page of box number `lane` of the tile at `key`; higher lanes: of its last box. 0 without pages.
 
-        The load warp asks a tile ahead, and once for K and V: boxes follow each other too fast to wait for the table.
+        The load warp calls it one tile ahead, and once for K and V, because the time between boxes is too short to wait
+        for the table.
         """
         c = self.config
         if not c.paged:
@@ -196,7 +197,7 @@ class AttentionTma(Attention):
         return cta.given.block_table[work.batch, at // cta.given.page_size]
 
     def box_at(self, cta, rows, work, key, page):
-        """Compute coordinates of a box of K or V that starts at `key` of the tile's sequence. page: where that is."""
+        """Compute coordinates of a box of K or V that starts at `key` of the sequence. page: the page of that key."""
         c, box_rows = self.config, self.box_rows
         if c.cache_rows:
             left = cutlass.min(cutlass.max(work.seqlen_k - key, Int32(0)), Int32(box_rows))
@@ -213,7 +214,7 @@ class AttentionTma(Attention):
         return cute.domain_offset((key, 0), rows)
 
     def copy_box(self, atom, source, smem, box, size: tuple[int, int], barrier):
-        """Load one box of these rows and columns from these coordinates into box number `box` of `smem`."""
+        """Load a box of `size` (rows, columns) from the coordinates `source` into box number `box` of `smem`."""
         box_rows, columns = size
         layout = cute.make_layout((box_rows, columns), stride=(columns, 1))
         target = smem + box * (box_rows * columns)
@@ -317,8 +318,8 @@ def plain_rows(tensor, config):
 def ragged_rows(tensor, config, box_rows: int):
     """View [total, H, D] as (box_rows, D, H, total + 1), so that a box can stop at the end of a sequence.
 
-    Element (r, d, h, t) is row t + r - box_rows. Where only `left` rows of a box belong to the sequence, the box starts
-    at r = box_rows - left: its other rows are out of bounds, and TMA fills them with zeros.
+    Element (r, d, h, t) is row t + r - box_rows. If only `left` rows of a box belong to the sequence, the box starts at
+    r = box_rows - left: its other rows are out of bounds, and TMA fills them with zeros.
     """
     row_stride, head_stride = tensor.stride[0], tensor.stride[1]
     shape = (box_rows, config.head_dim, tensor.shape[1], tensor.shape[0] + 1)
@@ -327,8 +328,9 @@ def ragged_rows(tensor, config, box_rows: int):
 
 
 def cached_rows(tensor, config):
-    """View [pages, page_size, H, D] as (box_rows, D, H, page_size + 1, pages). The rows are as in ragged_rows: the box
-    whose last row is row t - 1 of its page has the coordinate t.
+    """View [pages, page_size, H, D] as (box_rows, D, H, page_size + 1, pages).
+
+    Rows are as in ragged_rows: coordinate t selects the box whose last row is row t - 1 of its page.
     """
     page_stride, row_stride, head_stride = tensor.stride[0], tensor.stride[1], tensor.stride[2]
     shape = (config.cache_rows, config.head_dim, tensor.shape[2], tensor.shape[1] + 1, tensor.shape[0])

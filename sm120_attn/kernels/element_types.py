@@ -1,9 +1,9 @@
-"""Element types as the CuTe DSL calls them."""
+"""The CuTe DSL's types of tensor elements."""
 
 import cutlass
 from cutlass import Float32
 
-# FP8 and FP4 tensors are moved as bytes; only the instructions know their format.
+# FP8 and FP4 tensors are moved as bytes; only the MMA and conversion instructions depend on their format.
 ELEMENT_TYPES = {
     "bf16": cutlass.BFloat16,
     "fp16": cutlass.Float16,

@@ -20,7 +20,7 @@ def store(
     lane,
     factor,
 ):
-    """Write a warp's rows. rows: of this thread; factor: for all rows, None for 1."""
+    """Write a warp's rows. rows: row numbers of this thread; factor: of all rows, None means 1."""
     factors, lses = finish(softmax, given.sinks[work.head] if config.sinks else None)
     if cutlass.const_expr(factor is not None):
         factors = [f * factor for f in factors]

@@ -1,4 +1,4 @@
-"""What a launch gives to an attention kernel, as values that pass through its functions."""
+"""Arguments of an attention kernel, grouped as tuples for its functions."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 class Given(NamedTuple):
     """The tensors of a call, as in compile/build.py; None if absent.
 
-    q, k, v: in the tma kernel pairs of a TMA atom and the coordinates to use it with. page_size: of the cache there.
+    q, k, v: in the tma kernel, pairs of a TMA atom and its coordinate tensor. page_size: rows of a page, there only.
     """
 
     q: Any
@@ -29,7 +29,7 @@ class Given(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Numbers of a call that scores depend on: factors in the softmax and before tanh (softcap), and the window."""
+    """Scalars of a call: the factor in the softmax, the factor before tanh (softcap), and the window."""
 
     scale: Any
     tanh_scale: Any

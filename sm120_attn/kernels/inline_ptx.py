@@ -1,4 +1,4 @@
-"""One function for each PTX instruction that the kernels use. Knows no layouts.
+"""One function for each PTX instruction that the kernels use.
 
 Operands are 32-bit registers: Int32 for a pair of 16-bit values, Float32 for accumulators. Addresses in shared memory
 are 32-bit byte addresses (Int32). `offset` is a constant that becomes part of the instruction.
@@ -15,17 +15,17 @@ from cutlass.cutlass_dsl import T
 
 CONSTRAINTS = {"i32": "r", "i64": "l", "f32": "f"}
 PTX_TYPE = {"bf16": "bf16", "fp16": "f16", "e4m3": "e4m3", "e5m2": "e5m2"}
-PRAGMA_SINCE = (13, 3)  # the version of the first CUDA toolkit whose ptxas knows the pragma `mma_throughput`
+PRAGMA_SINCE = (13, 3)  # the version of the first CUDA toolkit whose ptxas supports the pragma `mma_throughput`
 UNIT_SCALES = 0x7F7F7F7F  # four ue8m0 scale factors of 2^0
 
 
 def _ptx(code, results, *arguments):
-    """Emit arithmetic. The compiler may move it, merge equal ones, or remove it."""
+    """Emit an arithmetic instruction. The compiler may move it, merge it with an equal one, or remove it."""
     return cute.arch.inline_ptx(code, write_only_types=results, read_only_args=list(arguments))
 
 
 def _memory_ptx(code, words: int, *arguments):
-    """Emit an access to memory. Its order among other accesses is fixed. Returns `words` Int32."""
+    """Emit a memory access, whose order among other accesses is fixed. Returns `words` Int32."""
     values = [a.ir_value() for a in arguments]
     constraints = ["=r"] * words + [CONSTRAINTS[str(v.type)] for v in values] + ["~{memory}"]
     if words == 0:
@@ -41,12 +41,12 @@ def _memory_ptx(code, words: int, *arguments):
 
 
 def knows_pragma() -> bool:
-    """Check whether the ptxas inside the DSL knows the pragma `mma_throughput`."""
+    """Check whether the ptxas inside the DSL supports the pragma `mma_throughput`."""
     return (cutlass.CUDA_VERSION.major, cutlass.CUDA_VERSION.minor) >= PRAGMA_SINCE
 
 
 def mma_throughput():
-    """Have ptxas take its other scheduler for this entry."""
+    """Emit the pragma that selects ptxas's other scheduler for this entry."""
     llvm.inline_asm(None, [], '.pragma "mma_throughput";', "", has_side_effects=True)
 
 
@@ -61,7 +61,7 @@ def ldmatrix_bytes(address, offset: int):
     """Load two 16x16 matrices of bytes, transposed. Lane 16i + r has the address of row r of matrix i.
 
     Only on sm_12xa and sm_10xa.
-    Lane 4g + t gets four words: rows 4t to 4t+3 of column g of matrix 0, of column g+8; then the same for matrix 1.
+    Lane 4g + t gets four words: rows 4t to 4t+3 of columns g and g+8 of matrix 0, then the same of matrix 1.
     """
     code = f"ldmatrix.sync.aligned.m16n16.x2.trans.shared.b8 {{$0, $1, $2, $3}}, [$4+{offset}];"
     return _memory_ptx(code, 4, address)
@@ -91,9 +91,9 @@ def mma_m16n8k16(dtype: str, a, b, c):
 def mma_m16n8k32(dtype: str, a, b, c, scales: int | None = None):
     """Compute D = A B + C in fp32, for FP8 values. a: 4 registers, b: 2, c: 4 Float32, or None for zero.
 
-    scales: None for the instruction without scales. Else the block-scaled instruction (sm_12x only), which has a scale
-    factor for every 32 values; here all of A and B have this one. With UNIT_SCALES the result has the same bits, at
-    twice the rate on GeForce.
+    scales: None: use the instruction without scales. Else use the block-scaled instruction (sm_12x only), which has a
+    scale factor for every 32 values; all of A and B get these factors. With UNIT_SCALES the result has the same bits as
+    without scales, at twice the rate on GeForce.
     """
     if c is None:
         c = [Float32(0.0)] * 4
@@ -116,7 +116,7 @@ def pack(dtype: str, low, high):
 
 
 def pack_bytes(dtype: str, values):
-    """Convert four Float32 to one register of FP8 values, the first one lowest. Values that are too large saturate."""
+    """Convert four Float32 to one register of FP8 values, the first in the lowest byte. Too large values saturate."""
     convert = f"cvt.rn.satfinite.{dtype}x2.f32"
     return _ptx(
         "{ .reg .b16 low, high; "
@@ -137,11 +137,12 @@ def widen_e4m3(word):
 
 
 def widen_e2m1(word):
-    """Convert eight e2m1 values to four registers of FP16 values, times 2^-14: values i and i + 4. Exact. For sm_90a.
+    """Convert eight e2m1 values to FP16, times 2^-14, exactly: register i has values i and i + 4. For sm_90a.
 
-    A value's three bits without sign become the lowest two of an exponent and the highest of a mantissa. Of a byte the
-    upper and the lower four bits are moved to where e5m2 has them, which is the upper byte of FP16. 11 instructions, 7
-    of which the pipe of logical instructions takes; shifts to the left are multiplications.
+    The three bits of a value without its sign become the lowest two bits of an exponent and the highest bit of a
+    mantissa. The upper and the lower four bits of a byte are moved to their places in e5m2, whose byte is the upper
+    byte of FP16. This takes 11 instructions; 7 of them use the pipe of logical instructions, as left shifts are
+    multiplications.
     """
     code = "{ .reg .b32 sign, value; "
     for first, left, right in (
@@ -164,7 +165,7 @@ def cvt_e2m1(word, pairs: int = 4):
 
 
 def pair_halves(word):
-    """Put values i and i + 4 of eight 4-bit values into one byte. Two registers: i of 0 and 2, i of 1 and 3."""
+    """Put values i and i + 4 of eight 4-bit values into one byte. Returns registers for i = 0, 2 and for i = 1, 3."""
     code = (
         "{ .reg .b32 low, high; shr.b32 high, {$r0}, 12; lop3.b32 {$w0}, {$r0}, high, 0x0F0F, 0xE4; "
         "shr.b32 low, {$r0}, 4; shr.b32 high, {$r0}, 16; lop3.b32 {$w1}, low, high, 0x0F0F, 0xE4; }"
@@ -185,7 +186,7 @@ def twice(pair, half: int):
 
 
 def choose_bits(a, b, mask: int):
-    """Take the bits of a where mask has ones, and those of b elsewhere."""
+    """Take the bits of a where mask has ones, and the bits of b elsewhere."""
     return _ptx(f"lop3.b32 {{$w0}}, {{$r0}}, {{$r1}}, {mask:#x}, 0xE4;", [Int32], a, b)
 
 
@@ -195,7 +196,7 @@ def min_halves(a, most: int):
 
 
 def permute_bytes(low, high, selector):
-    """Take four of the eight bytes of two registers. The selector's hex digits number them, the last digit first."""
+    """Select four of the eight bytes of two registers. The selector's last hex digit numbers the lowest byte."""
     if not isinstance(selector, int):
         return _ptx("prmt.b32 {$w0}, {$r0}, {$r1}, {$r2};", [Int32], low, high, selector)
     return _ptx(f"prmt.b32 {{$w0}}, {{$r0}}, {{$r1}}, {selector:#x};", [Int32], low, Int32(high))
@@ -244,14 +245,14 @@ def quad_sum(x):
 
 
 def over_quads(combine, x):
-    """Combine x of the eight lanes with the same number in their quads."""
+    """Combine x over the eight lanes that have the same position in their quads."""
     for offset in (4, 8, 16):
         x = combine(x, cute.arch.shuffle_sync_bfly(x, offset=offset))
     return x
 
 
 def kept(x, lane):
-    """Keep x in a register, so that ptxas does not compute it again at each use: a shuffle with the lane itself."""
+    """Keep x in a register, by a shuffle with the own lane. Else ptxas would compute x again at each use."""
     return cute.arch.shuffle_sync(x, lane)
 
 
@@ -265,7 +266,7 @@ def warp_max(x):
 
 
 def max_bits(dtype: str, a, b):
-    """Compute the larger of the bits of two absolute values; with 16-bit values for each half of the register."""
+    """Compute the larger of two absolute values from their bits; with 16-bit values for each half of a register."""
     return _ptx(f"max.{'u32' if dtype == 'fp32' else 'u16x2'} {{$w0}}, {{$r0}}, {{$r1}};", [Int32], a, b)
 
 
@@ -275,7 +276,7 @@ def from_bits(x):
 
 
 def widened(dtype: str, x):
-    """Convert to Float32 the value whose bits are in the lower half of an Int32 (fp32: all of it); upper half zero."""
+    """Convert the value in the lower half of an Int32 (fp32: in all of it) to Float32. The upper half must be zero."""
     if dtype == "fp16":
         code = "{ .reg .b16 low, high; mov.b32 {low, high}, {$r0}; cvt.f32.f16 {$w0}, low; }"
         return _ptx(code, [Float32], x)
@@ -283,7 +284,7 @@ def widened(dtype: str, x):
 
 
 def unsigned_shift(x, bits: int):
-    """Shift an Int32 to the right; zeros come from the left."""
+    """Shift an Int32 to the right and fill with zeros."""
     return _ptx(f"shr.u32 {{$w0}}, {{$r0}}, {bits};", [Int32], x)
 
 
@@ -307,7 +308,7 @@ def _if(condition):
 
 
 def load_if(address, condition, words: int):
-    """Load 1, 2 or 4 words of global memory, as Int32 (one: not in a list); zeros if not `condition`."""
+    """Load 1, 2 or 4 words of global memory, as a list of Int32 (1: as an Int32); zeros if not `condition`."""
     registers = ", ".join(f"${i}" for i in range(words))
     kind, target = (f"v{words}.b32", f"{{{registers}}}") if words > 1 else ("b32", "$0")
     clear = " ".join(f"mov.u32 ${i}, 0;" for i in range(words))
@@ -316,13 +317,13 @@ def load_if(address, condition, words: int):
 
 
 def load_4_if(address, condition):
-    """Load 4 bytes of global memory, not from L1: another SM may have written them since this kernel began."""
+    """Load 4 bytes of global memory past L1 (another SM may have just written them); 0 if not `condition`."""
     code = "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.u32 $0, 0; @p ld.relaxed.gpu.global.b32 $0, [$1]; }"
     return _memory_ptx(code, 1, address, _if(condition))
 
 
 def take_one(address):
-    """Add one to a word of global memory; returns its value before."""
+    """Add one to a word of global memory atomically; return its previous value."""
     return _memory_ptx("atom.relaxed.gpu.global.add.u32 $0, [$1], 1;", 1, address)
 
 
@@ -332,7 +333,7 @@ def count_up(address):
 
 
 def wait_for_count(address, count):
-    """Wait until a word of global memory is `count`. Then earlier writes of the threads that counted are visible."""
+    """Wait until a word of global memory is `count`. Writes of threads before their count_up are then visible."""
     code = (
         "{ .reg .pred p; .reg .b32 seen; again: ld.acquire.gpu.global.u32 seen, [$0]; setp.ne.u32 p, seen, $1; "
         "@p nanosleep.u32 64; @p bra again; }"
@@ -375,7 +376,7 @@ def cp_async_16(shared, source, offset: int, bytes_read, prefetch: int = 0):
 
 
 def cp_async_small(shared, source, size: int, bytes_read, prefetch: int = 0):
-    """Copy 4, 8 or 16 bytes, as cp_async_16, but through L1: a sector has what other keys or heads ask for."""
+    """Copy 4, 8 or 16 bytes like cp_async_16, but through L1, because other keys or heads read the same sector."""
     code = f"cp.async.ca.shared.global{_l2(prefetch)} [$0], [$1], {size}, $2;"
     _memory_ptx(code, 0, shared, source, bytes_read)
 
@@ -411,7 +412,7 @@ def store_8(address, words):
 
 
 def load_shared_words(address, offset: int, count: int):
-    """Load words of shared memory, as Int32; the address is a multiple of the bytes of up to four words at a time."""
+    """Load `count` words of shared memory as Int32, up to four at a time; the address has the alignment of these."""
     each = math.gcd(count, 4)
     operands = ", ".join(f"${i}" for i in range(each))
     kind, operands = (f"v{each}.b32", f"{{{operands}}}") if each > 1 else ("b32", operands)

@@ -1,6 +1,6 @@
 """Mask: which keys a query sees. Ranges of tiles for a CTA or a warp, and -inf for scores inside a tile.
 
-Query i of a sequence sees keys lo(i) <= key < hi(i). The walk over the tiles starts at the last keys. So the tiles that
+Query i of a sequence sees keys lo(i) <= key < hi(i). The loop over the tiles starts at the last keys. So the tiles that
 need a mask, at the diagonal or at the end of the sequence, come first, and the loop over the other tiles has no mask.
 """
 
@@ -44,7 +44,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Tiles:
-    """The tiles that some rows need: first to last - 1. Those from open_first to open_last - 1 need no mask."""
+    """The tiles that some rows need: first to last - 1. Tiles open_first to open_last - 1 need no mask."""
 
     first: Any
     last: Any
@@ -76,7 +76,7 @@ def tiles_of(band: Band, row, rows: int, tile_n: int) -> Tiles:
 def hide(scores, policy, band: Band, queries, keys_of_lane, first_key):
     """Set the scores of keys that their query does not see to -inf.
 
-    queries: those of the thread's rows; keys_of_lane: see policy.key_offsets; first_key: of the tile.
+    queries: query numbers of the thread's rows; keys_of_lane: see policy.key_offsets; first_key: the tile's first key.
     """
     hidden = Float32(-float("inf"))
     starts = [first_key + offset for offset in keys_of_lane]

@@ -1,14 +1,15 @@
-"""Mma: what the MMA policies of all dtypes share.
+"""Mma: base class of the MMA policies of all dtypes.
 
-A policy knows how Q, K, P and V become operands of tensor-core instructions, for one warp. Kernels use a policy and
-know nothing of fragments. Mma has Q and K, of which an MMA takes 32 bytes of a row at a time for every dtype. `Mma16`
-(in mma_16bit.py) and `Mma8` (in mma_fp8.py) add P, V and the output. `policy_of` in attention.py chooses one.
+A policy makes operands of tensor-core instructions from Q, K, P and V, for one warp. Kernels use a policy, so that
+their code does not depend on register layouts. Mma handles Q and K: for every dtype, an MMA reads 32 bytes of a row.
+`Mma16` (in mma_16bit.py) and `Mma8` (in mma_fp8.py) add P, V and the output. `policy_of` in attention.py chooses the
+policy.
 
 A tile in shared memory is made of panels, 128 bytes wide (64 columns, or 128 with FP8). TMA's 128-byte swizzle permutes
 the 16-byte chunks of a row: chunk c of row r is at c ^ (r % 8). ldmatrix reads eight rows at a time, one per lane. So
 the row's part of the permutation depends on the lane only, and four offsets per lane reach every chunk of every panel.
 FP8 tiles of up to 64 columns have panels of 64 bytes, two rows to 128 bytes, and TMA's 64-byte swizzle, which puts
-chunk c of row r at c ^ (r / 2 % 4): there too, eight rows are in eight different places.
+chunk c of row r at c ^ (r / 2 % 4): eight rows are in different banks there, too.
 """
 
 from typing import Any
@@ -20,9 +21,9 @@ STEP_ROWS = 16  # rows that one ldmatrix reads: four 8x8 matrices, two by two
 
 
 class Mma:
-    """Make S = Q K^T with fp32 accumulators. Methods emit code for one warp; `config` is known at compile time."""
+    """Compute S = Q K^T with fp32 accumulators. Methods emit code for one warp; `config` is constant in a kernel."""
 
-    # Whether registers are left for what saves instructions: starts of S (OnlineSoftmax.starts), phases by shifts.
+    # Whether there are registers for code that saves instructions: OnlineSoftmax.starts, and the shift in Ring.phase.
     spare_registers = False
 
     def __init__(self, config):
@@ -71,7 +72,7 @@ class Mma:
         raise NotImplementedError
 
     def new_scores(self, starts=None):
-        """Make S: [block][n8][value]. starts: of each row, the values with which an n8 column begins; None for zero."""
+        """Make S: [block][n8][value]. starts: for each row, the initial values of an n8 column; None: zero."""
         if starts is None:
             return [[None] * self.columns for _ in range(self.blocks)]
         columns: list[list[Any]] = [[] for _ in range(self.blocks)]

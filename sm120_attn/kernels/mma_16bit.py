@@ -13,15 +13,15 @@ from .mma import Mma
 
 
 class Mma16(Mma):
-    """For bf16 and fp16. Probabilities may grow to 2^8, which costs no accuracy in either."""
+    """The policy for bf16 and fp16. Probabilities may grow to 2^8, which loses no accuracy in either dtype."""
 
     step_columns = 2  # n8 columns of keys that one MMA of P V takes
     bias_bits, lazy_bits = 0.0, 8.0  # see softmax.py
-    # Where a lane's part of a row of Q or O is: bytes from one lane of a quad to the next, and the first columns of the
+    # Position of a lane's part of a row of Q: bytes from one lane of a quad to the next, and the first columns of the
     # two halves of an A operand.
     q_lane_bytes, q_halves = 4, (0, 8)
     q_steps = 1  # MMA steps whose columns of Q a lane loads at once
-    o_lane_bytes = 8  # in float32
+    o_lane_bytes = 8  # bytes from one lane of a quad to the next in a float32 row of O
     key_columns = 1  # n8 columns of keys that one MMA of Q K^T takes
     o_lane_words = 1  # consecutive registers of row_words, in the output's dtype
 
@@ -86,7 +86,7 @@ class Mma16(Mma):
         return ptx.quad_sum(x)
 
     def row_parts(self, acc_o, row: int):
-        """List (byte offset, values) of each part of a row of O in float32 that a thread has, without o_lane_bytes."""
+        """List the parts of a float32 row of O in a thread: (byte offset without the lane's o_lane_bytes, values)."""
         block, (low, high) = self.row_of(row)
         return [(32 * n, [acc_o[block, n, low], acc_o[block, n, high]]) for n in range(self.out_columns)]
 
@@ -112,14 +112,14 @@ class Mma16(Mma):
     # --- operands of Q that a kernel has put into shared memory ---
 
     def load_operands(self, base, step: int):
-        """Load the A operands of all blocks that store_operands has stored. base: of the lane."""
+        """Load the A operands of all blocks that store_operands has stored. base: the lane's address."""
         return [
             [ptx.bits(x) for x in ptx.load_shared(base, (step * self.blocks + block) * OPERAND_BYTES, 4)]
             for block in range(self.blocks)
         ]
 
     def store_operands(self, base, step: int, operands):
-        """Store the A operands of all blocks to shared memory, as an MMA takes them. base: of the lane."""
+        """Store the A operands of all blocks to shared memory, in the order of an MMA. base: the lane's address."""
         for block, words in enumerate(operands):
             at = (step * self.blocks + block) * OPERAND_BYTES
             ptx.store_shared(base, at, [ptx.from_bits(word) for word in words])

@@ -1,20 +1,21 @@
 """The MMA policies for FP8 inputs: O^T = V^T P^T, so that neither P nor V moves between lanes.
 
 In an m16n8 accumulator of S lane 4g+t holds columns 2t and 2t+1 of a row, but a register of an FP8 operand holds four
-keys. So the keys of a step of 32 are numbered in such a way that a lane's operand is made of its own probabilities:
+keys. So the keys of a step of 32 are numbered such that a lane's operand consists of its own probabilities:
 
     k = 16h + 4t + i  is key  16h + 8 (i / 2) + (2t + i % 2 + 4 (i / 2)) % 8
 
-ldmatrix gets the rows of V in that order. The last term turns odd blocks of eight keys by four rows, for the banks: the
-rows of eight lanes then differ modulo 8, so the 128-byte swizzle puts them into different banks. Consequence for K: the
-lanes of odd n8 columns ask for rows (r + 4) % 8. Consequence for masks: there lane t has the keys of lane t ^ 2.
+ldmatrix gets the rows of V in that order. The last term rotates odd blocks of eight keys by four rows, to avoid bank
+conflicts: the rows of eight lanes then differ modulo 8, so the 128-byte swizzle puts them into different banks. The
+same rotation applies to K, where the lanes of odd n8 columns read rows (r + 4) % 8. For masks this means that lane t
+has the keys of lane t ^ 2 in odd n8 columns.
 
-ldmatrix of transposed bytes gives V^T as an A operand (m is head_dim, k the keys) without further moves. P^T is the B
+ldmatrix of transposed bytes loads V^T as an A operand (m is head_dim, k the keys) without further moves. P^T is the B
 operand: two registers per eight queries. The accumulators are O^T: lane 4g+t has columns g and g+8 of head_dim, for the
-queries 2t and 2t+1. The epilogue turns them into rows of O with movmatrix.
+queries 2t and 2t+1. The epilogue transposes them to rows of O with movmatrix.
 
-Probabilities are 2^bias_bits times as large as usual, to use the range of FP8. A maximum may grow by lazy_bits before O
-is rescaled; with both, probabilities stay below the largest FP8 value.
+Probabilities are multiplied by 2^bias_bits, to use the range of FP8. A maximum may grow by lazy_bits before O is
+rescaled; with both, probabilities stay below the largest FP8 value.
 """
 
 from typing import Any
@@ -27,11 +28,11 @@ from . import inline_ptx as ptx
 from .mma import Mma
 
 KEYS = 32  # per MMA step of P V
-CHUNK_BYTES = 16  # that ldmatrix reads at a lane's address: 16 columns of head_dim
+CHUNK_BYTES = 16  # bytes that ldmatrix reads at a lane's address: 16 columns of head_dim
 
 
 class Mma8(Mma):
-    """For sm_12x: ldmatrix of bytes, and the MMA with all scales 1 or without scales."""
+    """The policy for sm_12x: ldmatrix of bytes, and the MMA with all scales 1 or without scales."""
 
     step_columns = KEYS // 8
     o_lane_words = 1
@@ -105,7 +106,7 @@ class Mma8(Mma):
     # --- addresses ---
 
     def key_offsets(self, lane):
-        """Compute the offsets of a lane's first key within an n8 column of scores: in even columns, in odd ones."""
+        """Compute the offsets of a lane's first key within an n8 column of scores: in even columns, in odd columns."""
         t = lane & 3
         return 2 * t, 2 * (t ^ 2)
 
@@ -117,7 +118,7 @@ class Mma8(Mma):
         q = [q_row * bytes_ + ((q_chunk ^ (2 * k)) << 4) for k in steps]
         k = [k_row * bytes_ + ((k_chunk ^ (2 * k)) << 4) for k in steps]
         v = [v_row * bytes_ + ((self.exchange(v_row) ^ c) << 4) for c in range(min(self.chunks, self.out_blocks))]
-        if self.config.two_level:  # registers are short: ptxas may compute offsets again
+        if self.config.two_level:  # registers are scarce: let ptxas compute offsets again
             return q, k, v
         return tuple([ptx.kept(x, lane) for x in offsets] for offsets in (q, k, v))
 
@@ -126,12 +127,12 @@ class Mma8(Mma):
         return row & 7 if self.config.panel_bytes == PANEL_BYTES else (row >> 1) & 3
 
     def k_row(self, lane):
-        """Compute the row of K at a lane's ldmatrix address: lanes 0 to 15: even n8 column, 16 to 31: odd one."""
+        """Compute the row of K for a lane's ldmatrix address. Lanes 0 to 15 take an even n8 column, others an odd."""
         odd = lane >> 4
         return ((lane & 7) ^ (odd << 2)) + (odd << 3)
 
     def v_row(self, lane):
-        """Compute the row of V at a lane's ldmatrix address: that of k = lane."""
+        """Compute the row of V at a lane's ldmatrix address: the key with k = lane."""
         odd = (lane >> 1) & 1
         within = (((lane >> 2) & 3) << 1) | (lane & 1)
         return ((lane >> 4) << 4) + (odd << 3) + (within ^ (odd << 2))
@@ -161,7 +162,7 @@ class Mma8(Mma):
                     acc_o[block, row, i] = d[i]
 
     def add_tile(self, acc_o, p, v_base, v_offsets):
-        """Add V^T P^T of a tile to O^T: the products have their own accumulators. p: as in add_values, of each step."""
+        """Add V^T P^T of a tile to O^T, summed first in accumulators of its own. p: of each step, as in add_values."""
         for block in range(self.out_blocks):
             sums: list[Any] = [None] * self.rows
             for step, operands in enumerate(p):
@@ -180,9 +181,9 @@ class Mma8(Mma):
 
 
 class Mma8StandIn(Mma8):
-    """For sm_90a: single loads that give what ldmatrix of bytes would, and the MMA without scales.
+    """The policy for sm_90a: byte loads with the same result as ldmatrix of bytes, and the MMA without scales.
 
-    Slow, and never timed. It tests every lane address on a GPU that does not have the instruction.
+    It is slow and only for tests: they check every lane address on a GPU that does not have ldmatrix of bytes.
     """
 
     def load_v(self, address, offset: int):
@@ -198,10 +199,10 @@ class Mma8StandIn(Mma8):
 
 
 class Mma8Portable(Mma8):
-    """For every target: ldmatrix of 16-bit pairs, transposed, byte permutes, and the MMA without scales.
+    """The policy for every target: ldmatrix of 16-bit pairs, transposed, byte permutes, and the MMA without scales.
 
-    A pair is two columns of head_dim: rows g and g+8 of the A operand are columns 2g and 2g+1 of V. The epilogue puts
-    the accumulators back in order.
+    A pair is two columns of head_dim: rows g and g+8 of the A operand are columns 2g and 2g+1 of V. The epilogue
+    restores the order of the accumulators.
     """
 
     def v_row(self, lane):

@@ -1,12 +1,12 @@
 """The MMA policy for 16-bit queries over an FP8 cache: S = Q K^T and O = P V with m16n8k16, in FP16.
 
-K and V are converted in registers; every e4m3 value is an FP16 value. An n8 column of S is as with 16-bit keys. What
-differs is the order of head_dim's columns, which S does not see, and which O gets back when it is written:
+K and V are converted in registers; FP16 represents every e4m3 value. S has the same layout as with 16-bit keys. Only
+the order of head_dim's columns differs. It does not affect S, and is restored when O is written:
 
     K   one ldmatrix reads 16 columns as if they were 8 of 16 bits: lane 4g + t gets columns 4t to 4t + 3 of key g.
         So the MMA's k-columns 2t, 2t+1, 2t+8, 2t+9 are columns 4t to 4t + 3 of a step, in Q too.
     V   the transposing ldmatrix gives lane 4g + t columns 2g and 2g + 1 of keys 2t and 2t + 1. The even columns of 16
-        become one n8 column of O, the odd ones another. So lane 4g + t has columns 4t to 4t + 3 of O.
+        become one n8 column of O, the odd columns another. So lane 4g + t has columns 4t to 4t + 3 of O.
 """
 
 import functools
@@ -22,7 +22,7 @@ PAIRS = 0x3120  # for prmt: bytes 0, 2, 1, 3
 
 
 class MmaFp8Cache(Mma16):
-    """For e4m3 caches. Queries become FP16 by a power of two, see q_factor."""
+    """The policy for e4m3 caches. Queries are scaled by a power of two and converted to FP16: see q_factor."""
 
     dtype = "fp16"
     q_lane_bytes, q_halves = 8, (0, 2)
@@ -32,13 +32,13 @@ class MmaFp8Cache(Mma16):
     # --- Q ---
 
     def lane_offsets(self, lane):
-        """Compute offsets as for 16-bit keys; in Q a lane reads columns 4t to 4t + 3 of a row."""
+        """Compute byte offsets as in Mma16, but in Q a lane reads columns 4t to 4t + 3 of a row."""
         g, t = lane >> 2, lane & 3
         q = [g * PANEL_BYTES + (((2 * k + (t >> 1)) ^ g) << 4) + ((t & 1) << 3) for k in range(self.panel_steps)]
         return q, *super().lane_offsets(lane)[1:]
 
     def load_q(self, base, offsets, step: int):
-        """Load the A operands of all blocks for one step, as TMA has put them into shared memory."""
+        """Load the A operands of all blocks for one step from a tile that TMA has written to shared memory."""
         panel, within = divmod(step, self.panel_steps)
         start = panel * self.config.rows_per_warp * PANEL_BYTES
         found = []
@@ -51,27 +51,27 @@ class MmaFp8Cache(Mma16):
         return found
 
     def q_factor(self, words):
-        """Compute a power of two and its inverse: Q times the inverse is above 2^14, at most 2^15 (for FP16).
+        """Compute a power of two and its inverse; the largest value of Q times the inverse is 2^14 to 2^15.
 
-        words: all registers of Q of this thread. The factor is that of all of the warp's rows. What FP16 then rounds
-        off is below 2^-29 of the largest value of Q.
+        words: all registers of Q of this thread. All rows of the warp have the same factor. The error from rounding to
+        FP16 is then below 2^-29 of the largest value of Q.
         """
         dtype = self.config.dtype
         halves = functools.reduce(functools.partial(ptx.max_bits, dtype), [word & 0x7FFF7FFF for word in words])
         largest = ptx.bits(ptx.widened(dtype, cutlass.max(halves & 0xFFFF, ptx.upper(halves))))
-        # The exponent of the largest value; not so small or large that a factor would be no normal number.
+        # The exponent of the largest value, limited so that both results are normal numbers.
         exponent = cutlass.min(cutlass.max(ptx.warp_max(largest) >> 23, Int32(64)), Int32(191))
         return ptx.from_bits((exponent - 14) << 23), ptx.from_bits((268 - exponent) << 23)
 
     def in_fp16(self, word, factor):
-        """Multiply two values of Q by a factor, in FP16."""
+        """Multiply two values of Q by a factor and convert them to FP16."""
         low, high = (ptx.widened(self.config.dtype, half) for half in (word & 0xFFFF, ptx.upper(word)))
         return ptx.pack("fp16", low * factor, high * factor)
 
     # --- S and O ---
 
     def add_scores(self, scores, q_of, k_base, k_offsets):
-        """Add Q K^T to scores. One ldmatrix has two steps along head_dim."""
+        """Add Q K^T to scores. One ldmatrix loads two steps along head_dim."""
         for pair in range(-(-self.config.k_steps // 2)):
             panel, within = divmod(pair, self.panel_steps)
             steps = [step for step in (2 * pair, 2 * pair + 1) if step < self.config.k_steps]
@@ -109,7 +109,7 @@ class MmaFp8Cache(Mma16):
         ]
 
     def row_parts(self, acc_o, row: int):
-        """List (byte offset, values) of each part of a row of O in float32 that a thread has, without o_lane_bytes."""
+        """List the parts of a float32 row of O in a thread: (byte offset without the lane's o_lane_bytes, values)."""
         block, (low, high) = self.row_of(row)
         return [
             (64 * chunk, [acc_o[block, 2 * chunk + odd, i] for i in (low, high) for odd in range(2)])

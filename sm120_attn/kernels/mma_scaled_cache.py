@@ -1,20 +1,20 @@
-"""The MMA policies for 16-bit queries over block-scaled caches: NVFP4 and MXFP8. Scales follow their tile.
+"""The MMA policies for 16-bit queries over block-scaled caches: NVFP4 and MXFP8. The scales of a tile follow the tile.
 
-NVFP4 (e2m1, an e4m3 scale for 16 columns): a product of a value and its scale has six bits, so it is an FP16 value, and
-so is 2^-14 of it, which the conversion without `cvt` gives. With 16 rows the loop over 32 keys of pages with head_dim
-128 takes 866 instructions for sm_90a; for sm_120a 853 with the same conversion, and 714 with `cvt`, which it has
-therefore (ptxas 13.4.59). A 16-bit element of ldmatrix is four values:
+NVFP4 (e2m1, an e4m3 scale for 16 columns): the product of a value and its scale has six bits, so FP16 represents it.
+The conversion without `cvt` gives 2^-14 of the product, which FP16 represents, too. With 16 rows and head_dim 128, the
+loop over 32 keys of pages has 866 instructions for sm_90a. For sm_120a it has 853 with the same conversion and 714 with
+`cvt`, so sm_120a uses `cvt` (ptxas 13.4.59). A 16-bit element of ldmatrix holds four values:
 
-    K   lane 4g + t gets columns 8t to 8t + 7 of 32 of key g, and multiplies them by the one scale that they have.
+    K   lane 4g + t gets columns 8t to 8t + 7 of 32 of key g, which have one scale in common.
     V   lane 4g + t gets columns 4g to 4g + 3 of 32 of keys 2t and 2t + 1, one n8 column of O each. So lane 4g + t has
         columns 8t to 8t + 7 of O.
 
-Values i and i + 4 of a word of V become one register: the two keys of an n8 column of O. Without `cvt` the same is done
-with K: S does not see the order of head_dim's columns, but Q must have the same one. Rows of fewer than 128 bytes
-share a row of a panel: chunk c of key 8n + r is chunk n * row_chunks + c of panel row r.
+Values i and i + 4 of a word of V become one register: the two keys of an n8 column of O. Without `cvt` K is converted
+in the same way: S does not depend on the order of head_dim's columns, but Q must have the same order. Rows of fewer
+than 128 bytes share a row of a panel: chunk c of key 8n + r is chunk n * row_chunks + c of panel row r.
 
-MXFP8 (e4m3, an e8m0 scale for 32 columns): a power of two that FP16 may not hold. S of 32 columns is multiplied in
-fp32; V becomes BF16 of 2^-60 of the value, with P in BF16.
+MXFP8 (e4m3, an e8m0 scale for 32 columns): the scale is a power of two that may be outside of FP16's range. So S of 32
+columns is multiplied by it in fp32. V is converted to BF16, times 2^-60, and P is BF16, too.
 """
 
 import operator
@@ -26,18 +26,18 @@ from ..config import PANEL_BYTES
 from . import inline_ptx as ptx
 from .mma_fp8_cache import MmaFp8Cache
 
-FIRST_OF_PAIRS, SECOND_OF_PAIRS = 0x5410, 0x7632  # for prmt: the lower halves of two registers; the upper ones
+FIRST_OF_PAIRS, SECOND_OF_PAIRS = 0x5410, 0x7632  # for prmt: the lower halves of two registers; the upper halves
 EVEN_BYTES = 0x2404  # for prmt with zero: bytes 0 and 2, each as the upper byte of a half
 ODD_BYTES = 0xFF00FF00 - (1 << 32)
-MXFP8_SHIFT = 0x1E001E00  # times 2^60, for two BF16 scales: times e4m3 values of 2^-120, this makes V times 2^-60
+MXFP8_SHIFT = 0x1E001E00  # multiplies two BF16 scales by 2^60; with e4m3 values times 2^-120 this gives V times 2^-60
 BF16_INFINITY = 0x7F807F80
 
 
 class MmaScaledCache(MmaFp8Cache):
-    """Base of both formats: registers with the scales of the keys that a lane needs."""
+    """Base class for both formats: load the scales of a lane's keys into registers."""
 
     def scale_words(self, base, first_key: int, rows: int):
-        """Load the scales of `rows` neighbouring keys: registers for each. base: of the lane's first key in 8."""
+        """Load the scales of `rows` neighbouring keys: a list of registers for each. base: see scale_offsets."""
         each = self.config.scale_bytes // 4
         words = ptx.load_shared_words(base, self.config.data_bytes + first_key * 4 * each, rows * each)
         return [words[row * each : (row + 1) * each] for row in range(rows)]
@@ -48,24 +48,24 @@ class MmaScaledCache(MmaFp8Cache):
 
 
 class MmaNvfp4Cache(MmaScaledCache):
-    """For NVFP4 caches."""
+    """The policy for NVFP4 caches."""
 
     q_lane_bytes, q_steps = 16, 2
     o_lane_bytes = 32
 
     def lane_offsets(self, lane):
-        """Compute offsets. Q: None, kernels load it themselves. K, V: chunks 0-3 and 4-7; scales; a selector."""
+        """Compute byte offsets in K and in V of chunks 0-3, chunks 4-7 and scales, and a byte selector. Q has None."""
         row, matrix = lane & 7, lane >> 3
         first = row * PANEL_BYTES + ((matrix ^ row) << 4)
         chunks = [ptx.kept(x, lane) for x in (first, first ^ 64)]
         of_keys, of_pairs = self.scale_offsets(lane)
-        # Bytes 0, 2, 4, 6 or 1, 3, 5, 7: the lane's scales of a key. Of two keys a and b: a0, b0, a2, b2, or the odd.
+        # K: bytes 0, 2, 4, 6 or 1, 3, 5, 7, the lane's scales of a key. V, keys a and b: a0, b0, a2, b2 or odd bytes.
         k_selector = 0x6420 + ((lane >> 1) & 1) * 0x1111
         v_selector = 0x6240 + (lane >> 4) * 0x1111
         return None, (*chunks, of_keys, k_selector), (*chunks, of_pairs, v_selector)
 
     def q_pairs(self, words):
-        """Load four registers of a row of Q, as the operands of two steps: in the order of K's columns."""
+        """Split four registers of a row of Q into the operands of two steps, in the order of K's columns."""
         if self.config.has_cvt_e2m1:
             return [words[:2], words[2:]]
         first, second, third, last = words
@@ -76,7 +76,7 @@ class MmaNvfp4Cache(MmaScaledCache):
         return [low, high]
 
     def chunks_of(self, base, offsets, transpose: bool):
-        """Make a function from a group of 8 keys and a chunk to its register; it loads four chunks at once."""
+        """Return a function from a group of 8 keys and a chunk to its register; it loads four chunks at once."""
         loaded = {}
 
         def word(keys: int, chunk: int):
@@ -93,14 +93,14 @@ class MmaNvfp4Cache(MmaScaledCache):
         return ptx.cvt_e2m1(word) if self.config.has_cvt_e2m1 else ptx.widen_e2m1(word)
 
     def v_values(self, word):
-        """Convert four values each of two keys of V to four registers: of each n8 column the two keys."""
+        """Convert four values each of two keys of V to four registers. A register has both keys of one n8 column."""
         if not self.config.has_cvt_e2m1:
             return ptx.widen_e2m1(word)
         even, odd = (ptx.cvt_e2m1(pairs, 2) for pairs in ptx.pair_halves(word))
         return [even[0], odd[0], even[1], odd[1]]
 
     def add_scores(self, scores, q_of, k_base, k_offsets):
-        """Add Q K^T to scores, over the config's k_factor."""
+        """Add Q K^T, divided by the config's k_factor, to scores."""
         word = self.chunks_of(k_base, k_offsets, transpose=False)
         scales = [self.scales_of_keys(k_base + k_offsets[2], k_offsets[3], n) for n in range(self.columns)]
         for chunk in range(self.config.k_steps // 2):
@@ -114,13 +114,13 @@ class MmaNvfp4Cache(MmaScaledCache):
                     self.add_keys(scores, q[i], [k[2 * i : 2 * i + 2] for k in keys], first)
 
     def scales_of_keys(self, base, selector, n: int):
-        """Load the scales of key g of n8 column n for the lane's columns: a register for each two chunks."""
+        """Load the scales of key g of n8 column n for the lane's columns: one register for two chunks."""
         (words,) = self.scale_words(base, 8 * n, 1)
         pairs = [(words[i], words[min(i + 1, len(words) - 1)]) for i in range(0, len(words), 2)]
         return [half for pair in pairs for half in ptx.widen_e4m3(ptx.permute_bytes(*pair, selector))]
 
     def add_values(self, acc_o, p, v_base, v_offsets, step: int):
-        """Add P V to O for one step of 16 keys, over v_factor. p: the A operand of each block."""
+        """Add P V, divided by v_factor, to O for one step of 16 keys. p: the A operand of each block."""
         word = self.chunks_of(v_base, v_offsets, transpose=True)
         groups = 2 * step, 2 * step + 1
         scales = [self.scales_of_pairs(v_base + v_offsets[2], v_offsets[3], keys) for keys in groups]
@@ -132,7 +132,7 @@ class MmaNvfp4Cache(MmaScaledCache):
             self.add_columns(acc_o, p, [[v[0][i], v[1][i]] for i in range(4)], 4 * chunk)
 
     def scales_of_pairs(self, base, selector, keys: int):
-        """Load the scales of keys 2t and 2t + 1 of a group of 8 for the lane's columns: a register for each chunk."""
+        """Load the scales of keys 2t and 2t + 1 of a group of 8 for the lane's columns: one register per chunk."""
         first, second = self.scale_words(base, 8 * keys, 2)
         return [
             half
@@ -141,7 +141,7 @@ class MmaNvfp4Cache(MmaScaledCache):
         ]
 
     def row_parts(self, acc_o, row: int):
-        """List (byte offset, values) of each part of a row of O in float32 that a thread has, without o_lane_bytes."""
+        """List the parts of a float32 row of O in a thread: (byte offset without the lane's o_lane_bytes, values)."""
         block, values = self.row_of(row)
         return [
             (128 * chunk + 16 * half, [acc_o[block, 4 * chunk + n, i] for n in range(4)])
@@ -153,9 +153,9 @@ class MmaNvfp4Cache(MmaScaledCache):
 class MmaNvfp4CacheColumns(MmaNvfp4Cache):
     """For NVFP4 caches and up to 8 rows: queries are the columns of an MMA; keys, or the columns of V, are its rows.
 
-    S^T = K Q^T and O^T = V^T P^T. The operands of two n8 columns of keys, or of O, together are one A operand, register
-    by register; so half as many MMAs, scores and values of O. Of an n8 column of S lane 4g + t has key g of queries 2t
-    and 2t + 1; P is transposed for the next product. Of O it has columns 4g to 4g + 3 of 32.
+    S^T = K Q^T and O^T = V^T P^T. The B operands of two n8 columns of keys, or of O, form one A operand without moves.
+    So there are half as many MMAs, scores and values of O. In an n8 column of S lane 4g + t has key g for queries 2t
+    and 2t + 1; P is transposed for the next MMA. In O this lane has columns 4g to 4g + 3 of 32.
     """
 
     key_columns = 2
@@ -223,7 +223,7 @@ def rows_of(columns):
 
 
 class MmaMxfp8Cache(MmaScaledCache):
-    """For MXFP8 caches."""
+    """The policy for MXFP8 caches."""
 
     p_dtype = "bf16"
 
@@ -233,7 +233,7 @@ class MmaMxfp8Cache(MmaScaledCache):
         return q, (*k, pairs), (*v, pairs)
 
     def add_scores(self, scores, q_of, k_base, k_offsets):
-        """Add Q K^T to scores. One ldmatrix has the columns of one scale."""
+        """Add Q K^T to scores. One ldmatrix loads the columns of one scale."""
         scales = [self.scale_words(k_base + k_offsets[-1], 8 * n, 2) for n in range(self.columns)]
         for pair in range(self.config.k_steps // 2):
             panel, within = divmod(pair, self.panel_steps)
@@ -256,7 +256,7 @@ class MmaMxfp8Cache(MmaScaledCache):
         return (words[block // 4] >> (8 * (block % 4))) & 0xFF
 
     def add_values(self, acc_o, p, v_base, v_offsets, step: int):
-        """Add P V to O for one step of 16 keys, over v_factor. p: the A operand of each block."""
+        """Add P V, divided by v_factor, to O for one step of 16 keys. p: the A operand of each block."""
         scales = [self.scale_words(v_base + v_offsets[-1], 16 * step + 8 * half, 2) for half in range(2)]
         for pair in range(self.config.k_steps // 2):
             panel, within = divmod(pair, self.panel_steps)

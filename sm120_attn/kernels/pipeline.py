@@ -1,7 +1,7 @@
 """Ring: the barriers of a ring of tiles in shared memory, between one load warp and the compute warps.
 
-Each slot has a full and an empty barrier. Both sides number the tiles by `count`: its low bits are the slot, and the
-bit above them is the phase.
+Each slot has a full and an empty barrier. Load warp and compute warps number the tiles by `count`: its low bits are the
+slot, and the bit above them is the phase.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from . import inline_ptx as ptx
 class Ring:
     slots: int  # a power of two
     readers: int  # compute warps; each arrives once
-    barriers: Any  # pointer to the full barriers of all slots, then the empty ones
+    barriers: Any  # pointer to the full barriers of all slots, followed by the empty barriers
     spare_registers: bool
 
     @classmethod
@@ -35,7 +35,7 @@ class Ring:
         return 0 if self.slots == 1 else count % self.slots
 
     def phase(self, count):
-        if self.spare_registers:  # the shift saves four instructions of a tile; other kernels spill with it
+        if self.spare_registers:  # the shift saves four instructions per tile, and needs registers
             return (count >> (self.slots.bit_length() - 1)) & 1
         return (count // self.slots) & 1
 
@@ -49,7 +49,7 @@ class Ring:
         cute.arch.mbarrier_wait(self.full(count), self.phase(count))
 
     def wait_empty(self, count):
-        """Wait until the slot is free. For a slot's first tile it is: the phase before the first counts as complete."""
+        """Wait until the slot is free. The first tile of a slot does not wait: the phase before counts as complete."""
         cute.arch.mbarrier_wait(self.empty(count), self.phase(count) ^ Int32(1))
 
     def release(self, count, lane):

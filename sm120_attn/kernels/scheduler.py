@@ -38,7 +38,7 @@ class Work:
 
 
 class Divisors(NamedTuple):
-    """What `work_of` divides by, prepared by the host: a division is then a multiplication."""
+    """The divisors in `work_of`, prepared by the host so that a division becomes a multiplication."""
 
     group_tiles: Any
     group: Any
@@ -67,12 +67,12 @@ class Problem(NamedTuple):
 
 
 def divisor(number):
-    v2 = getattr(cute, "FastDivmodDivisorV2", None)  # since 4.6.3, which deprecates the other one
+    v2 = getattr(cute, "FastDivmodDivisorV2", None)  # since 4.6.3, which deprecates FastDivmodDivisor
     return (v2 or cute.FastDivmodDivisor)(number)
 
 
 def heads_per_group(config, num_heads, num_heads_kv, seqlen_k):
-    """Count the query heads whose K and V together fit into L2_SHARE_BYTES; at least those of one key head."""
+    """Count the query heads whose K and V together fit into L2_SHARE_BYTES; at least those of one K/V head."""
     kv_bytes = Int64(seqlen_k) * (2 * config.head_dim * config.kv_element_bytes)
     kv_heads = cutlass.max(Int64(L2_SHARE_BYTES) // cutlass.max(kv_bytes, Int64(1)), Int64(1))
     return Int32(cutlass.min(kv_heads, Int64(1 << 16))) * (num_heads // num_heads_kv)
@@ -89,7 +89,7 @@ def place_of(problem: Problem, index):
 
 
 def place_by_division(problem: Problem, index):
-    """Find the same without divisors. FP8 at D256 has no registers left for these: three values would spill."""
+    """Compute place_of without divisors. FP8 with head_dim 256 has no registers for them: three values would spill."""
     heads = problem.total // problem.tiles_m
     first_head = index // (problem.group * problem.tiles_m) * problem.group
     within = index - first_head * problem.tiles_m

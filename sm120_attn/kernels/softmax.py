@@ -1,11 +1,11 @@
-"""Online softmax of one warp: running maxima and sums per row, and when O must be rescaled. Knows no layouts.
+"""Online softmax of one warp: running maxima and sums per row, and when O must be rescaled.
 
 Scores times `scale` (softmax scale * log2 e) are exponents of 2: "bits". A row's maximum may grow by up to the policy's
 lazy_bits before sums and O are rescaled to it. Until then probabilities are at most 2^lazy_bits instead of 1. So nearly
-all tiles need no rescaling of O, which is one multiplication per value. The idea is FlashAttention-4's.
+all tiles need no rescaling of O, which is one multiplication per value. FlashAttention-4 does the same.
 
-bias_bits makes probabilities, sums and O 2^bias_bits times as large: row_max is kept lower by bias_bits. The LSE is
-still row_max plus log2 of the sum.
+bias_bits multiplies probabilities, sums and O by 2^bias_bits: row_max is stored lower by bias_bits. The LSE is still
+row_max plus log2 of the sum.
 """
 
 import functools
@@ -18,7 +18,7 @@ from . import inline_ptx as ptx
 
 # The maximum of a row that has seen no key. Finite, so that -inf minus it is -inf and not NaN.
 NOTHING_SEEN = -1.0e30
-LARGEST_START = 1.0e38  # limit of a start of S; larger scores are inexact with any start
+LARGEST_START = 1.0e38  # limit of an initial value of S; larger scores are inexact with any initial value
 LN_2 = 0.6931471805599453
 LOG2_E = 1.4426950408889634
 
@@ -36,7 +36,7 @@ class OnlineSoftmax:
         self.row_sum.fill(0.0)
 
     def see(self, scores, acc_o):
-        """Update the maxima by a tile's scores; rescale sums and O where a maximum has grown by more than the limit."""
+        """Update the maxima by a tile's scores; rescale sums and O if a maximum has grown by more than the limit."""
         self.rescale_if_grown(self.largest(scores), acc_o)
 
     def largest(self, scores):
@@ -58,10 +58,10 @@ class OnlineSoftmax:
         return cute.arch.vote_any_sync(functools.reduce(cute.arch.fmax, growth) > self.limit)
 
     def starts(self):
-        """Choose where S begins instead of at zero, so that a score is positive if its row has grown beyond the limit.
+        """Compute initial values of S, with which a score is positive if its row has grown beyond the limit.
 
-        Per row: a register for each value of an n8 column, because an MMA takes four that follow each other. They are
-        -(row_max + limit) / scale, with a step of Newton's. If the result is unusable, all scores are positive.
+        Each row has one register per value of an n8 column, because an MMA takes four consecutive registers. The value
+        is -(row_max + limit) / scale, with one Newton step. If it is out of range, all scores become positive.
         """
         lane, inverse = cute.arch.lane_idx(), ptx.reciprocal(self.scale)
         starts = []
@@ -77,13 +77,13 @@ class OnlineSoftmax:
     def must_rescale(self, scores, starts):
         """Check whether a maximum has grown beyond the limit: has_grown, or with `starts` if a score is positive.
 
-        Scores are negative if the sign is among the bits that all have: three scores to an instruction, where a maximum
-        takes one for each.
+        All scores are negative if their bitwise AND is. One instruction combines three scores, while a maximum takes
+        one instruction per score.
         """
         if starts is None:
             return self.has_grown(self.largest(scores))
         signs = []
-        for r in range(self.policy.rows):  # a chain for each row: one for all would wait for the last product
+        for r in range(self.policy.rows):  # a chain for each row: a single chain would wait for the last MMA
             block, values = self.policy.row_of(r)
             mine = [ptx.bits(scores[block][n][i]) for n in range(self.policy.columns) for i in values]
             signs.append(functools.reduce(operator.and_, mine))
@@ -116,7 +116,7 @@ class OnlineSoftmax:
         return theirs
 
     def exponentials(self, scores, block: int, n: int, starts=None):
-        """Compute exp2 of the scores of one n8 column; add them to the sums. starts: where S began; None for zero."""
+        """Compute exp2 of the scores of one n8 column; add it to the sums. starts: initial values of S; None: zero."""
         made = [None] * len(scores[block][n])
         for r in (2 * block, 2 * block + 1):
             shift = -self.row_max[r] if starts is None else Float32(self.limit)
@@ -128,8 +128,7 @@ class OnlineSoftmax:
 
 
 def finish(softmax, sink=None):
-    """Compute per row the factor of O, and the LSE in natural units. For rows that saw no key: 0 and -inf (the
-    sink)."""
+    """Compute for each row the factor of O, and the natural LSE. Rows that saw no key: 0, and -inf or the sink."""
     factors, lses = [], []
     for r in range(softmax.policy.rows):
         total = ptx.quad_sum(softmax.row_sum[r])
@@ -157,7 +156,7 @@ def finished(row_max, row_sum, sink=None):
 
 
 def soft_cap(scores, policy, tanh_scale, starts=None):
-    """Replace each score by tanh(x), where score * tanh_scale = 2 log2(e) x. starts: of S, as in new_scores.
+    """Replace each score by tanh(x), where score * tanh_scale = 2 log2(e) x. starts: see policy.new_scores.
 
     tanh(x) = 1 - 2 / (1 + exp(2x)): two MUFU instructions with an error of 1e-7; tanh.approx has 5e-4.
     """

@@ -1,4 +1,4 @@
-"""`attention_with_kv_cache`, for callers. A plain call launches directly; others go through torch_op.py."""
+"""The public function `attention_with_kv_cache`. A plain call launches directly; traced calls use torch_op.py."""
 
 from __future__ import annotations
 
@@ -45,55 +45,56 @@ def attention_with_kv_cache(
     num_splits: int | None = None,
     check: bool = False,
 ) -> Any:
-    """Compute softmax(scale * Q K^T + mask) V over keys and values in a cache; append new ones first.
+    """Compute softmax(scale * Q K^T + mask) V over keys and values in a cache; first append new keys and values.
 
     q                  [batch, seqlen_q, heads, head_dim], on an sm_12x (or sm_90) device; bfloat16 or float16
-    k_cache, v_cache   a contiguous cache, [batch, capacity, heads_kv, head_dim], or with block_table pages, [pages,
-                       page_size, heads_kv, head_dim]; page_size 16, 32, 64, 128 or 256. Rows contiguous, any other
-                       strides in multiples of 16 bytes: `kv[:, 0]` and `kv[:, 1]` of an interleaved cache too. Of
-                       q's dtype, or float8_e4m3fn (head_dim a multiple of 16), which is converted in registers. With
-                       k_scales and v_scales float8_e4m3fn is MXFP8 (a multiple of 128), and float4_e2m1fn_x2 or uint8
-                       NVFP4 (a multiple of 64): two columns in a byte, the first one in its lower half
-    cache_seqlens      int32 [batch], keys of each sequence, read on the device: a captured CUDA graph takes other
-                       lengths at each replay. What lies behind them in the cache is never used, NaN or not
-    block_table        int32 [batch, most pages]: the pages of each sequence. Entries behind its length are not read
+    k_cache, v_cache   a contiguous cache, [batch, capacity, heads_kv, head_dim]; or with block_table pages, [pages,
+                       page_size, heads_kv, head_dim], with page_size 16, 32, 64, 128 or 256. Rows are contiguous; all
+                       other strides are multiples of 16 bytes, so `kv[:, 0]` and `kv[:, 1]` of an interleaved cache are
+                       supported. The dtype is q's, or float8_e4m3fn (head_dim a multiple of 16), which is converted in
+                       registers. With k_scales and v_scales, float8_e4m3fn means MXFP8 (head_dim a multiple of 128),
+                       and float4_e2m1fn_x2 or uint8 means NVFP4 (head_dim a multiple of 64): two columns in a byte, the
+                       first column in its lower half
+    cache_seqlens      int32 [batch], number of keys of each sequence, read on the device: a captured CUDA graph uses
+                       new lengths at each replay. Cache rows after these keys are never used, even if they hold NaN
+    block_table        int32 [batch, most pages]: the pages of each sequence. Entries after its length are not read
     cu_seqlens_q       packed queries: q is [total_q, heads, head_dim], and sequence b has rows cu_seqlens_q[b] to
-                       cu_seqlens_q[b + 1]; needs max_seqlen_q, the most queries of a sequence
+                       cu_seqlens_q[b + 1]; needs max_seqlen_q, the largest number of queries of a sequence
     k_new, v_new       [batch, seqlen_new, heads_kv, head_dim], packed [total_q, heads_kv, head_dim] with the rows of q;
-                       of q's dtype. They are written into the cache behind the cache_seqlens keys of each sequence, and
-                       the queries see them. cache_seqlens stays as it is. An FP8 cache gets value / descale, rounded,
-                       at most 448. More new keys than a sequence has room for are refused; those that do not fit
-                       behind its keys are not written, which only check=True refuses
+                       of q's dtype. They are written into the cache after the cache_seqlens keys of each sequence, and
+                       the queries see them. cache_seqlens is not changed. An FP8 cache gets value / descale, rounded,
+                       at most 448. A call with more new keys than a whole sequence has room for is refused. New keys
+                       that do not fit after the present keys are not written; only check=True raises an error for them
     rotary_cos, _sin   [positions, rotary columns / 2], contiguous; float32 or q's dtype. The first columns of k_new and
-                       of q, a multiple of 16, are turned: new key i of a sequence by row cache_seqlens + i, query i by
-                       the same row, but without causal and window by row cache_seqlens. Positions behind the table take
-                       its last row
-    rotary_interleaved columns 2i and 2i + 1 are turned together; False: column i and column i + half of them
-    k_mean             float32 [batch, heads_kv, head_dim], subtracted from new keys before a cache of 8 or 4 bits gets
-                       them: softmax does not see it, and rounding has less to lose. The same for all keys of a
-                       sequence. Not with softcap, sinks or return_lse
+                       of q, a multiple of 16, are rotated. New key i of a sequence uses row cache_seqlens + i of the
+                       tables. Query i uses the same row, or without causal and window always row cache_seqlens.
+                       Positions after the end of the tables use the last row
+    rotary_interleaved rotate columns 2i and 2i + 1 together; False: columns i and i + half of the rotary columns
+    k_mean             float32 [batch, heads_kv, head_dim], subtracted from new keys before they are written to a cache
+                       of 8 or 4 bits. This does not change the softmax, and reduces rounding errors. It must be the
+                       same for all keys of a sequence. Not with softcap, sinks or return_lse
     causal, window     query i sees key j if j <= i + offset, where offset = length - seqlen_q: the last query sees the
-                       last key. window (left, right): and i + offset - left <= j <= i + offset + right
+                       last key. window (left, right): only if also i + offset - left <= j <= i + offset + right
     scale, softcap     as in `attention`
-    sinks              float32 [heads]: a logit per query head that takes part in the softmax and has no value. The LSE
-                       counts it
+    sinks              float32 [heads]: a logit per query head that takes part in the softmax and has no value. It is
+                       included in the LSE
     k_descale, ...     factors of an FP8 or FP4 cache: float32 on the device, greater than 0, one number or [batch,
                        heads_kv]; None is 1
-    k_scales, v_scales of NVFP4 and MXFP8: the sizes of the cache, but one scale for each 16 (32) columns. float8_e4m3fn
-                       (MXFP8: float8_e8m0fnu) or uint8. Scales of a row contiguous, any other strides in multiples of
-                       their bytes, 16 at most: pages of FlashInfer (NHD or HND, linear scales) and of vLLM, whose
-                       scales follow the values of a page, can be given as they are, as views
+    k_scales, v_scales block scales of NVFP4 and MXFP8: the shape of the cache, with one scale for each 16 columns
+                       (MXFP8: 32). float8_e4m3fn (MXFP8: float8_e8m0fnu) or uint8. The scales of a row are contiguous;
+                       other strides and addresses are multiples of gcd(scales of a row, 16) bytes. Pages of FlashInfer
+                       (NHD or HND, linear scales) and of vLLM, whose scales follow the values of a page, can be passed
+                       as views
     return_lse         also return the natural log-sum-exp of each row: float32, [batch, heads, seqlen_q], packed
                        [heads, total_q]
     num_splits         CTAs over which the keys of a sequence are split; None: planned from the shapes
-    check              also check that lengths and pages are inside of the cache, new keys too, which waits for the
-                       device
+    check              also check that lengths, new keys and pages are inside of the cache; waits for the device
 
-    The same inputs give the same bits. Returns the output, contiguous, with q's shape and dtype; with return_lse
-    (output, lse). A row that sees no key has output 0 and LSE -inf (with sinks: the sink).
+    The same inputs give the same bits. Returns the output, contiguous, with q's shape and dtype; with return_lse it
+    returns (output, lse). For a row that sees no key the output is 0 and the LSE is -inf (with sinks: the head's sink).
 
-    Raises TypeError or ValueError for what is not supported. Backward raises NotImplementedError; with new keys torch
-    raises RuntimeError.
+    Raises TypeError or ValueError for arguments that are not supported. Backward raises NotImplementedError; with new
+    keys torch raises RuntimeError.
     """
     tensors = (
         q, k_cache, v_cache, cache_seqlens, block_table, cu_seqlens_q, sinks, k_descale, v_descale, k_scales, v_scales,

@@ -1,4 +1,4 @@
-"""Values of a call of `attention_with_kv_cache`; checks that they are supported. Reads no data."""
+"""Values of a call of `attention_with_kv_cache`, and checks of them. Only check_values reads data on the device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..mask_bounds import Bounds
 
 DTYPES = (torch.bfloat16, torch.float16)  # dtypes of queries
 FP8 = torch.float8_e4m3fn  # dtype of a cache with 16-bit queries
-# What older versions of torch lack; every format's bytes may come as uint8.
+# Older versions of torch lack these dtypes. In all versions, tensors of these formats may be uint8.
 FP4, E8M0 = (getattr(torch, name, torch.uint8) for name in ("float4_e2m1fn_x2", "float8_e8m0fnu"))
 SCALE_DTYPES = {"nvfp4": (torch.float8_e4m3fn, torch.uint8), "mxfp8": (E8M0, torch.uint8)}
 CACHE, PAGES = "[batch, capacity, heads_kv, head_dim]", "[pages, page_size, heads_kv, head_dim]"
@@ -49,7 +49,7 @@ class CacheTensors(NamedTuple):
 
     @property
     def cache_head_dim(self) -> int:
-        """Columns of a row of the cache; two to a byte of NVFP4."""
+        """Columns of a row of the cache. A byte of NVFP4 holds two columns."""
         return int(self.k_cache.shape[-1]) * PACKED_COLUMNS.get(self.kv_dtype, 1)
 
     @property
@@ -66,7 +66,7 @@ class CacheTensors(NamedTuple):
 class CacheCall(NamedTuple):
     """Options of a call, without its tensors.
 
-    max_seqlen_q: queries of a sequence; of the longest one if q is packed. num_splits: None for the planned number.
+    max_seqlen_q: queries of a sequence; of the longest sequence if q is packed. num_splits: None: the planned number.
     """
 
     visible: Bounds
@@ -78,7 +78,7 @@ class CacheCall(NamedTuple):
 
 
 def check(tensors: CacheTensors, call: CacheCall) -> None:
-    """Raise TypeError or ValueError, with what is wrong and what would be right."""
+    """Raise TypeError or ValueError, with the wrong value and the requirement, if a call is not supported."""
     check_types(tensors)
     q, k_cache, v_cache = tensors[:3]
     if q.dtype not in DTYPES:
@@ -124,7 +124,7 @@ def check(tensors: CacheTensors, call: CacheCall) -> None:
 
 
 def _check_scales(name: str, scales: torch.Tensor | None, tensors: CacheTensors) -> None:
-    """Raise TypeError or ValueError where the scales of a cache are missing, or not beside its rows."""
+    """Raise TypeError or ValueError if the scales of a cache are missing, or do not fit its dtype and shape."""
     kv_dtype, cache = tensors.kv_dtype, tensors.k_cache
     if kv_dtype not in SCALE_COLUMNS:
         if scales is not None:
@@ -139,7 +139,7 @@ def _check_scales(name: str, scales: torch.Tensor | None, tensors: CacheTensors)
     checks.check_device(name, scales, tensors.q)
     if tuple(scales.shape) != form:
         raise ValueError(
-            f"{name} is {sizes(scales)}: {said}, where heads come last but one in the shape, if not in memory"
+            f"{name} is {sizes(scales)}: {said}; heads must be the third dimension, in any order in memory"
         )
     piece = math.gcd(form[-1], CHUNK_BYTES)
     off = [step for step, size in zip(scales.stride()[:-1], form[:-1], strict=True) if size > 1 and step % piece]
@@ -190,7 +190,7 @@ def _check_pages(tensors: CacheTensors) -> None:
 
 
 def check_values(tensors: CacheTensors, call: CacheCall) -> None:
-    """Check a call, and raise ValueError where lengths or pages are outside of the cache. Waits for the device."""
+    """Check a call, and raise ValueError if lengths or pages are outside of the cache. Waits for the device."""
     check(tensors, call)
     if torch.cuda.is_current_stream_capturing():
         raise RuntimeError("check=True waits for the device, and a CUDA graph is being captured: check before it")
@@ -201,7 +201,7 @@ def check_values(tensors: CacheTensors, call: CacheCall) -> None:
 
 
 def _check_scale_values(name: str, scales: torch.Tensor, tensors: CacheTensors) -> None:
-    """Raise ValueError where a key that a sequence has has a NaN for a scale."""
+    """Raise ValueError if a scale of a sequence's key is NaN."""
     nan, table = 0x7F if tensors.kv_dtype == "nvfp4" else 0xFF, tensors.block_table
     wrong = (scales.view(torch.uint8) & nan) == nan
     rows = torch.arange(tensors.capacity, device=scales.device)
@@ -217,7 +217,7 @@ def _check_scale_values(name: str, scales: torch.Tensor, tensors: CacheTensors) 
 
 
 def check_room(tensors: CacheTensors, name: str = "cache_seqlens") -> None:
-    """Raise ValueError if the cache does not have these keys or pages. name: of the lengths."""
+    """Raise ValueError if lengths or pages are outside of the cache. name: what the error calls the lengths."""
     lengths, table = tensors.cache_seqlens, tensors.block_table
     wrong = (lengths < 0) | (lengths > tensors.capacity)
     if wrong.any():

@@ -1,4 +1,4 @@
-"""From tensors to the launch of a kernel over a cache. As launch/ does for attention, calls are prepared once."""
+"""Launch a kernel over a KV cache. As in ../launch/ for attention, calls are prepared once and then repeated."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ prepared_calls: dict[tuple[Any, ...], PreparedCacheCall] = {}
 
 
 class PreparedCacheCall(Launcher):
-    """The prepared state of calls that look alike; see launch.hot_path.PreparedCall.
+    """The state that calls with equal facts share; see launch.hot_path.PreparedCall.
 
-    scratch: float32 numbers between the two launches; 0 with one launch. copy: whether q must be copied first.
+    scratch: number of float32 values that the first kernel passes to the second; 0 with one kernel. copy: whether q
+    must be copied first.
     """
 
     __slots__ = ("at", "call", "contiguous", "copy", "index", "lse_shape", "num_splits", "one", "scratch", "shape")
@@ -38,7 +39,7 @@ class PreparedCacheCall(Launcher):
         self.copy = not is_aligned(q)
         self.lse_shape = lse_shape(q) if call.lse else None
         self.scratch, self.num_splits = 0, 1
-        self.one: torch.Tensor | None = None  # the descale of a cache without one
+        self.one: torch.Tensor | None = None  # a descale of 1, for a cache without descales
         self.at: tuple[int, ...] = ()
 
     def set_kernel(self, kernel: kernels.Compiled, values: list[Any]) -> None:
@@ -103,7 +104,7 @@ def facts_of(tensors: CacheTensors | tuple[Any, ...], asked: tuple[Any, ...]) ->
 def prepare(facts: tuple[Any, ...], tensors: CacheTensors, call: CacheCall) -> PreparedCacheCall:
     """Check a call, get its kernel, and keep the result under `facts`.
 
-    Raises TypeError or ValueError for a call that is not supported, and what compile.cache.get raises.
+    Raises TypeError or ValueError for a call that is not supported, and the errors of compile.cache.get.
     """
     check(tensors, call)
     made = PreparedCacheCall(tensors, call)
@@ -123,7 +124,7 @@ def prepare(facts: tuple[Any, ...], tensors: CacheTensors, call: CacheCall) -> P
 
 @lru_cache(maxsize=4096)
 def planned(shape: CacheShape, num_splits: int | None) -> CachePlan:
-    """Call plan_cache, and keep its result."""
+    """Call plan_cache. The result is cached."""
     return plan_cache(shape, num_splits)
 
 
@@ -148,13 +149,13 @@ def shape_of(tensors: CacheTensors, call: CacheCall) -> CacheShape:
 
 
 def _arguments(tensors: CacheTensors, call: CacheCall, plan: CachePlan, scratch: int) -> dict[str, Any]:
-    """Map the kernel's arguments by name to (sizes, strides) of tensors, and numbers."""
+    """Map the names of the kernel's arguments to their values: (sizes, strides) of a tensor, or a number."""
     made = {"partials": ((scratch,), (1,)), "num_splits": plan.num_splits}
     return score_arguments(tensors, call) | cache_arguments(tensors) | made
 
 
 def cache_arguments(tensors: CacheTensors) -> dict[str, Any]:
-    """Make the arguments of every kernel over a cache, besides those of attention."""
+    """Make the arguments that all kernels over a cache have in addition to score_arguments."""
     table, (_, page_size, heads_kv, _) = tensors.block_table, tensors.k_cache.shape
     scales = {
         name: (
@@ -175,7 +176,7 @@ def cache_arguments(tensors: CacheTensors) -> dict[str, Any]:
 
 
 def launch(tensors: CacheTensors | tuple[Any, ...], asked: tuple[Any, ...]) -> Result:
-    """Launch a call. asked: the fields of a CacheCall, its first one as a tuple; to make one would cost every call."""
+    """Launch a call. asked: the fields of a CacheCall as plain tuples; NamedTuples would slow down every call."""
     return prepared(tensors, asked).run(tensors)
 
 

@@ -1,10 +1,10 @@
 """Choose the kernel for queries over a cache, and the number of CTAs over which the keys of a sequence are split.
 
-Values only. Up to MOST_QUERIES queries of a sequence get the decode kernel, more the tma kernel of the attention; over
-block-scaled caches all get the decode kernel, since TMA cannot load rows of fewer than 16 bytes, which scales have.
+The decode kernel computes up to MOST_QUERIES queries per sequence, the tma kernel of `attention` more. Block-scaled
+caches always use the decode kernel, since their rows of scales can have fewer than 16 bytes, which TMA cannot load.
 
 The lengths of the sequences are on the device, and the host does not wait for them. So the plan follows from shapes
-alone: it takes every sequence to be as long as the cache has room for. Shorter sequences are divided just as evenly.
+alone: it assumes that every sequence fills its capacity. Shorter sequences are split just as evenly.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from ..mask_bounds import whole_tiles
 from ..planner import Shape, plan
 
 MOST_SPLITS = 128
-MOST_QUERIES = 16  # most in decode: speculative decoding has no more
-# Shared memory of an SM, of which each CTA takes 1 KiB more than it asks for.
+MOST_QUERIES = 16  # most queries per sequence in the decode kernel: speculative decoding has no more
+# Shared memory of an SM. Each CTA takes 1 KiB more than it allocates.
 SM_SHARED_BYTES = {"sm_90a": 228 * 1024}
 OTHER_SM_SHARED_BYTES = 100 * 1024
 CTA_RESERVED_BYTES = 1024
-# CTAs of 128 threads that share an SM, by the rows of a tile: 2 with up to 255 registers for a thread, 3 with 168.
+# Rows of a tile -> CTAs of 128 threads that share an SM. With 2 a thread has up to 255 registers, with 3 up to 168.
 CTAS_PER_SM = {8: 3, 16: 2, 32: 2}
-# The time of a round over NVFP4, by heads_per_cta: where heads lie between the rows, 32 bytes of scales are of four.
+# NVFP4: heads_per_cta -> relative time of a round. If heads lie between the rows in memory, 32 bytes of scales belong
+# to four heads.
 HEADS_FACTOR = {4: 1.0, 2: 1.04, 1: 1.4}
-# Costs in rounds, the time in which a CTA reads a tile of K and of V for each of its warps. Estimates: a start takes
-# about as long as the rings take to fill, the second kernel twice as long, and longer with many splits.
+# Estimated times in rounds. In a round a CTA reads a tile of K and of V for each of its warps. The start of a CTA takes
+# about as long as filling its rings; the second kernel takes a bit longer, and still longer with many splits.
 START_ROUNDS, COMBINE_ROUNDS, COMBINE_SPLITS_PER_ROUND = 1.5, 2.0, 32
 
 
@@ -35,8 +36,8 @@ START_ROUNDS, COMBINE_ROUNDS, COMBINE_SPLITS_PER_ROUND = 1.5, 2.0, 32
 class CacheShape:
     """The properties of a call by which its kernel is chosen.
 
-    seqlen_q: queries of a sequence, of the longest one if packed. capacity: keys that the cache of a sequence has room
-    for. sms: multiprocessors of the device. The other fields: see DecodeConfig.
+    seqlen_q: queries of a sequence, of the longest sequence if packed. capacity: keys that the cache of a sequence has
+    room for. sms: multiprocessors of the device. The other fields: see DecodeConfig.
     """
 
     arch: str
@@ -72,7 +73,7 @@ class CachePlan:
 
 
 def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
-    """Choose the kernel. num_splits: instead of the planned number. Raises ValueError if no kernel fits."""
+    """Choose the kernel. num_splits: replaces the planned number. Raises ValueError if no kernel fits."""
     if shape.seqlen_q > MOST_QUERIES and num_splits in (None, 1) and shape.kv_dtype not in SCALE_COLUMNS:
         return _plan_prefill(shape)
     if shape.sms < 1:
@@ -99,7 +100,7 @@ def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
 
 
 def _divided(config: DecodeConfig, row_tiles: int, shape: CacheShape, num_splits: int | None) -> CachePlan:
-    """Choose the heads per CTA and the splits with the least estimated time. row_tiles: of all heads."""
+    """Choose the heads per CTA and the splits with the least estimated time. row_tiles: row tiles of all heads."""
     places, key_tiles = shape.sms * ctas_per_sm(config), -(-shape.capacity // config.tile_n)
     plans = []
     for heads, factor in HEADS_FACTOR.items() if config.kv_dtype == "nvfp4" else ((1, 1.0),):
@@ -137,9 +138,9 @@ def _plan_prefill(shape: CacheShape) -> CachePlan:
 
 
 def _with_stages(config: DecodeConfig) -> DecodeConfig:
-    """Set as many stages as fit into shared memory. Raises ValueError if there is no kernel.
+    """Set as many stages as fit into shared memory. Raises ValueError if no kernel can be built.
 
-    With 8 rows at most 2: more are slower, and on an SM120 prevent a second CTA.
+    With 8 rows per warp at most 2: more stages are slower, and prevent a second CTA on an SM of sm_120.
     """
     for stages in range(2 if config.rows_per_warp == 8 else MOST_STAGES, 0, -1):
         found = replace(config, stages=stages)
@@ -156,9 +157,10 @@ def ctas_per_sm(config: DecodeConfig) -> int:
 
 
 def splits(tiles: int, places: int, key_tiles: int, warps: int = WARPS) -> int:
-    """Choose the number of splits with the least estimated time; the smaller one of two equal ones.
+    """Choose the number of splits with the least estimated time, and the smallest such number.
 
-    tiles: of rows, each of which reads key_tiles with `warps` warps. places: CTAs that run at the same time.
+    tiles: number of row tiles; each reads key_tiles tiles of keys with `warps` warps. places: CTAs that run at the same
+    time.
     """
     rounds = -(-key_tiles // warps)
     return min(
@@ -167,7 +169,7 @@ def splits(tiles: int, places: int, key_tiles: int, warps: int = WARPS) -> int:
 
 
 def _cost(number: int, tiles: int, places: int, rounds: int, factor: float) -> float:
-    """Estimate the time of a number of splits, in rounds. factor: of the time of a round."""
+    """Estimate the time with `number` splits, in rounds. factor: relative time of a round."""
     waves = -(-tiles * number // places)
     combine = COMBINE_ROUNDS + number / COMBINE_SPLITS_PER_ROUND if number > 1 else 0.0
     return waves * (-(-rounds // number) * factor + START_ROUNDS) + combine

@@ -14,7 +14,7 @@ from .launch import launch
 
 
 def traced(tensors: tuple[Any, ...], asked: tuple[Any, ...]) -> Result:
-    """Make a call through the operator. LSE is empty if it was not asked for."""
+    """Make a call through the torch operator. LSE is an empty tensor unless return_lse."""
     check_types(CacheTensors(*tensors))
     visible, *others = asked
     o, lse = torch.ops.sm120_attn.with_kv_cache(*tensors, *visible, *others)
@@ -52,7 +52,7 @@ define_operator("with_kv_cache", _with_kv_cache, fake_result, "attention_with_kv
 
 
 def traced_append(tensors: tuple[Any, ...], new: tuple[Any, ...], asked: tuple[Any, ...], interleaved: bool) -> Result:
-    """Make a call through the operator. LSE is empty if it was not asked for."""
+    """Make a call that appends through the torch operator. LSE is an empty tensor unless return_lse."""
     check_types(CacheTensors(*tensors))
     check_types(NewTensors(*new))
     visible, *others = asked

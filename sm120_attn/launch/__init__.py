@@ -1,13 +1,13 @@
 """From tensors to the launch of a compiled kernel.
 
-    call       what a call asks for, as values
-    checks     what a call may ask for
-    prepare    work done once for calls that look alike: checks, choice of the kernel, its arguments
+    call       tensors and options of a call, as values
+    checks     whether a call is supported
+    prepare    work done once for equal calls: checks, choice of the kernel, its arguments
     hot_path   work done at every call
     operators  torch operators of launches
-    strides    which tensors a kernel can read as they are, and copies of the others
+    strides    whether a kernel can read a tensor directly, and aligned copies
 
-What a call costs on the host is part of its speed where sequences are short. So everything that follows from shapes,
-strides and flags is worked out once and kept (`PreparedCall`). A call that looks like an earlier one writes its
-addresses and the stream into a buffer, and jumps into the compiled host function.
+For short sequences the host's time is a large part of a call. So everything that follows from shapes, strides and flags
+is computed once and kept (`PreparedCall`). A later call with the same shapes, strides and flags writes its addresses
+and the stream into a buffer, and calls the compiled host function.
 """

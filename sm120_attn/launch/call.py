@@ -1,4 +1,4 @@
-"""Values of a call: the tensors, the options as the caller gave them, and the call made of them."""
+"""Values of a call: its tensors, the caller's options, and the Call that is derived from both."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Tensors(NamedTuple):
 
     @property
     def descales(self) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-        """Factors of FP8 q, k and v: float32 tensors of one number, or [batch, heads] each; None is 1."""
+        """Factors of FP8 q, k and v: float32 tensors of one number or [batch, heads]; None means 1."""
         return self.q_descale, self.k_descale, self.v_descale
 
 
 class AttentionOptions(NamedTuple):
-    """The arguments of `attention` beside the tensors, as the caller gave them."""
+    """The arguments of `attention` that are not tensors, unchanged."""
 
     causal: bool
     window: tuple[int | None, int | None] | None
@@ -63,10 +63,10 @@ class AttentionOptions(NamedTuple):
 class Call(NamedTuple):
     """Options of a call, without its tensors.
 
-    softcap: 0 for none.
-    max_seqlen_q, max_seqlen_k: with packed sequences, the rows of the longest one; else those of the tensors.
-    config: this kernel instead of the planned one, for tests and benchmarks.
-    out_dtype: of the output of FP8 inputs (None: bfloat16); else None.
+    softcap: 0 means none.
+    max_seqlen_q, max_seqlen_k: rows of the longest sequence if sequences are packed; else rows of q and k.
+    config: the kernel to use instead of the planned kernel, for tests and benchmarks.
+    out_dtype: dtype of the output of FP8 inputs (None: bfloat16); None for other inputs.
     """
 
     visible: Bounds
@@ -88,7 +88,7 @@ def check_types(tensors: Any) -> None:
 
 
 def make_call(tensors: Tensors, options: AttentionOptions) -> Call:
-    """Make a Call of the caller's options. Raises TypeError or ValueError for what no Call can express."""
+    """Derive a Call from the caller's options. Raises TypeError or ValueError if that is impossible."""
     check_types(tensors)
     q, k = tensors[:2]
     if q.dim() == 0 or q.shape[-1] == 0:
@@ -119,7 +119,7 @@ def make_call(tensors: Tensors, options: AttentionOptions) -> Call:
 
 
 def features_of(tensors: Any, call: Any) -> Features:
-    """List what a call needs from its kernel. tensors, call: Tensors and Call, or those of a call over a cache."""
+    """List the features that a call needs. tensors, call: Tensors and Call, or CacheTensors and CacheCall."""
     return Features(
         causal=call.visible.causal,
         window=call.visible.window,
@@ -131,5 +131,5 @@ def features_of(tensors: Any, call: Any) -> Features:
 
 
 def output_dtype(q: torch.Tensor, asked: torch.dtype | None) -> torch.dtype:
-    """Choose the output's dtype: q's, or for FP8 the one that the caller asked for."""
+    """Choose the output's dtype: for FP8 `asked` (None: bfloat16), else q's dtype."""
     return (asked or torch.bfloat16) if DTYPES.get(q.dtype) in FP8 else q.dtype

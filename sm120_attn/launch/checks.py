@@ -15,7 +15,7 @@ MAX_SIZE = 2**31 - 1  # sizes are passed as int32, strides as int64
 
 
 def check(tensors: Tensors, call: Call) -> None:
-    """Raise TypeError or ValueError, with what is wrong and what would be right."""
+    """Raise TypeError or ValueError, with the wrong value and the requirement, if a call is not supported."""
     q, k, v = tensors[:3]
     check_kinds({"q": q, "k": k, "v": v}, q, PACKED if tensors.varlen else BATCH)
     heads_axis = 1 if tensors.varlen else 2
@@ -42,9 +42,9 @@ def check(tensors: Tensors, call: Call) -> None:
 def check_kinds(
     tensors: dict[str, torch.Tensor], q: torch.Tensor, form: str, also: tuple[torch.dtype, ...] = ()
 ) -> None:
-    """Raise TypeError or ValueError for tensors that have not the dimensions of `form`, or not q's dtype and device.
+    """Raise TypeError or ValueError if a tensor does not have the dimensions of `form`, and q's dtype and device.
 
-    also: other dtypes that are right.
+    also: more dtypes that are allowed.
     """
     for name, tensor in tensors.items():
         if tensor.dim() != form.count(",") + 1:
@@ -84,7 +84,7 @@ def _check_varlen(tensors: Tensors, call: Call) -> None:
 
 
 def check_cu_seqlens(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
-    """Raise TypeError or ValueError unless `tensor` can hold the starts of packed sequences."""
+    """Raise TypeError or ValueError unless `tensor` is int32 [batch + 1], contiguous, on q's device."""
     if tensor.dtype != torch.int32:
         raise TypeError(f"{name} is {tensor.dtype}: must be torch.int32")
     if tensor.dim() != 1 or tensor.shape[0] < 1 or tensor.stride(0) != 1:
@@ -100,7 +100,7 @@ def check_heads(num_heads: int, num_heads_kv: int) -> None:
 
 
 def check_scores(scale: float, softcap: float, visible: Bounds) -> None:
-    """Raise ValueError for numbers that make no scores, or no window."""
+    """Raise ValueError if scale, softcap or a window size is out of range."""
     if not (math.isfinite(scale) and scale > 0):
         raise ValueError(f"scale is {scale}: must be finite and greater than 0")
     if not (math.isfinite(softcap) and softcap >= 0):
@@ -129,7 +129,7 @@ def _check_fp8(tensors: Tensors, call: Call) -> None:
 
 
 def check_descale(name: str, descale: torch.Tensor | None, q: torch.Tensor, form: tuple[int, int]) -> None:
-    """Raise TypeError or ValueError where a descale is neither one number nor [batch, heads]."""
+    """Raise TypeError or ValueError unless a descale is one float32 number or float32 [batch, heads]."""
     if descale is None:
         return
     if descale.dtype != torch.float32:

@@ -1,4 +1,4 @@
-"""What every call pays: whether it may launch directly, the key under which it was prepared, and the launch itself."""
+"""Work done at every call: decide whether it may launch directly, compute the key of its PreparedCall, and launch."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..compile.cache import Compiled
 from .call import DESCALES, Call, Tensors, output_dtype
 from .strides import ALIGN_BYTES, aligned_copy, lse_shape
 
-PLAIN = (torch.Tensor, torch.nn.Parameter)  # a subclass may change what a call means
+PLAIN = (torch.Tensor, torch.nn.Parameter)  # a subclass may intercept operators
 is_compiling, is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled  # saves a lookup per call
 
-Result = tuple[torch.Tensor, torch.Tensor | None]  # O, and LSE if it was asked for
+Result = tuple[torch.Tensor, torch.Tensor | None]  # O, and LSE or None
 
 
 def is_plain(*tensors: torch.Tensor) -> bool:
-    """Check whether a call may launch directly: nothing traces it, intercepts it, or might ask for its gradient."""
+    """Check whether a call may launch directly: nothing traces or intercepts it, and no tensor requires a gradient."""
     if is_compiling():
         return False
     gradients = is_grad_enabled()
@@ -34,7 +34,7 @@ def is_plain(*tensors: torch.Tensor) -> bool:
 def facts_of(tensors: Tensors | tuple[Any, ...], asked: tuple[Any, ...]) -> tuple[Any, ...]:
     """Collect everything that decides how a call is launched, except addresses and the stream. asked: the options.
 
-    tensors: in the order of Tensors; to make one would cost every call time. Calls with equal facts share a
+    tensors: in the order of Tensors; making a Tensors would slow down every call. Calls with equal facts share a
     PreparedCall.
     """
     q, k, v, cu_seqlens_q, cu_seqlens_k, q_descale, k_descale, v_descale, sinks = tensors
@@ -56,7 +56,7 @@ def _facts_of_others(*tensors: torch.Tensor | None) -> tuple[Any, ...]:
 
 
 class Launcher:
-    """A kernel with its arguments, ready to be launched again with other addresses.
+    """A kernel with its arguments, which can be launched repeatedly with other addresses.
 
     kernel: None if there is nothing to launch. values: the kernel's arguments, with addresses of 0. places: see
     abi.Layout.
@@ -82,10 +82,10 @@ class Launcher:
 
 
 class PreparedCall(Launcher):
-    """The prepared state of calls that look alike. `run` is the hot path: every call pays for what it does.
+    """The state that calls with equal facts share. `run` is executed at every call, so it must be fast.
 
-    copies: which of q, k and v must be copied before the launch, by their strides.
-    relaunch: makes a call with other tensors.
+    copies: which of q, k and v must be copied before the launch, because of their strides.
+    relaunch: function that makes the call with the copied tensors.
     """
 
     __slots__ = (
@@ -106,11 +106,11 @@ class PreparedCall(Launcher):
         self.shape = q.shape
         self.out_dtype = output_dtype(q, call.out_dtype)
         self.contiguous = q.is_contiguous() and self.out_dtype == q.dtype
-        self.one: torch.Tensor | None = None  # the descale of a tensor without one
+        self.one: torch.Tensor | None = None  # a descale of 1, for tensors without a descale
         self.lse_shape = lse_shape(q) if call.lse else None
         self.copies = copies if any(copies) else None
         self.relaunch = relaunch
-        self.at: tuple[int, ...] = ()  # slots that every call writes
+        self.at: tuple[int, ...] = ()  # the buffer's words that every call writes
 
     def set_kernel(self, kernel: Compiled, values: list[Any]) -> None:
         super().set_kernel(kernel, values)
@@ -165,7 +165,7 @@ def zeros(
     lse_shape: tuple[int, ...] | None,
     sinks: torch.Tensor | None,
 ) -> Result:
-    """Make the result if there is no query, or no query sees a key: O is 0, and LSE -inf or the head's sink."""
+    """Make the result of a call in which no query sees a key: O is 0, and LSE is -inf or the head's sink."""
     lse = None
     if lse_shape is not None:
         lse = q.new_full(lse_shape, -math.inf, dtype=torch.float32)
@@ -175,7 +175,7 @@ def zeros(
 
 
 def enter(kernel: Compiled, buffer: abi.ArgumentBuffer, stream: int, index: int) -> None:
-    """Jump into the host function, on torch's current stream of device `index`. stream: its slot in the buffer."""
+    """Call the compiled host function on torch's current stream of device `index`. stream: its word in the buffer."""
     buffer.words[stream] = torch._C._cuda_getCurrentRawStream(index)
     if torch._C._cuda_getDevice() == index:
         kernel.entry(buffer.address)

@@ -1,4 +1,4 @@
-"""What is done once for calls that look alike: check them, choose and get the kernel, fill in its arguments."""
+"""Work done once for calls with equal facts: check, choose and load the kernel, fill in its arguments."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ KEPT_CALLS = 4096  # prepared calls, a few KB each
 LOG2_E = math.log2(math.e)
 Kept = TypeVar("Kept")
 
-# By facts_of. `attention`, its operator and `forward` have different keys for the same call.
+# facts_of -> PreparedCall. `attention`, its operator and `forward` have different keys for the same call.
 prepared_calls: dict[tuple[Any, ...], PreparedCall] = {}
 
 
 def forward(tensors: Tensors, call: Call) -> Result:
-    """Launch a Call, also one that names its kernel: O and, if asked for, LSE (else None). Does not wait."""
+    """Launch a Call, which may select its kernel; return O, and LSE or None. Does not wait for the GPU."""
     facts = facts_of(tensors, call)
     return (prepared_calls.get(facts) or prepare(facts, tensors, call)).run(tensors)
 
@@ -38,7 +38,7 @@ def forward(tensors: Tensors, call: Call) -> Result:
 def prepare(facts: tuple[Any, ...], tensors: Tensors, call: Call) -> PreparedCall:
     """Check a call, get its kernel, and keep the result under `facts`.
 
-    Raises TypeError or ValueError for a call that is not supported, and what compile.cache.get raises.
+    Raises TypeError or ValueError for a call that is not supported, and the errors of compile.cache.get.
     """
     check(tensors, call)
     made = _prepare(tensors, call)
@@ -54,11 +54,11 @@ def keep(calls: dict[tuple[Any, ...], Kept], facts: tuple[Any, ...], made: Kept)
 
 
 def _prepare(tensors: Tensors, call: Call) -> PreparedCall:
-    """Compile or load the kernel if this process does not have it."""
+    """Make a PreparedCall. Compile or load its kernel if this process has not done so yet."""
     q, k, v = tensors[:3]
     made = PreparedCall(tensors, call, tuple(not is_aligned(t) for t in (q, k, v)), forward)
     shape = shape_of(tensors, call)
-    config = call.config or planned(shape)  # before the return below: raises for what is not supported
+    config = call.config or planned(shape)  # before the return below, because it raises for unsupported shapes
     if not (q.numel() and k.numel() and call.max_seqlen_q and call.max_seqlen_k and shape.batch):
         return made
     refuse_in_capture(config, "attention")
@@ -71,7 +71,7 @@ def _prepare(tensors: Tensors, call: Call) -> PreparedCall:
 
 
 def _arguments(tensors: Tensors, call: Call, shape: Shape) -> dict[str, Any]:
-    """Map the kernel's arguments by name to (sizes, strides) of tensors, and numbers."""
+    """Map the names of the kernel's arguments to their values: (sizes, strides) of a tensor, or a number."""
     cu_seqlens = ((shape.batch + 1,), (1,))
     arguments = score_arguments(tensors, call) | {"cu_seqlens_q": cu_seqlens, "cu_seqlens_k": cu_seqlens}
     for name, tensor, descale in zip(DESCALES, tensors[:3], tensors.descales, strict=True):
@@ -80,7 +80,7 @@ def _arguments(tensors: Tensors, call: Call, shape: Shape) -> dict[str, Any]:
 
 
 def score_arguments(tensors: Any, call: Any) -> dict[str, Any]:
-    """Make the arguments of every attention kernel. tensors, call: Tensors and Call, or those over a cache."""
+    """Make the arguments that all attention kernels share. tensors, call: as in features_of."""
     q, k, v = tensors[:3]
     left, right = call.visible.sides
     return {
@@ -100,12 +100,12 @@ def score_arguments(tensors: Any, call: Any) -> dict[str, Any]:
 
 
 def descale_argument(descale: torch.Tensor | None, batch: int, heads: int) -> tuple[Any, Any]:
-    """Compute sizes and strides of a descale, [batch, heads]; one number is the same for all."""
+    """Compute sizes and strides of a descale, [batch, heads]. A single number has strides of 0."""
     return (batch, heads), (0, 0) if descale is None or descale.numel() == 1 else descale.stride()
 
 
 def fill(kernel: kernels.Compiled, arguments: dict[str, Any]) -> list[Any]:
-    """Fill a kernel's slots with these arguments, with addresses of 0."""
+    """List the values of a kernel's slots for these arguments, with addresses of 0."""
     values: list[Any] = []
     for slot in kernel.layout.slots:
         argument = arguments[slot.name]
@@ -114,7 +114,7 @@ def fill(kernel: kernels.Compiled, arguments: dict[str, Any]) -> list[Any]:
 
 
 def refuse_in_capture(config: Any, function: str) -> None:
-    """Raise RuntimeError where a kernel would be compiled or loaded while a CUDA graph is captured."""
+    """Raise RuntimeError if a kernel would be compiled or loaded while a CUDA graph is captured."""
     if not kernels.is_ready(config) and torch.cuda.is_current_stream_capturing():
         raise RuntimeError(
             f"{config.name} is not compiled yet, and a CUDA graph is being captured: "
@@ -146,13 +146,13 @@ def shape_of(tensors: Tensors, call: Call) -> Shape:
 
 @lru_cache(maxsize=4096)
 def planned(shape: Shape) -> Config:
-    """Compute plan(shape).config, and keep it: text generation comes with thousands of lengths."""
+    """Compute plan(shape).config. The result is cached, because text generation has thousands of lengths."""
     config = plan(shape).config
     return replace(config, fp8_mma=fp8_mma()) if config.fp8 else config
 
 
 def fp8_mma() -> str:
-    """Read the FP8 path from the environment."""
+    """Read from the environment which of FP8_MMAS to use."""
     asked = os.environ.get(FP8_MMA_VARIABLE, FP8_MMAS[0])
     if asked not in FP8_MMAS:
         raise ValueError(f"{FP8_MMA_VARIABLE}={asked}: must be one of {', '.join(FP8_MMAS)}, or not be set")
@@ -161,7 +161,7 @@ def fp8_mma() -> str:
 
 @cache
 def device_facts(index: int) -> tuple[str, int]:
-    """Look up the architecture of a device as ptxas names it, and its number of multiprocessors."""
+    """Return ptxas's name of a device's architecture, and its number of multiprocessors."""
     properties = torch.cuda.get_device_properties(index)
     capability = (properties.major, properties.minor)
     if capability not in ARCHS:

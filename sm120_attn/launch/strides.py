@@ -1,4 +1,4 @@
-"""Tensors that a kernel can read directly, and copies of the others. Kernels load 16 bytes at a time."""
+"""Strides of tensors, and copies of tensors that a kernel cannot read directly. Kernels load 16 bytes at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_aligned(tensor: torch.Tensor) -> bool:
 
 
 def aligned_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Copy a tensor so that its rows start at multiples of 16 bytes; FP8 rows may need a few bytes in between."""
+    """Copy a tensor so that its rows start at multiples of 16 bytes. Rows of FP8 may be padded for that."""
     *outer, columns = tensor.shape
     wide = whole_rows(columns, tensor.element_size())
     if wide == columns:
@@ -34,7 +34,7 @@ def whole_rows(columns: int, element_bytes: int) -> int:
 
 
 def kernel_strides(tensor: torch.Tensor) -> Sequence[int]:
-    """Return the tensor's strides. For a dimension of size 1, whose stride may be anything, that of an aligned copy."""
+    """Return the tensor's strides. A dimension of size 1, whose stride is arbitrary, gets that of an aligned copy."""
     shape: Sequence[int] = tensor.shape
     strides: Sequence[int] = tensor.stride()
     if 1 not in shape:

@@ -1,4 +1,4 @@
-"""bf16, fp16 or fp32 to FP8, with one scale for each head of each sequence: `quantize` and `quantize_qkv`, on the host.
+"""Host code of `quantize` and `quantize_qkv`: bf16, fp16 or fp32 to FP8, with a scale for each head of each sequence.
 
-api: for callers; launch: from tensors to a launch; torch_op: the torch operators.
+api: the public functions; launch: launches from tensors; torch_op: the torch operators.
 """

@@ -1,4 +1,4 @@
-"""`quantize` and `quantize_qkv`, for callers. Plain calls launch directly; others go through torch_op.py.
+"""The public functions `quantize` and `quantize_qkv`. Plain calls launch directly; traced calls use torch_op.py.
 
 kernels/quantize/kernel.py documents the computation.
 """
@@ -22,17 +22,17 @@ def quantize(
 
     x           [batch, seqlen, heads, head_dim], bfloat16, float16 or float32, any strides; head_dim 32 to 256 in steps
                 of 8. Packed sequences: [total, heads, head_dim], with cu_seqlens (int32, [batch + 1]) and max_seqlen,
-                the length of the longest
+                the length of the longest sequence
     dtype       float8_e4m3fn or float8_e5m2
-    y           of x's shape. Rows begin at multiples of 16 bytes, as attention wants them; so y is contiguous where
+    y           of x's shape. Rows begin at multiples of 16 bytes, as `attention` requires; so y is contiguous if
                 head_dim is a multiple of 16
     descale     float32, [batch, heads]: the largest absolute value of the head, divided by 448 (e5m2: 57344)
 
-    y is x * (448 / amax), in float32, rounded to nearest. A head of zeros, or of no value above 2^-100, has descale 1.
-    A NaN makes all of its head NaN, also the descale. An infinity makes the descale infinite, itself NaN, and the other
-    values of its head 0.
+    y is x * (448 / amax), in float32, rounded to nearest; amax is the largest absolute value of the head. A head with
+    no absolute value above 2^-100 has descale 1. A NaN makes all values of its head NaN, and the descale. An infinity
+    makes the descale infinite, becomes NaN, and makes the other values of its head 0.
 
-    Does not wait for the GPU. Raises TypeError or ValueError for what is not supported.
+    Does not wait for the GPU. Raises TypeError or ValueError for arguments that are not supported.
     """
     longest = _longest(cu_seqlens, max_seqlen, x, "max_seqlen", "cu_seqlens")
     run = torch_op.launch_one if is_plain(x) else torch.ops.sm120_attn.quantize
@@ -67,7 +67,7 @@ def quantize_qkv(
 def _longest(
     cu_seqlens: torch.Tensor | None, longest: int | None, x: torch.Tensor, name: str, cu_seqlens_name: str
 ) -> int:
-    """Compute the length of the longest sequence. Wrong kinds of tensors get 0; the launch's checks refuse them."""
+    """Compute the length of the longest sequence. It is 0 for invalid tensors, which the launch's checks refuse."""
     if cu_seqlens is not None:
         if longest is None:
             raise ValueError(

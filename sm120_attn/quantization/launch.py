@@ -1,4 +1,4 @@
-"""From tensors to the launch of a quantisation kernel. As launch/ does for attention, calls are prepared once."""
+"""Launch a quantisation kernel. As in ../launch/ for attention, calls are prepared once and then repeated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = {1: ("x",), 3: ("q", "k", "v")}
 MOST_BLOCKS = 2**31 - 1  # limit of a grid
 
 Tensors = tuple[torch.Tensor, ...]  # x; or q, k and v
-Starts = tuple[torch.Tensor, ...]  # cu_seqlens of x; or of q, and of k and v. Empty without packed sequences
+Starts = tuple[torch.Tensor, ...]  # cu_seqlens of x, or of q and of k and v; empty without packed sequences
 Result = tuple[list[torch.Tensor], list[torch.Tensor]]  # outputs, descales
 
 
@@ -28,7 +28,7 @@ class QuantizeCall(NamedTuple):
     """Options of a call, without its tensors.
 
     longest: length of the longest sequence of each tensor.
-    config: this kernel instead of the planned one; l2_bytes: instead of the device's L2 size. Both for tests.
+    config: replaces the planned kernel; l2_bytes: replaces the device's L2 size. Both are for tests.
     """
 
     dtype: torch.dtype
@@ -38,7 +38,7 @@ class QuantizeCall(NamedTuple):
 
 
 def check(xs: Tensors, starts: Starts, call: QuantizeCall) -> None:
-    """Raise TypeError or ValueError, with what is wrong and what would be right. Looks at no data."""
+    """Raise TypeError or ValueError, with the wrong value and the requirement. Reads no data on the device."""
     dtype, longest = call.dtype, call.longest
     if dtype not in OUT_DTYPES:
         raise TypeError(f"dtype is {dtype}: must be torch.float8_e4m3fn or torch.float8_e5m2")
@@ -68,9 +68,9 @@ def check(xs: Tensors, starts: Starts, call: QuantizeCall) -> None:
 
 
 class PreparedQuantize(Launcher):
-    """The prepared state of calls that look alike; see launch.hot_path.PreparedCall.
+    """The state that equal calls share; see launch.hot_path.PreparedCall.
 
-    scratch: words of memory between two launches; 0 with one launch.
+    scratch: words that the first kernel passes to the second; 0 with one kernel.
     """
 
     __slots__ = ("at", "call", "copies", "descales", "dtype", "index", "like_inputs", "scratch")
@@ -82,10 +82,10 @@ class PreparedQuantize(Launcher):
         self.dtype = call.dtype
         self.descales = descales
         self.copies = not all(is_aligned(x) for x in xs)
-        # Outputs with the strides of their inputs: torch makes those faster.
+        # Whether outputs can have the strides of their inputs, which torch allocates faster.
         self.like_inputs = all(x.is_contiguous() and whole_rows(x.shape[-1], 1) == x.shape[-1] for x in xs)
         self.scratch = 0
-        self.at: list[tuple[int, int, int]] = []  # slots of each x, y and descale
+        self.at: list[tuple[int, int, int]] = []  # the buffer's words of each x, y and descale
 
     def set_kernel(self, kernel: kernels.Compiled, values: list[Any]) -> None:
         super().set_kernel(kernel, values)
@@ -130,7 +130,7 @@ prepared_calls: dict[tuple[Any, ...], PreparedQuantize] = {}
 
 
 def run(xs: Tensors, starts: Starts, call: QuantizeCall) -> Result:
-    """Launch the quantisation. Launches on torch's current stream; does not wait."""
+    """Launch the quantisation on torch's current stream. Does not wait for the GPU."""
     facts: list[Any] = [call]
     for x in xs:
         facts += (x.shape, x.stride(), x.dtype, x.get_device())
@@ -154,7 +154,7 @@ def plan(xs: Tensors, starts: Starts, call: QuantizeCall) -> QuantizeConfig:
 
 
 def _prepare(xs: Tensors, starts: Starts, call: QuantizeCall) -> PreparedQuantize:
-    """Compile or load the kernel if this process does not have it."""
+    """Make a PreparedQuantize. Compile or load its kernel if this process has not done so yet."""
     config = call.config or plan(xs, starts, call)
     wrong = why_not(config)
     if wrong:
@@ -176,7 +176,7 @@ def _prepare(xs: Tensors, starts: Starts, call: QuantizeCall) -> PreparedQuantiz
 
 
 def _arguments(xs: Tensors, descales: list[tuple[int, int]], work: Cut) -> dict[str, Any]:
-    """Map the kernel's arguments by name to (sizes, strides) of tensors, and numbers."""
+    """Map the names of the kernel's arguments to their values: (sizes, strides) of a tensor, or a number."""
     arguments: dict[str, Any] = {
         "partials": ((work.scratch,), (1,)),
         "pieces": work.pieces,

@@ -1,6 +1,6 @@
 """The torch operators of quantisation, `torch.ops.sm120_attn.quantize` and `quantize_qkv`.
 
-As with attention: calls go through them under torch.compile and the like, and torch derives their schemas from the
+Calls use them in the same cases as the operator of attention (../torch_op.py). torch derives their schemas from the
 annotations of `launch_one` and `launch_three`.
 """
 

@@ -1,1 +1,1 @@
-"""What `python -m sm120_attn` runs: comparison with float64, timing, instruction counts, the self-test."""
+"""The subcommands of `python -m sm120_attn`: comparison with float64, timing, instruction counts, the self-test."""

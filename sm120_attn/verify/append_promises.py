@@ -1,4 +1,4 @@
-"""Mistakes in appending that `check --cache` must see, and what a single call that appends cannot show."""
+"""Mistakes in appending that `check --cache` must detect, and promises that a single appending call cannot show."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ Change = Callable[[dict[str, Any], dict[str, Any]], Any]
 
 
 def mistakes() -> dict[str, Callable[[], Verdict]]:
-    """Map names to functions: each makes a wrong call, or a wrong cache, and judges it as if it were right."""
+    """Map names to functions. Each makes a wrong call or a wrong cache, and judges the result as if it were right."""
 
     def judged(change: Change, case: CacheCase = MUTATED) -> Callable[[], Verdict]:
-        """Run and judge a call. change: edits tensors and options first; it may return a function to run after the
-        call."""
+        """Run and judge a call. change: edits tensors and options before it; may return a function to run after it."""
 
         def verdict() -> Verdict:
             right, options = cache_calls.tensors(case)
@@ -45,7 +44,7 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         return lambda after: [cache_writes.bytes_of(after[name]).copy_(old[name]) for name in old]
 
     def one_more(made: dict[str, Any], options: dict[str, Any]) -> Any:
-        """Write the row behind the last new one, too."""
+        """Write the row after the last new row, too."""
         page = int(made["block_table"][0, 333 // 16])
         return lambda after: after["v_cache"][page, 333 % 16].zero_()
 
@@ -53,7 +52,7 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         made["k_new"], made["v_new"] = made["v_new"], made["k_new"]
 
     def query_without_rotary(made: dict[str, Any], options: dict[str, Any]) -> None:
-        """Rotate Q back before the call, so that it ends unchanged."""
+        """Rotate Q back before the call, so that the call's rotation has no effect."""
         positions = cache_writes.positions_of(MUTATED, MUTATED.counts, made["q"].device)
         back = made | {"rotary_sin": -made["rotary_sin"]}
         made["q"] = cache_writes.turned(MUTATED, back, made["q"].flatten(0, 1), positions).view_as(made["q"]).to(
@@ -79,7 +78,7 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
 
 
 def promises() -> dict[str, Callable[[], str]]:
-    """Map promises to functions: each describes how its promise is broken, "" if it is kept."""
+    """Map promises to functions. Each returns how its promise is broken, or "" if it is kept."""
     return {
         "a CUDA graph appends at each replay": _graph,
         "what does not fit is not written": _does_not_fit,
@@ -88,7 +87,7 @@ def promises() -> dict[str, Callable[[], str]]:
 
 
 def _graph() -> str:
-    """Capture once; replay with more keys each time, and other new ones."""
+    """Capture once; replay with other lengths and other new keys."""
     import torch
 
     made, options = cache_calls.tensors(PROMISED)
@@ -117,7 +116,7 @@ def _graph() -> str:
 
 
 def _does_not_fit() -> str:
-    """Append at the end of the cache, and by a table with an entry that is not a page: other memory keeps its bytes."""
+    """Append at the end of the cache, and with an invalid entry in the table. Other memory must keep its bytes."""
     import torch
 
     from ..kv_cache.append.call import NewTensors
@@ -135,13 +134,13 @@ def _does_not_fit() -> str:
         before = cache_writes.snapshot(made)
         page, row = (int(made["block_table"][0, -1]), case.page_size - 1) if case.page_size else (0, capacity - 1)
         given, new = ({n: made[n] for n in kind._fields if n in made} for kind in (CacheTensors, NewTensors))
-        append(CacheTensors(**given), NewTensors(**new), asked, True)  # without the attention: it would read the entry
+        append(CacheTensors(**given), NewTensors(**new), asked, True)  # no attention: it would read the invalid entry
         for name in ("k", "v"):
             cache = made[f"{name}_cache"]
             if name == "v" and not torch.equal(cache[page, row], made["v_new"][0, 0]):
                 return f"page size {case.page_size}: the last row of the cache is not written"
             changed = int((cache_writes.bytes_of(cache) != before[f"{name}_cache"]).sum())
-            rows = 1 if case.page_size else 3  # without pages the last sequence has room for both
+            rows = 1 if case.page_size else 3  # without pages the last sequence has room for both new keys
             if changed > rows * cache[page, row].numel() * cache.element_size():
                 return f"page size {case.page_size}: {changed} bytes of {name}_cache have changed"
     return ""

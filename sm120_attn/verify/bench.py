@@ -1,11 +1,11 @@
-"""The verb `bench`: time `attention` and others on one GPU, in turns.
+"""The subcommand `bench`: time `attention` and other implementations on one GPU, in turns.
 
     python -m sm120_attn bench [--only published | long] [--variants] [--fp8] [--rounds 11] [--json FILE]
 
 A sample is the time from the first to the last of several launches on an otherwise idle stream, divided by their
-number. Where a kernel is shorter than its launch, this is the time of the launch, as in a program. Every round times
-all competitors, in an order that changes from round to round: when the GPU gets hotter, it does so for all of them.
-Results are compared with each other before anything is timed.
+number. If a kernel is shorter than its launch, this is the time of the launch, as in a program. Every round times all
+competitors, in an order that changes from round to round: a hotter GPU then affects all of them. Results are compared
+with each other before any launch is timed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from .requirements import require_folder, require_gpu
 HEADS = 16  # heads of all published configurations
 SPAN_MS = 4.0  # rough time of one sample
 FEWEST, MOST = 2, 100  # launches in a sample
-SPREAD = 2.0**-6  # difference of two correct bf16 outputs, relative to the largest value
-FP8_SPREAD = 2.0**-3  # the same where one of them had Q, K, V and P in e4m3
+SPREAD = 2.0**-6  # allowed difference of two bf16 outputs, relative to the largest value
+FP8_SPREAD = 2.0**-3  # the same if one of them had Q, K, V and P in e4m3
 
 Launch = Callable[[], Any]
 Maker = Callable[[Any, Any, Any, bool], Launch]
@@ -45,7 +45,7 @@ class BenchProblem:
 
     @property
     def flop(self) -> float:
-        """Operations of the two matrix products; half of them if causal, the usual convention."""
+        """Floating-point operations of the two matrix products. By convention a causal mask halves the number."""
         full = 4 * self.batch * self.heads * self.length**2 * self.head_dim
         return full / 2 if self.causal else full
 
@@ -54,7 +54,7 @@ class BenchProblem:
         return f"B{self.batch} S{self.length} D{self.head_dim} {'causal' if self.causal else 'full'}"
 
 
-# The configurations of benchmark_fp8_vs_bf16.py in CUTLASS pull request 3030, where its table was published.
+# The problems of benchmark_fp8_vs_bf16.py in CUTLASS pull request 3030, which has a table of results.
 PUBLISHED = tuple(
     BenchProblem(1, length, head_dim, causal)
     for length in (512, 1024, 2048)
@@ -72,7 +72,10 @@ PROBLEMS = {"published": PUBLISHED, "long": LONG}
 
 @dataclass(frozen=True)
 class TimedLaunch:
-    """All samples of one problem, in milliseconds per launch, by competitor. left_out: those not timed, and why."""
+    """All samples of one problem, in milliseconds per launch, by competitor.
+
+    left_out: competitors that were not timed, and why.
+    """
 
     problem: BenchProblem
     samples_ms: dict[str, list[float]]
@@ -91,14 +94,14 @@ class TimedLaunch:
 
 
 def ours(q: Any, k: Any, v: Any, causal: bool) -> Launch:
-    """Launch `attention`, the public call."""
+    """Return a launch of the public function `attention`."""
     from ..api import attention
 
     return lambda: attention(q, k, v, causal=causal)
 
 
 def variant(kernel: str) -> Maker:
-    """Launch `attention` with this kernel, also where the other one is planned."""
+    """Return a maker of launches of `attention` with this kernel, even if another kernel is planned."""
     from . import cases
 
     def change(planned: Config) -> Config:
@@ -108,9 +111,10 @@ def variant(kernel: str) -> Maker:
 
 
 def chosen(change: Callable[[Config], Config], number: int) -> Maker:
-    """Launch `attention` with another kernel than the planned one; `number` separates such calls.
+    """Return a maker of launches of `attention` with a changed kernel. Each maker needs its own `number`.
 
-    Prepared calls are found by their arguments. So each gets its own scale: the next float64, the same in float32.
+    Prepared calls are found by their arguments. So each maker has its own scale: `number` float64 steps larger, which
+    is the same number in float32.
     """
 
     def make(q: Any, k: Any, v: Any, causal: bool) -> Launch:
@@ -125,7 +129,7 @@ def chosen(change: Callable[[Config], Config], number: int) -> Maker:
         def call() -> Any:
             return attention(q, k, v, causal=causal, scale=scale)
 
-        # A first call shows the key under which it was prepared; then it is prepared again, for the other kernel.
+        # A first call shows the key of its prepared call; then the call is prepared again, for the other kernel.
         before = set(prepared_calls)
         call()
         fresh = set(prepared_calls) - before
@@ -141,7 +145,7 @@ def chosen(change: Callable[[Config], Config], number: int) -> Maker:
 
 
 def fp8(q: Any, k: Any, v: Any, causal: bool) -> Launch:
-    """Launch `attention` on tensors that are in e4m3 already."""
+    """Return a launch of `attention` on tensors that are already in e4m3."""
     from ..api import attention
     from ..quantization.api import quantize_qkv
 
@@ -151,7 +155,7 @@ def fp8(q: Any, k: Any, v: Any, causal: bool) -> Launch:
 
 
 def fp8_with_quantization(q: Any, k: Any, v: Any, causal: bool) -> Launch:
-    """Launch `attention` from bf16 to bf16, with quantisation to e4m3."""
+    """Return a launch of `attention` from bf16 to bf16, which includes quantisation to e4m3."""
     import torch
 
     from ..api import attention
@@ -163,7 +167,7 @@ FP8: dict[str, Maker] = {"fp8": fp8, "fp8 with quantize": fp8_with_quantization}
 
 
 def torch_flash(q: Any, k: Any, v: Any, causal: bool) -> Launch:
-    """Launch scaled_dot_product_attention with FlashAttention 2. Switches its other backends off for this process."""
+    """Return a launch of torch's FlashAttention 2. Switches torch's other backends off for this process."""
     import torch
 
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -177,7 +181,7 @@ def torch_flash(q: Any, k: Any, v: Any, causal: bool) -> Launch:
 
 
 def time_problem(problem: BenchProblem, makers: dict[str, Maker], rounds: int) -> TimedLaunch:
-    """Time all competitors. Raises RuntimeError if the first one, ours, is wrong; skips others that are wrong."""
+    """Time all competitors whose results are right. Raises RuntimeError if the first one's result is wrong."""
     import torch
 
     from ..compile import cache
@@ -198,7 +202,7 @@ def time_problem(problem: BenchProblem, makers: dict[str, Maker], rounds: int) -
 def right_ones(
     problem: BenchProblem, makers: dict[str, Maker], q: Any, k: Any, v: Any
 ) -> tuple[dict[str, Launch], dict[str, str]]:
-    """Choose the launches whose results agree with torch's; explain why the others are omitted."""
+    """Return the launches whose results agree with torch's, and the reasons why others are left out."""
     wanted = torch_flash(q, k, v, problem.causal)().float()
     largest = max(wanted.abs().max().item(), 1.0)
     launches, left_out = {}, {}
@@ -206,7 +210,7 @@ def right_ones(
         try:
             launch = make(q, k, v, problem.causal)
             off = (launch().float() - wanted).abs().max().item()
-        except Exception as error:  # competitors raise what they like
+        except Exception as error:  # competitors may raise any exception
             left_out[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             continue
         if off <= (FP8_SPREAD if name in FP8 else SPREAD) * largest:  # false for NaN
@@ -220,7 +224,7 @@ def right_ones(
 
 
 def in_turns(launches: dict[str, Launch], rounds: int) -> dict[str, list[float]]:
-    """Time all launches: milliseconds per launch, one sample of each per round."""
+    """Time all launches in milliseconds per launch, with one sample of each per round."""
     names = list(launches)
     counts = {name: _count(launches[name]) for name in names}
     samples: dict[str, list[float]] = {name: [] for name in names}
@@ -251,7 +255,7 @@ def _span_ms(launch: Launch, count: int) -> float:
 
 
 def host_us(launch: Launch, calls: int = 1000, rounds: int = 9) -> float:
-    """Time of a call on the host, in microseconds: the median of several runs.
+    """Measure the time of a call on the host, in microseconds: the median of several runs.
 
     The kernel must be short enough that the host never waits for it.
     """
@@ -288,7 +292,7 @@ def host_costs() -> dict[str, float]:
 
 
 def _fresh_lengths() -> Launch:
-    """Make a launch as in text generation: with one key more at each call."""
+    """Return a launch with one more key at each call, as in text generation."""
     import itertools
 
     import torch
@@ -327,8 +331,7 @@ def header(names: Sequence[str]) -> str:
 
 
 def line(timed: TimedLaunch) -> str:
-    """Format one row as in the published table: B, S, D, causal, competitors, and their time as a multiple of the
-    first."""
+    """Format one row as in the published table: B, S, D, causal, times, and times divided by the first competitor's."""
     p, names = timed.problem, list(timed.samples_ms)
     cells = " ".join(f"{timed.ms(name) * 1e3:>12.1f} us {timed.tflops(name):>6.1f}" for name in names)
     ratios = " ".join(f"{timed.ms(name) / timed.ms(names[0]):.2f}x" for name in names[1:])
@@ -336,7 +339,7 @@ def line(timed: TimedLaunch) -> str:
 
 
 def summary(times_ms: dict[BenchProblem, dict[str, float]], mine: str, peers: Sequence[str]) -> dict[str, Any]:
-    """Summarise ratios; above 1, ours is faster. Best peer: the fastest one for each problem."""
+    """Summarise time ratios. Above 1, `mine` is faster. The best peer is the fastest peer for each problem."""
     best = {p: min(times[n] for n in peers if n in times) / times[mine] for p, times in times_ms.items()}
     worst = min(best, key=best.__getitem__)
     ratios = {n: [times[n] / times[mine] for times in times_ms.values() if n in times] for n in peers}
@@ -393,7 +396,7 @@ def device() -> dict[str, Any]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=tuple(PROBLEMS), help="time only these problems")
     parser.add_argument(
-        "--variants", action="store_true", help="also time the kernel that was not planned, where it can be built"
+        "--variants", action="store_true", help="also time the tma and the cp_async kernel, if they can be built"
     )
     parser.add_argument("--fp8", action="store_true", help="time FP8 against BF16; on sm_12x only")
     parser.add_argument("--rounds", type=int, default=11, help="samples of each launch (default: 11)")
@@ -432,14 +435,14 @@ def measure(only: str | None, variants: bool, rounds: int) -> dict[str, Any]:
 
 
 def why_no_fp8_time(arch: str) -> str | None:
-    """Explain why FP8 is not timed on this architecture; None if it is."""
+    """Return the reason why FP8 is not timed on this architecture, or None."""
     if arch == "sm_90a":
-        return "FP8 is timed on sm_12x only: sm_90a does not have its instructions, and runs others instead"
+        return "FP8 is timed on sm_12x only: sm_90a lacks the FP8 instructions and replaces them by others"
     return None
 
 
 def measure_fp8(only: str | None, rounds: int) -> dict[str, Any]:
-    """Time FP8 against BF16. Raises ValueError where the GPU does not have FP8's instructions."""
+    """Time FP8 against BF16. Raises ValueError if the GPU does not have the FP8 instructions."""
     from ..launch.prepare import device_facts
 
     wrong = why_no_fp8_time(device_facts(0)[0])

@@ -1,10 +1,10 @@
-"""NVFP4 and MXFP8 in plain torch: what append kernels write, and what caches mean.
+"""NVFP4 and MXFP8 in plain torch: the bytes that append kernels must write, and the values of these bytes.
 
-NVFP4: a block's scale is the nearest e4m3 value to amax / 6; values over the scale are rounded to the nearest e2m1
-value, of two equally near ones to the even one, and are at most 6. This is what TensorRT-LLM's and FlashInfer's kernels
-do, which divide by way of approximate reciprocals. MXFP8: the scale is the smallest power of two that is not less than
-amax / 448, as those kernels and Transformer Engine have it; the OCP specification's text rounds down, which saturates.
-A block that has a NaN or an infinite value has a NaN for a scale, and zeros.
+NVFP4: a block's scale is the nearest e4m3 value to amax / 6. Values divided by the scale are rounded to the nearest
+e2m1 value, ties to even, and are at most 6. TensorRT-LLM's and FlashInfer's kernels do the same, but divide by
+approximate reciprocals. MXFP8: the scale is the smallest power of two that is not less than amax / 448, as in those
+kernels and in Transformer Engine; the OCP specification rounds the scale down, so that values saturate. A block with a
+NaN or an infinite value has the scale NaN, and zeros.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ NAN_SCALE = {"nvfp4": 0x7F, "mxfp8": 0xFF}
 
 
 def quantised(values: Any, kv_dtype: str, descale: Any = None) -> tuple[Any, Any]:
-    """Quantise values [..., head_dim] to bytes, with their scales. descale: float32, which multiplies them; None is
-    1."""
+    """Quantise values [..., head_dim]; return bytes and scales. descale: float32 factor of the scales; None is 1."""
     import torch
 
     blocks = values.float().unflatten(-1, (-1, SCALE_COLUMNS[kv_dtype]))

@@ -1,15 +1,13 @@
-"""The call of a case over a KV cache: its tensors, the same in float64, the run and its verdict.
+"""The call of a case over a KV cache: its tensors, the float64 reference, the run and its verdict.
 
-Everything in a cache that a sequence does not use is NaN: rows behind its length, other pages. Entries of the table
-that it does not use point nowhere.
+Everything in a cache that no sequence uses is NaN: rows after the length, other pages. Entries of the table that no
+sequence uses are out of range.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +15,7 @@ from ..config import PACKED_COLUMNS, SCALE_COLUMNS
 from . import block_scaled, cache_writes
 from .cache_cases import CacheCase
 from .inputs import torch_dtype
-from .judging import ROUNDING, Verdict, compare
+from .judging import ROUNDING, Verdict, compare, failed, guarded
 
 NOWHERE = 1 << 29  # an entry of the table that must not be read
 
@@ -93,7 +91,7 @@ def _caches(case: CacheCase, size: tuple[int, ...], device: str) -> dict[str, An
 
 
 def _stored(case: CacheCase, name: str, values: Any) -> dict[str, Any]:
-    """Encode these values as the caches store them, by argument."""
+    """Encode values as the caches store them; return them by argument of `attention_with_kv_cache`."""
     if case.kv_dtype not in SCALE_COLUMNS:
         return {f"{name}_cache": values.to(torch_dtype(case.kv_dtype or case.dtype))}
     data, scales = block_scaled.quantised(values, case.kv_dtype)
@@ -101,7 +99,7 @@ def _stored(case: CacheCase, name: str, values: Any) -> dict[str, Any]:
 
 
 def _table(case: CacheCase, generator: Any, device: str) -> tuple[Any, int]:
-    """Make a table of shuffled pages; return it with the number of pages. Sequences may share their first pages."""
+    """Make a table of shuffled pages; return the table and the number of pages. Sequences may share first pages."""
     import torch
 
     used = [-(-length // case.page_size) for length in case.totals]
@@ -118,7 +116,7 @@ def _table(case: CacheCase, generator: Any, device: str) -> tuple[Any, int]:
 
 
 def lay_out(layout: str, size: tuple[int, ...], dtype: Any, device: str, number: int) -> Any:
-    """Make a cache full of NaN. number: 0 for K, 1 for V, if the layout has space for both."""
+    """Make a cache full of NaN. number: 0 for K, 1 for V, which the layout "interleaved" uses."""
     import torch
 
     pages, rows, heads, dim = size
@@ -143,14 +141,14 @@ def _write(cache: Any, pages: list[int], values: Any) -> None:
 
 
 def as_bytes(tensor: Any) -> Any:
-    """View FP8 as bytes, since torch cannot index it; keep other tensors."""
+    """View an FP8 tensor as bytes, since torch cannot index FP8; return other tensors unchanged."""
     import torch
 
     return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
 
 
 def reference(made: dict[str, Any], options: dict[str, Any], low_precision: bool = False) -> tuple[Any, Any]:
-    """Compute output and LSE in float64, of packed queries over the keys that each sequence has in the cache."""
+    """Compute output and LSE of a call in float64. low_precision: see reference.attention_reference."""
     import torch
 
     from .reference import attention_reference
@@ -175,7 +173,7 @@ def reference(made: dict[str, Any], options: dict[str, Any], low_precision: bool
 
 
 def _gathered(cache: Any, lengths: list[int], table: Any, descale: Any = None, scales: Any = None) -> Any:
-    """Gather the rows of all sequences, packed; rows of an FP8 or FP4 cache in float64, times their descale."""
+    """Gather the packed rows of all sequences. Rows of an FP8 or FP4 cache are float64, times their descale."""
     import torch
 
     def rows_of(tensor: Any, i: int, length: int) -> Any:
@@ -199,7 +197,7 @@ def _gathered(cache: Any, lengths: list[int], table: Any, descale: Any = None, s
 
 
 def run(made: dict[str, Any], options: dict[str, Any]) -> tuple[Any, Any]:
-    """Run a case. Returns O and LSE (None if not asked for)."""
+    """Run a call; return O, and LSE or None."""
     from ..kv_cache.api import attention_with_kv_cache
 
     result = attention_with_kv_cache(**made, **options)
@@ -211,7 +209,7 @@ def judge(
 ) -> Verdict:
     """Judge a result: compare it with float64 on the same inputs.
 
-    before: of a case that appends, the caches as they were (cache_writes.snapshot); those of `made` have the new keys.
+    before: the caches before a call that appends (cache_writes.snapshot). The caches in `made` have the new keys.
     """
     why: list[str] = []
     if case.new is not None:
@@ -219,7 +217,7 @@ def judge(
         made, options = cache_writes.attended(case, made, options)
     q = made["q"]
     if o.shape != q.shape or o.dtype != q.dtype or not o.is_contiguous():
-        return Verdict(case.name, "decode", math.inf, math.inf, math.inf, f"output is {list(o.shape)} of {o.dtype}")
+        return failed(case.name, "decode", f"output is {list(o.shape)} of {o.dtype}")
     if o.numel() == 0:
         return Verdict(case.name, "decode", 0.0, 0.0, 0.0, "; ".join(why))
     yard, _ = reference(made, options, low_precision=True)
@@ -228,13 +226,10 @@ def judge(
 
 def check(case: CacheCase, seed: int = 0) -> Verdict:
     """Run and judge one case. An exception is a failure, with its message."""
-    if os.environ.get("SM120_ATTN_TRACE"):  # the last line names the case that hangs
-        print(case.name, file=sys.stderr, flush=True)
-    try:
+
+    def verdict() -> Verdict:
         made, options = tensors(case, seed)
         before = cache_writes.snapshot(made)
         return judge(case, made, options, *run(made, options), before)
-    except Exception as error:  # the DSL's errors have no common base
-        if "CUDA" in str(error) and "out of memory" not in str(error):
-            raise  # the CUDA context is lost: later results would mean nothing
-        return Verdict(case.name, "decode", math.inf, math.inf, math.inf, f"{type(error).__name__}: {error}")
+
+    return guarded(case.name, "decode", verdict)

@@ -23,12 +23,12 @@ VALUES = ("normal", "large", "equal", "small")
 class CacheCase:
     """One comparison of `attention_with_kv_cache` with float64.
 
-    lengths: keys of each sequence. queries: of each sequence; one number for all, or packed one for each.
-    page_size: 0 for a contiguous cache. shared: all sequences have the same first pages.
-    kv_dtype: "e4m3" for an FP8 cache, "mxfp8" or "nvfp4"; descale: of it, as in cases.Case.
-    new: new keys that the call appends to each sequence, behind the `lengths` that are there; None for none. Packed
-    queries have a new key each. rotary: "half" or "interleaved", of rotary_columns (0: all). table_dtype: "fp32" or "".
-    layout: of the cache in memory, see cache_calls.lay_out. num_splits: None for the planned number.
+    lengths: keys of each sequence. queries: one number for all sequences, or packed queries: a number for each.
+    page_size: 0 means a contiguous cache. shared: all sequences have the same first pages.
+    kv_dtype: format of the cache: "", "e4m3", "mxfp8" or "nvfp4"; descale: of the cache, see cases.Case.
+    new: number of new keys that the call appends to each sequence; None: the call appends nothing. If queries are
+    packed, each query has one new key. rotary: "half" or "interleaved", for rotary_columns columns (0: all).
+    table_dtype: "fp32" or "". layout: memory layout of the cache, see cache_calls.lay_out. num_splits: None: planned.
     """
 
     name: str
@@ -73,7 +73,7 @@ class CacheCase:
 
     @property
     def totals(self) -> tuple[int, ...]:
-        """Keys of each sequence, with the new ones."""
+        """Keys of each sequence, with the new keys."""
         return tuple(length + count for length, count in zip(self.lengths, self.new_counts, strict=True))
 
     @property
@@ -86,7 +86,7 @@ class CacheCase:
         return self.page_size * self.most_pages if self.page_size else max(self.totals, default=0) + 37
 
     def append_config(self, arch: str) -> AppendConfig | None:
-        """Choose the kernel that appends; None if the case appends nothing."""
+        """Return the config of the kernel that appends; None if the case appends nothing."""
         if self.new is None:
             return None
         return AppendConfig(
@@ -95,7 +95,7 @@ class CacheCase:
         )  # fmt: skip
 
     def config(self, arch: str, sms: int) -> Config | DecodeConfig:
-        """Choose the kernel that the case runs on. Raises ValueError if there is none."""
+        """Return the config of the kernel that the case runs. Raises ValueError if there is none."""
         return plan_cache(
             CacheShape(
                 arch=arch, dtype=self.dtype, head_dim=self.head_dim, batch=len(self.lengths), heads=self.heads,
@@ -108,7 +108,7 @@ class CacheCase:
 
 
 def matrix() -> Iterator[CacheCase]:
-    """List all cases but the random ones."""
+    """List all cases except the random cases."""
     yield from _lengths()
     yield from _pages()
     yield from _heads()
@@ -268,7 +268,7 @@ def _block_scaled() -> Iterator[CacheCase]:
             head_dim=head_dim, queries=queries, lengths=(length, 64), page_size=0 if length % 2 else 64,
         )  # fmt: skip
     for values, dtype, descale in itertools.product(VALUES, ("bf16", "fp16"), ("", "tensor", "head")):
-        for kv_dtype in ("nvfp4", "mxfp8") if dtype == "bf16" else ("nvfp4",):  # MXFP8 has BF16's rounding of P
+        for kv_dtype in ("nvfp4", "mxfp8") if dtype == "bf16" else ("nvfp4",):  # MXFP8 rounds P to BF16
             yield replace(
                 base, name=f"{kv_dtype}, values {values}, {dtype}, descale {descale or 'none'}", lengths=(300, 20),
                 kv_dtype=kv_dtype, queries=8, values=values, dtype=dtype, descale=descale,
@@ -286,7 +286,7 @@ def _block_scaled() -> Iterator[CacheCase]:
             lengths=(200, 64, 0, 5, 900), queries=(1, 16, 3, 0, 70),
         )  # fmt: skip
     yield replace(base, name="nvfp4, D192", head_dim=192, queries=3)
-    # So many sequences that a CTA has 4 key heads, or 2 of 2. With head_dim 256 fewer CTAs share an SM.
+    # Enough sequences that the plan gives a CTA 4 key heads, or both of 2. With head_dim 256 fewer CTAs share an SM.
     many = ((100, 8, 1), (34, 8, 3), (200, 2, 1), (200, 4, 1))
     for (batch, heads_kv, splits), page_size, options in itertools.product(many, (0, 16, 64), (False, True)):
         yield replace(
@@ -373,7 +373,7 @@ def _edges() -> Iterator[CacheCase]:
 
 
 def classes(count: int) -> tuple[CacheCase, ...]:
-    """List kinds of random cases: few enough kernels to compile. Lengths, pages and heads are drawn for each case."""
+    """List kinds of random cases, so that few kernels must be compiled. Lengths, pages and heads are drawn per case."""
     rng = random.Random(8)
     found: dict[CacheCase, None] = {}
     while len(found) < count:
@@ -397,7 +397,7 @@ def drawn(
     kind: CacheCase, lengths: tuple[int, ...], queries: tuple[int, ...], page_size: int, splits: int,
     window: tuple[int, int], layout: str, values: str, shared: bool,
 ) -> CacheCase:  # fmt: skip
-    """Make a random case on the kernel of `kind`."""
+    """Make a random case that runs the kernel of `kind`."""
     packed = isinstance(kind.queries, tuple)
     case = replace(
         kind, lengths=lengths, page_size=page_size if kind.page_size else 0, layout=layout, values=values,

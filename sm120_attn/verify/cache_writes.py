@@ -1,7 +1,7 @@
-"""Calls that append to a cache: their tensors, what they must have written, and what the attention then sees.
+"""Calls that append to a cache: their tensors, checks of the written caches, and the equal call without appending.
 
 A new value must be the nearest value of the cache's dtype. Everything else in the cache's memory must keep its bytes:
-other rows, rows behind the new ones, other pages, and what lies between the rows.
+other rows, rows after the new rows, other pages, and memory between the rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from . import block_scaled
 from .cache_cases import CacheCase
 from .inputs import torch_dtype
 
-# What float32 adds to the rounding to the cache's dtype: two products and a sum, relative to a row's largest value.
+# Error of float32 besides the rounding to the cache's dtype: two products and a sum, relative to a row's largest value.
 FLOAT32_ROUNDING = 2.0**-21
 E4M3_LARGEST = 448.0
 
@@ -58,7 +58,7 @@ def rows_of(case: CacheCase, new: Any) -> Any:
 
 
 def turned(case: CacheCase, made: dict[str, Any], new: Any, positions: Any) -> Any:
-    """Apply the rotary embedding to packed rows [rows, heads, head_dim], in float64. positions: of each row."""
+    """Apply the rotary embedding to packed rows [rows, heads, head_dim], in float64. positions: one for each row."""
     import torch
 
     values = new.double()
@@ -78,7 +78,7 @@ TABLES = ("rotary_cos", "rotary_sin")
 
 
 def positions_of(case: CacheCase, counts: tuple[int, ...], device: Any, step: int = 1) -> Any:
-    """Compute the positions of packed rows that follow the keys of their sequences."""
+    """Compute the positions of packed rows, which begin after the keys of their sequences and increase by `step`."""
     import torch
 
     found = [length + step * i for length, count in zip(case.lengths, counts, strict=True) for i in range(count)]
@@ -86,7 +86,7 @@ def positions_of(case: CacheCase, counts: tuple[int, ...], device: Any, step: in
 
 
 def judge_caches(case: CacheCase, made: dict[str, Any], before: dict[str, Any]) -> list[str]:
-    """List what is wrong with the caches after the call. before: see snapshot."""
+    """List the errors in the caches after a call. before: see snapshot."""
     import torch
 
     table = made["block_table"].tolist() if "block_table" in made else None
@@ -123,10 +123,10 @@ def judge_caches(case: CacheCase, made: dict[str, Any], before: dict[str, Any]) 
 
 
 def _is_off_its_block(data: Any, scales: Any, kv_dtype: str, exact: Any, wanted: Any, descale: Any) -> Any:
-    """Find where a block-scaled value differs from plain torch's value for `exact`.
+    """Find where block-scaled data or scales differ from plain torch's for the values `exact`.
 
-    exact: None for rotated keys, which the kernel has in float32: these may differ by a step of the
-    largest value from `wanted`.
+    exact: None for rotated keys, which the kernel computes in float32. They may differ from `wanted` by a rounding step
+    of the block's largest value.
     """
     import torch
 
@@ -150,7 +150,7 @@ def _as_integers(tensor: Any) -> Any:
 
 
 def _row_descale(case: CacheCase, made: dict[str, Any], name: str) -> Any:
-    """Compute the descale of each new row and head, [rows, heads_kv, 1] or one number."""
+    """Return the descale of each new row and head: [rows, heads_kv, 1], or one number."""
     descale = made.get(f"{name}_descale")
     if descale is None or descale.numel() == 1:
         return 1.0 if descale is None else descale.double().reshape(())
@@ -159,7 +159,7 @@ def _row_descale(case: CacheCase, made: dict[str, Any], name: str) -> Any:
 
 
 def _is_off(found: Any, wanted: Any, descale: Any, dtype: Any) -> Any:
-    """Find where a value is further from the expected one than half a step of its dtype."""
+    """Find where a value differs from the expected value by more than half a step of its dtype."""
     import torch
 
     about = torch.finfo(dtype)
@@ -172,7 +172,7 @@ def _is_off(found: Any, wanted: Any, descale: Any, dtype: Any) -> Any:
 
 
 def attended(case: CacheCase, made: dict[str, Any], options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Make the tensors and options of a call that appends nothing, over the caches as they are now."""
+    """Make the tensors and options of an equal call that appends nothing, over caches that have the new keys."""
     import torch
 
     masked = case.causal or case.window is not None

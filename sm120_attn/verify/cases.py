@@ -26,21 +26,21 @@ TILE_FIELDS = (
     "kernel", "warps", "rows_per_warp", "tile_n", "stages_k", "stages_v", "q_in_registers", "split_keys", "ctas_per_sm",
     "mma_throughput",
 )  # fmt: skip
-# For FP8, without "small": a descale would bring such values into range.
+# For FP8, without "small": a descale brings such values into range.
 FP8_VALUES = ("normal", "equal", "large", "outlier", "first tile hidden", "peaked")
-LONG_SUMS = (4096, 16384, 65536)  # keys, and V of ones or with a mean: sums that only grow
+LONG_SUMS = (4096, 16384, 65536)  # keys of cases whose sums only grow: V is all ones, or has a mean
 LAYOUTS = ("bshd", "bhsd", "qkv", "poisoned", "misaligned", "expanded", "narrow")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One comparison.
+    """One comparison of `attention` with float64.
 
-    lengths: (rows, keys) of each packed sequence; empty for a batch of equal ones.
-    values: "normal" is N(0, 1); see inputs.fill for the others. layout: of the tensors in memory, see inputs.lay_out.
-    kernel: "tma", "cp_async" or one of TILES instead of the planned one.
-    For FP8 only: out_dtype and fp8_mma, see Config; descale: "" for none, "tensor" for one number, "head" for one per
-    batch and head.
+    lengths: (rows, keys) of each packed sequence; empty for a batch of equal sequences.
+    values: "normal" is N(0, 1); see inputs.fill for the others. layout: memory layout of tensors, see inputs.lay_out.
+    kernel: "tma", "cp_async" or one of TILES, which replaces the planned kernel.
+    For FP8 only: out_dtype and fp8_mma, see Config; descale: "" is none, "tensor" is one number, "head" is a number for
+    each batch and head.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Case:
         return max(rows for rows, _ in self.lengths), max(keys for _, keys in self.lengths)
 
     def shape(self, arch: str, sms: int) -> Shape:
-        """Make the Shape that launch/prepare.py makes of the call."""
+        """Make the same Shape as launch/prepare.py makes for the call."""
         rows, keys = self.longest
         visible = bounds(self.causal, self.window)
         return Shape(
@@ -102,7 +102,7 @@ class Case:
         )
 
     def config(self, arch: str, sms: int) -> Config:
-        """Choose the kernel that the case runs on. Raises ValueError if there is none."""
+        """Return the config of the kernel that the case runs. Raises ValueError if there is none."""
         planned = plan(self.shape(arch, sms)).config
         if self.dtype in FP8:
             planned = replace(planned, fp8_mma=self.fp8_mma)
@@ -114,7 +114,7 @@ class Case:
 
 
 def tiles_of(config: Config, number: int) -> Config:
-    """Copy the config with one of the choices of tiles that `plan` has. Numbers past the last start again."""
+    """Copy the config with another of the choices of tiles of `plan`. Numbers past the last choice wrap around."""
     choices = choices_of(config.dtype, config.head_dim)
     usual = Config()
     tiles = {name: getattr(usual, name) for name in TILE_FIELDS}
@@ -123,7 +123,7 @@ def tiles_of(config: Config, number: int) -> Config:
 
 
 def other_kernel(config: Config, kernel: str) -> Config:
-    """Copy the config for another kernel, with its largest possible tiles. Raises ValueError if none fit."""
+    """Copy the config for another kernel, with the largest tiles that fit. Raises ValueError if none fit."""
     wrong: str | None = None
     for rows, keys, stages in itertools.product((32, 16), (128, 64, 32), ((2, 2), (1, 1))):
         changed = replace(
@@ -137,7 +137,7 @@ def other_kernel(config: Config, kernel: str) -> Config:
 
 
 def matrix(kernel: str | None = None) -> Iterator[Case]:
-    """List all cases but the random ones, on the planned kernels or on `kernel`."""
+    """List all cases except the random cases, with the planned kernels or with `kernel`."""
     for group in (
         _lengths,
         _tails,
@@ -241,7 +241,7 @@ def _values() -> Iterator[Case]:
 
 def _layouts() -> Iterator[Case]:
     for layout, head_dim in itertools.product(LAYOUTS, (64, 72, 128)):
-        # With as many keys as rows, as the layouts qkv and expanded need it.
+        # As many keys as rows, because the layouts qkv and expanded need this.
         yield Case(f"layout {layout}, D{head_dim}", 133, 133, layout=layout, head_dim=head_dim, mask="causal")
 
 
@@ -255,17 +255,24 @@ def _edges() -> Iterator[Case]:
     yield Case("batch 3000 of 20", 20, 20, batch=3000, heads=2, heads_kv=1)
 
 
+def on_all_kernels(fp8: bool) -> Iterator[Case]:
+    """List all cases except the random cases, with the planned kernels and then with each other kernel."""
+    matrix_of, kernels = (fp8_matrix, FP8_TILES) if fp8 else (matrix, ("cp_async", *TILES))
+    for kernel in (None, *kernels):
+        yield from matrix_of(kernel)
+
+
 # --- FP8 ---------------------------------------------------------------------------------------------------------
 
 
 def fp8_matrix(kernel: str | None = None) -> Iterator[Case]:
-    """List cases for FP8 inputs, on the planned kernels or on `kernel`: their own, and those of 16-bit inputs."""
+    """List FP8 cases, with the planned kernels or with `kernel`: special FP8 cases, and all cases of `matrix`."""
     for case in itertools.chain(_fp8_cases(), map(_in_fp8, matrix())):
         yield replace(case, kernel=kernel, name=case.name + (f", {kernel}" if kernel else ""))
 
 
 def _in_fp8(case: Case) -> Case:
-    """Copy the case with FP8 inputs. FP8 has few values around 1e-3, so "small" becomes "peaked"."""
+    """Copy a case with FP8 inputs. FP8 has few values around 1e-3, so "small" becomes "peaked"."""
     dtype = {"bf16": "e4m3", "fp16": "e5m2"}[case.dtype]
     return replace(
         case, name=f"{dtype} {case.name}", dtype=dtype, out_dtype="fp32",
@@ -307,7 +314,7 @@ def _fp8_cases() -> Iterator[Case]:
 
 
 def long_sums() -> Iterator[Case]:
-    """Yield cases whose sums lose much if an accumulator keeps few bits: all of their terms have the same sign."""
+    """Yield cases whose sums lose much if an accumulator keeps few bits: all terms have the same sign."""
     base = Case("", dtype="e4m3", out_dtype="fp32", batch=1, heads=2, heads_kv=1)
     for keys, values, head_dim in itertools.product(LONG_SUMS, ("ones", "mean"), (64, 128)):
         kind = replace(base, rows=40, keys=keys, values=values, head_dim=head_dim)
@@ -329,9 +336,9 @@ def fp8_classes(count: int) -> tuple[Case, ...]:
 
 
 def classes(count: int) -> tuple[Case, ...]:
-    """List kinds of random cases: few enough kernels to compile. Lengths, heads and layout are drawn for each case."""
+    """List kinds of random cases, so that few kernels must be compiled. Lengths, heads, layout are drawn per case."""
     rng = random.Random(8)
-    found: dict[tuple[object, ...], Case] = {}
+    found: dict[Case, None] = {}
     while len(found) < count:
         mask = rng.choice(MASKS)
         causal = mask == "causal"
@@ -346,27 +353,14 @@ def classes(count: int) -> tuple[Case, ...]:
             softcap=rng.choice((0.0, 0.0, 15.0)),
             lengths=((1, 1),) if rng.random() < 0.3 else (),
             sinks=rng.random() < 0.2,
-            kernel=rng.choice(("cp_async", *TILES)),  # by name: the planned kernel would depend on the lengths
+            kernel=rng.choice(("cp_async", *TILES)),  # fixed: the planned kernel would depend on the lengths
         )
-        found.setdefault(
-            (
-                case.head_dim,
-                case.dtype,
-                mask,
-                windowed,
-                case.align,
-                case.softcap,
-                case.lengths,
-                case.sinks,
-                case.kernel,
-            ),
-            case,
-        )
-    return tuple(found.values())
+        found[case] = None
+    return tuple(found)
 
 
 def drawn_length(rng: random.Random, least: int, most: int, edges: Sequence[int]) -> int:
-    """Draw a short length, any up to `most`, or one at the edge of a tile, each as often."""
+    """Draw, with equal probability, a short length, a length up to `most`, or one of `edges`."""
     return rng.choice((rng.randint(least, 40), rng.randint(least, most), rng.choice(edges)))
 
 
@@ -378,7 +372,10 @@ def drawn(
     layout: str,
     values: str,
 ) -> Case:
-    """Make a random case on the kernel of `kind`. A right side of 0 would make another, causal kernel; it becomes 1."""
+    """Make a random case that runs the kernel of `kind`.
+
+    A right side of 0 becomes 1, because a window that ends at the diagonal needs another, causal kernel.
+    """
     left, right = kind.window
     return replace(
         kind,

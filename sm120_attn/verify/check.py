@@ -1,8 +1,8 @@
-"""The verb `check`: compare `attention` with float64, and show that the comparison would see mistakes.
+"""The subcommand `check`: compare `attention` with float64, and show that the comparison detects mistakes.
 
     python -m sm120_attn check [--fp8 | --cache] [--kernel tma] [--only TEXT] [--random 1000] [--json FILE]
 
-Everything that it consists of: cases, random cases, wrong results, promises. With --cache it is check_cache.
+It runs cases, random cases, wrong results (which must fail) and promises. With --cache it runs those of check_cache.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..config import ARCHS, FP8_MMAS, KERNELS, Config
 from . import cache_cases, cases, check_cache, judging, long_sums
 from .cache_cases import CacheCase
 from .cases import Case
-from .compile_ahead import JOBS, compile_ahead, compile_ahead_if_missing, needed
+from .compile_ahead import JOBS, compile_ahead, compile_missing, needed
 from .judging import ERROR_RATIO, NOT_TRIED, Verdict, result_of, shown
 from .promises import SAME_BITS, promises, same_bits
 from .requirements import require_folder, require_gpu
@@ -33,7 +33,7 @@ from .wrong_results import MUTATED, MUTATED_FP8, mutations
 RANDOM_CLASSES = 60
 RANDOM_LENGTHS = (63, 64, 65, 127, 128, 129, 255, 256, 257)
 RANDOM_HEADS = ((1, 1), (2, 2), (4, 2), (3, 1), (8, 2))  # heads of queries, of keys
-# Cases with the kernels of `mutations` and `promises`, to compile them ahead.
+# Cases that need the kernels of `mutations` and `promises`, to compile these kernels ahead.
 MUTATIONS_AND_PROMISES = (
     MUTATED,
     replace(MUTATED, mask="none"),
@@ -54,9 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kernel",
         choices=(*KERNELS, *cases.TILES, "all"),
-        help="check this kernel or choice of tiles instead of the planned one; all: every one",
+        help="check this kernel or choice of tiles instead of the planned kernel; all: check every kernel",
     )
-    parser.add_argument("--fp8", action="store_true", help="check FP8 inputs instead of 16-bit ones")
+    parser.add_argument("--fp8", action="store_true", help="check FP8 inputs instead of 16-bit inputs")
     parser.add_argument(
         "--cache", action="store_true", help="check attention over a KV cache: contiguous and paged, decode and prefill"
     )
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs", type=int, default=JOBS, help=f"number of processes that compile ahead (default: {JOBS})"
     )
-    parser.add_argument("--compile-only", metavar="ARCH:SMS", help="only compile what the cases need, without a GPU")
+    parser.add_argument("--compile-only", metavar="ARCH:SMS", help="only compile the kernels, which needs no GPU")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -109,7 +109,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def parse_target(text: str) -> tuple[str, int]:
-    """Split ARCH:SMS. Raises ValueError."""
+    """Split ARCH:SMS into its parts. Raises ValueError if one is invalid."""
     arch, _, sms = text.partition(":")
     if arch not in ARCHS or not sms.isascii() or not sms.isdigit() or not int(sms):
         raise ValueError(
@@ -121,7 +121,7 @@ def parse_target(text: str) -> tuple[str, int]:
 def selected_of_cache(arguments: argparse.Namespace) -> list[CacheCase]:
     """Select the cases over a cache by the arguments. Raises ValueError for arguments that do not fit together."""
     if arguments.fp8 or arguments.kernel:
-        raise ValueError("--cache: neither --fp8 nor --kernel goes with it; the kernels are the planned ones")
+        raise ValueError("--cache checks the planned kernels: it cannot be combined with --fp8 or --kernel")
     return [case for case in cache_cases.matrix() if arguments.only in case.name]
 
 
@@ -129,11 +129,9 @@ def selected(arguments: argparse.Namespace) -> list[Case]:
     """Select the cases by the arguments. Raises ValueError for a kernel that does not exist."""
     if arguments.fp8 and arguments.kernel not in (None, "all", *cases.FP8_TILES):
         raise ValueError(f"--kernel {arguments.kernel}: with --fp8 it must be {', '.join(cases.FP8_TILES)} or all")
-    matrix, tiles = cases.matrix, ("cp_async", *cases.TILES)
-    if arguments.fp8:
-        matrix, tiles = cases.fp8_matrix, cases.FP8_TILES
-    kernels = (None, *tiles) if arguments.kernel == "all" else (arguments.kernel,)
-    return [case for kernel in kernels for case in matrix(kernel) if arguments.only in case.name]
+    matrix = cases.fp8_matrix if arguments.fp8 else cases.matrix
+    chosen = cases.on_all_kernels(arguments.fp8) if arguments.kernel == "all" else matrix(arguments.kernel)
+    return [case for case in chosen if arguments.only in case.name]
 
 
 # --- what it runs -------------------------------------------------------------------------------------------------
@@ -142,12 +140,12 @@ def selected(arguments: argparse.Namespace) -> list[Case]:
 def check_all(
     chosen: list[Case], random_count: int, only_cases: bool, jobs: int, random_seed: int = 8, fp8: bool = False
 ) -> dict[str, Any]:
-    """Run everything; the result can be written as JSON. only_cases: neither wrong results nor promises."""
+    """Run all parts of the check; return the JSON document. only_cases: neither wrong results nor promises."""
     from ..launch.prepare import device_facts
 
     start = time.perf_counter()
     beside = cases_beside(fp8, only_cases, random_count > 0)
-    compile_ahead_if_missing([*chosen, *beside], *device_facts(0), jobs)
+    compile_missing(needed([*chosen, *beside], *device_facts(0)), jobs)
     verdicts = [shown(judging.check(case)) for case in chosen]
     random_verdicts = check_random(random_count, random_seed, fp8) if random_count else []
     mistakes, promised = {}, {}
@@ -167,7 +165,7 @@ def random_kinds(fp8: bool) -> tuple[Case, ...]:
 
 
 def check_random(count: int, number: int = 8, fp8: bool = False) -> list[Verdict]:
-    """Check `count` cases over a fixed set of kernels: for the same seed `number`, the same cases on every machine."""
+    """Check `count` random cases over a fixed set of kernels. The seed `number` gives the same cases everywhere."""
     rng, kinds = random.Random(number), random_kinds(fp8)
     length = partial(cases.drawn_length, rng, 1, 400, RANDOM_LENGTHS)
     verdicts = []
@@ -181,9 +179,9 @@ def check_random(count: int, number: int = 8, fp8: bool = False) -> list[Verdict
 
 
 def cases_beside(fp8: bool, only_cases: bool, randomly: bool) -> list[Case]:
-    """List cases whose kernels check_all needs besides those of the chosen cases."""
+    """List cases whose kernels check_all needs in addition to the kernels of the chosen cases."""
     kinds = random_kinds(fp8) if randomly else ()
-    # With other numbers of keys than of rows: where the alignment matters, that is another kernel.
+    # Also with more keys than rows: if the mask's alignment matters, this needs another kernel.
     others = [*kinds, *(replace(kind, keys=192) for kind in kinds)]
     if not fp8 and not only_cases:
         others += MUTATIONS_AND_PROMISES
@@ -194,7 +192,7 @@ def cases_beside(fp8: bool, only_cases: bool, randomly: bool) -> list[Case]:
 
 
 def _seen(name: str, verdict: Callable[[], Verdict]) -> str:
-    """Report what the judge criticises in a wrong result; "" if it accepts it, or if it could not be tried."""
+    """Return the judge's objection to a wrong result; "" if it has none, or if the result could not be made."""
     try:
         return verdict().why
     except (RuntimeError, ValueError, TypeError) as error:
@@ -203,7 +201,7 @@ def _seen(name: str, verdict: Callable[[], Verdict]) -> str:
 
 
 def _promise(promise: Callable[[], str]) -> str:
-    """Report what is wrong, "" if nothing; NOT_TRIED if the GPU has too little memory."""
+    """Return how a promise is broken, "" if it is kept, or NOT_TRIED if the GPU has too little memory."""
     import torch
 
     try:
@@ -222,7 +220,7 @@ def summary(result: dict[str, Any]) -> str:
     if "long_sums" in result:
         lines.append(long_sums.summary(result["long_sums"]))
     lines.append(
-        f"{result['cases']} cases and {result['random_cases']} random ones, {len(result['failures'])} failed; worst "
+        f"{result['cases']} cases and {result['random_cases']} random cases, {len(result['failures'])} failed; worst "
         f"row at {result['worst_error_ratio']:.2f} x the yardstick (limit {ERROR_RATIO:g}), worst LSE off by "
         f"{result['worst_lse_error']:.1e}; {sum(w != 'NOT SEEN' for w in result['mutations'].values())} of "
         f"{len(result['mutations'])} mistakes seen; {sum(w == 'kept' for w in result['promises'].values())} of "

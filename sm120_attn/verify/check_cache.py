@@ -1,4 +1,4 @@
-"""Compare `attention_with_kv_cache` with float64, and show that the comparison would see mistakes."""
+"""Compare `attention_with_kv_cache` with float64, and show that the comparison detects mistakes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MUTATED_PREFILL = replace(
 
 
 def mistakes() -> dict[str, Callable[[], Verdict]]:
-    """Map names to functions: each makes a wrong result, and judges it as if it were right."""
+    """Map names to functions. Each makes a wrong result, and judges it as if it were right."""
     import torch
 
     def judged(
@@ -58,13 +58,13 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         return tensor.index_select(axis, order)
 
     def swapped_pages(table: Any) -> Any:
-        """Swap a page that the window partly hides with one that every query sees: else the order has no effect."""
+        """Swap a page that the window partly hides with a fully visible page. Else the order would have no effect."""
         table = table.clone()
         table[0, [13, 19]] = table[0, [19, 13]]
         return table
 
     def in_order_of_the_mma(tensor: Any) -> Any:
-        """Move the even columns of each 16 before the odd ones: the order that MMAs over FP8 caches have."""
+        """Move the even columns of each 16 before the odd columns, as in the operands of MMAs over FP8 caches."""
         columns = torch.arange(tensor.shape[-1], device=tensor.device).view(-1, 8, 2).transpose(1, 2).flatten()
         return as_bytes(tensor)[..., columns].view(tensor.dtype)
 
@@ -112,7 +112,7 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
 
 
 def promises() -> dict[str, Callable[[], str]]:
-    """Map promises to functions: each describes how its promise is broken, "" if it is kept."""
+    """Map promises to functions. Each returns how its promise is broken, or "" if it is kept."""
     return {"the same bits every time": _same_bits, "a CUDA graph takes new lengths": _graph, "check=True": _checked}
 
 
@@ -181,7 +181,7 @@ def _checked() -> str:
 
 
 def check_random(count: int, number: int = 8) -> list[Verdict]:
-    """Check `count` cases over a fixed set of kernels: for the same seed `number`, the same cases on every machine."""
+    """Check `count` random cases over a fixed set of kernels. The seed `number` gives the same cases everywhere."""
     rng, kinds = random.Random(number), cache_cases.classes(RANDOM_CLASSES)
     verdicts = []
     for _ in range(count):
@@ -197,7 +197,7 @@ def check_random(count: int, number: int = 8) -> list[Verdict]:
 
 
 def needed(chosen: list[CacheCase], arch: str, sms: int, randomly: bool = True, only_cases: bool = False) -> list[Any]:
-    """List the kernels of these cases, of random ones, and unless only_cases of mistakes and promises, each once."""
+    """List each kernel once: those of these cases, of random cases, and without only_cases of mistakes and promises."""
     kinds = cache_cases.classes(RANDOM_CLASSES) if randomly else ()
     others = [
         MUTATED, replace(MUTATED, causal=False), replace(MUTATED, window=None), replace(MUTATED, sinks=False), PROMISED,
@@ -214,7 +214,7 @@ def needed(chosen: list[CacheCase], arch: str, sms: int, randomly: bool = True, 
 
 
 def check_all(chosen: list[CacheCase], random_count: int, only_cases: bool, jobs: int, seed: int = 8) -> dict[str, Any]:
-    """Run everything; the result can be written as JSON. only_cases: neither mistakes nor promises."""
+    """Run all parts of the check; return the JSON document. only_cases: neither mistakes nor promises."""
     from ..launch.prepare import device_facts
 
     start = time.perf_counter()

@@ -1,7 +1,7 @@
 """Compare `quantize` with the same arithmetic in torch, bit for bit. Part of the self-test, and of the tests.
 
-The arithmetic: amax / 448 and 448 / amax as divisions of float32 tensors (for a division by a number torch multiplies
-by its reciprocal), the product in float32, clamped, converted to FP8. NaNs may have any bits.
+The arithmetic: amax / 448 and 448 / amax as divisions of float32 tensors (torch divides by a Python number with its
+reciprocal), the product in float32, clamped, converted to FP8. NaNs may have any bits.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any
 
 from ..kernels.quantize.config import IN_DTYPES, LARGEST, SMALLEST_AMAX, QuantizeConfig
 from .inputs import lay_out, torch_dtype
+from .judging import NOT_TRIED
 
 VALUES = ("normal", "outlier", "zero head", "tiny", "least", "subnormal", "huge", "nan", "inf", "negative zero")
 LAYOUTS = ("bshd", "bhsd", "qkv", "misaligned", "expanded", "narrow")
-# Around the sizes at which the work of a CTA ends, in bf16 at head_dim 128: a slab of 512 rows, a piece of 128.
+# Around the sizes of a CTA's work for bf16 and head_dim 128: a slab of 512 rows, a piece of 128 rows.
 ROWS = (1, 2, 127, 128, 129, 511, 512, 513, 1000, 1024, 1025)
 
 
@@ -25,9 +26,9 @@ ROWS = (1, 2, 127, 128, 129, 511, 512, 513, 1000, 1024, 1025)
 class QuantizeCase:
     """One comparison.
 
-    lengths: of packed sequences; empty without them. rows_k: of K and V, if `tensors` is 3.
-    whole: that kernel (True) or the one in passes (False) instead of the planned one.
-    l2: as if the L2 cache had this many bytes.
+    lengths: rows of each packed sequence; empty if sequences are not packed. rows_k: rows of K and V, with 3 tensors.
+    whole: use the kernel in one launch (True) or in passes (False); None: the planned kernel.
+    l2: assume an L2 cache of this many bytes; None: the device's.
     """
 
     name: str
@@ -81,11 +82,11 @@ def matrix() -> Iterator[QuantizeCase]:
 # --- a case as tensors -------------------------------------------------------------------------------------------
 
 
-def tensors(case: QuantizeCase, device: str = "cuda", seed: int = 0) -> tuple[list[Any], list[Any], list[int]]:
-    """Make the tensors, cu_seqlens of each (None if not packed), and the length of the longest sequence of each."""
+def tensors(case: QuantizeCase, device: str = "cuda") -> tuple[list[Any], list[Any], list[int]]:
+    """Make the tensors of a case; for each, its cu_seqlens (None if not packed) and its longest sequence's length."""
     import torch
 
-    generator = torch.Generator(device=device).manual_seed(seed)
+    generator = torch.Generator(device=device).manual_seed(0)
     made, starts, longest = [], [], []
     for i in range(case.tensors):
         heads = case.heads_kv if i and case.rows_k else case.heads
@@ -105,7 +106,7 @@ def tensors(case: QuantizeCase, device: str = "cuda", seed: int = 0) -> tuple[li
 
 
 def fill(case: QuantizeCase, x: Any) -> Any:
-    """Change the last head of the last sequence to the kind of values of the case; kinds that break scales."""
+    """Change the last head of the last sequence to the case's kind of values. These kinds are difficult for scales."""
     if not x.numel():
         return x
     head = x[-1, :, -1] if x.dim() == 4 else x[:, -1]
@@ -145,7 +146,7 @@ def quantize_reference(x: Any, dtype: Any, cu_seqlens: Any = None) -> tuple[Any,
 
 
 def judge(x: Any, dtype: Any, cu_seqlens: Any, y: Any, descale: Any) -> str:
-    """Judge a result: what is wrong, "" if nothing."""
+    """Judge a result; return its error, or "" if it is right."""
     import torch
 
     wanted, wanted_descale = quantize_reference(x, dtype, cu_seqlens)
@@ -167,7 +168,7 @@ def _same(bits: Any, wanted_bits: Any, values: Any, wanted: Any) -> Any:
 
 
 def check(case: QuantizeCase) -> str:
-    """Run and judge one case: what is wrong, "" if nothing."""
+    """Run and judge one case; return the error, or "" if the result is right."""
     from ..launch.prepare import device_facts
     from ..quantization.launch import QuantizeCall, run
 
@@ -188,7 +189,7 @@ def check(case: QuantizeCase) -> str:
 
 
 def needed(cases: list[QuantizeCase], arch: str) -> list[QuantizeConfig]:
-    """List the kernels of these cases, each once."""
+    """List the kernels of these cases without duplicates."""
     found: dict[QuantizeConfig, None] = {}
     for case in cases:
         for whole in (True, False):
@@ -202,7 +203,7 @@ def needed(cases: list[QuantizeCase], arch: str) -> list[QuantizeConfig]:
 
 
 def promises() -> dict[str, Callable[[], str]]:
-    """Map names to functions: each tries what a single call cannot show; it returns what is wrong, "" if nothing."""
+    """Map promises, which a single call cannot show, to functions. Each returns an error, or "" if it is kept."""
     return {
         "graph replay with new values": _graph,
         "another stream": _stream,
@@ -242,7 +243,7 @@ def _stream() -> str:
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        torch.cuda._sleep(50_000_000)  # clocks: a launch on another stream would end long before
+        torch.cuda._sleep(50_000_000)  # in clocks; a launch on another stream would end long before
         x.mul_(2)
         y, descale = quantize(x)
     side.synchronize()
@@ -277,26 +278,23 @@ def _far() -> str:
 
 
 def run(only: tuple[str, ...] | None = None, jobs: int = 1) -> dict[str, Any]:
-    """Run all cases, or those with one of these texts in their names. The result can be written as JSON."""
+    """Run all cases, or those whose name contains one of `only`; return the JSON document."""
     import torch
 
-    from ..compile import cache
     from ..launch.prepare import device_facts
-    from .compile_ahead import compile_ahead
+    from .compile_ahead import compile_missing
 
     cases = [case for case in matrix() if only is None or any(text in case.name for text in only)]
-    if cache.cache_folder() is not None:
-        arch, _ = device_facts(0)
-        compile_ahead([config for config in needed(cases, arch) if not cache.is_cached(config)], jobs)
+    compile_missing(needed(cases, device_facts(0)[0]), jobs)
     failures = {case.name: wrong for case in cases if (wrong := check(case))}
     kept = {}
     for name, promise in promises().items():
         try:
             kept[name] = promise() or "kept"
         except torch.cuda.OutOfMemoryError:
-            kept[name] = "not tried: this GPU has too little memory for it"
+            kept[name] = NOT_TRIED
     return {
-        "passed": not failures and all(said == "kept" or said.startswith("not tried") for said in kept.values()),
+        "passed": not failures and all(said in ("kept", NOT_TRIED) for said in kept.values()),
         "cases": len(cases),
         "failures": failures,
         "promises": kept,

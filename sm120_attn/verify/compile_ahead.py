@@ -13,11 +13,11 @@ from ..compile.build import KernelConfig
 from ..config import Config
 from .cases import Case
 
-JOBS = min(os.cpu_count() or 1, 16)  # processes that compile: one per processor, of about 1 GB
+JOBS = min(os.cpu_count() or 1, 16)  # processes that compile, one per processor; each takes about 1 GB
 
 
 def needed(all_cases: Iterable[Case], arch: str, sms: int) -> list[Config]:
-    """List the kernels that these cases run on, each once."""
+    """List the kernels that these cases run, without duplicates."""
     found: dict[Config, None] = {}
     for case in all_cases:
         rows, keys = case.longest
@@ -39,13 +39,8 @@ def compile_ahead(configs: Iterable[KernelConfig], jobs: int) -> dict[str, str]:
     return failed
 
 
-def compile_ahead_if_missing(chosen: list[Case], arch: str, sms: int, jobs: int) -> None:
-    """Compile what the cache on disk does not have of these cases' kernels."""
-    compile_missing(needed(chosen, arch, sms), jobs)
-
-
 def compile_missing(configs: Iterable[KernelConfig], jobs: int) -> None:
-    """Compile what the cache on disk does not have."""
+    """Compile the kernels that are missing from the cache on disk, if there are more than four and the cache is on."""
     missing = [c for c in configs if not cache.is_cached(c)]
     if len(missing) > 4 and cache.cache_folder() is not None:
         print(f"compiling {len(missing)} kernels with {jobs} processes ...", file=sys.stderr)

@@ -1,12 +1,12 @@
-"""Ask a GPU whether what the FP8 kernels assume of it is true. Part of the self-test.
+"""Test on a GPU the hardware behaviour that the FP8 kernels assume. Part of the self-test.
 
-    lane map   which bytes of V ldmatrix gives to each lane; kernels/mma_fp8.py rests on it
-    mma        whether block-scaled products with all scales 1 have the bits of plain products, and how exact those are
-    banks      clocks of ldmatrix at the kernels' lane addresses, with and without the turn of rows that keeps eight
+    lane map   which bytes of V ldmatrix loads into each lane; kernels/mma_fp8.py depends on it
+    mma        whether block-scaled MMAs with all scales 1 have the bits of plain MMAs, and how exact plain MMAs are
+    banks      clocks of ldmatrix at the kernels' lane addresses, with and without the rotation of rows that keeps eight
                lanes in different banks
 
-sm_90a has neither ldmatrix of bytes nor block-scaled products. There the stand-ins are probed, and the clocks are those
-of ldmatrix of 16 bits at the same addresses, which has the same bank conflicts.
+sm_90a has neither ldmatrix of bytes nor block-scaled MMAs. There the probes test the instructions that replace them,
+and the clocks are those of ldmatrix of 16 bits at the same addresses, which has the same bank conflicts.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 from ..kernels.probe.config import BANK_LOADS, BANK_WARPS, CHAINS, ORDERS, PATHS, ROW_BYTES, ProbeConfig
 
 WARP = 32
-PRODUCTS = 512  # products of random bytes
-# Allowed error of a product, relative to the sum of absolute products. A register in the wrong lane has errors near 1.
+PRODUCTS = 512  # number of MMAs of random bytes
+# Allowed error of an MMA, relative to the sum of absolute products. A register in the wrong lane causes errors near 1.
 EXACT = 2.0**-10
-FREE = 1.1  # up to this many times the clocks of rows in order, there are no bank conflicts
+FREE = 1.1  # up to this many times the clocks of rows in order count as free of bank conflicts
 
 
 def run() -> dict[str, Any]:
-    """Run all probes. "passed" is about results, not about clocks."""
+    """Run all probes. "passed" depends on results only, not on clocks."""
     from ..launch.prepare import device_facts
 
     arch, _ = device_facts(0)
@@ -50,7 +50,7 @@ def summary(found: dict[str, Any]) -> str:
 
 
 def launched(config: ProbeConfig, source: Any, words: int, blocks: int = 1) -> Any:
-    """Launch a probe; returns the `words` int32 that it makes of `source`."""
+    """Launch a probe on `source`; return its result of `words` int32."""
     import torch
 
     from ..compile import abi, cache
@@ -79,7 +79,7 @@ def launched(config: ProbeConfig, source: Any, words: int, blocks: int = 1) -> A
 
 
 def lane_map(arch: str) -> dict[str, bool]:
-    """Check whether each path gives every lane the expected bytes."""
+    """Check for each path whether every lane gets the expected bytes."""
     import torch
 
     # 32 rows of 16 bytes; neighbouring bytes differ.
@@ -93,7 +93,7 @@ def lane_map(arch: str) -> dict[str, bool]:
 def expected(path: str, rows: list[list[int]]) -> list[list[list[int]]]:
     """Compute the expected bytes of each register of each lane: the A operand of V^T, 16 columns by 32 keys.
 
-    Where the native path has columns g and g+8, the portable one has 2g and 2g+1, and other keys; see mma_fp8.py.
+    The native path has columns g and g+8; the portable path has columns 2g and 2g+1, and other keys (mma_fp8.py).
     """
     lanes = []
     for lane in range(WARP):
@@ -136,8 +136,7 @@ def mma(arch: str, dtype: str) -> dict[str, Any]:
 
 
 def operands(values: Any) -> tuple[Any, Any]:
-    """Build the matrices A [products, 16, 32] and B [products, 32, 8] from the lanes' values: 16 of A and 8 of B
-    each."""
+    """Build matrices A [products, 16, 32] and B [products, 32, 8] from the lanes' values, 16 of A and 8 of B each."""
     import torch
 
     count = values.shape[0]
@@ -156,7 +155,7 @@ def operands(values: Any) -> tuple[Any, Any]:
 
 
 def product(lanes: Any) -> Any:
-    """Build the products [products, 16, 8] from the lanes' values."""
+    """Build the result matrices [products, 16, 8] from the lanes' values."""
     import torch
 
     d = torch.zeros(lanes.shape[0], 16, 8)
@@ -171,8 +170,7 @@ def product(lanes: Any) -> Any:
 
 
 def banks(arch: str) -> dict[str, Any]:
-    """Measure clocks of an SM per ldmatrix of four matrices, with 16 warps that do nothing else; the best of five
-    runs."""
+    """Measure an SM's clocks per ldmatrix of four matrices, with 16 warps that do nothing else: the best of 5 runs."""
     import torch
 
     config = ProbeConfig(arch, "banks")

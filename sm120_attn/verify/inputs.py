@@ -1,4 +1,4 @@
-"""A case of cases.py as tensors, and as keyword arguments of `attention`."""
+"""Make tensors and keyword arguments of `attention` for a case of cases.py."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def descales(case: Case, generator: Any, device: str) -> dict[str, Any]:
 
 
 def fill(case: Case, name: str, values: Any) -> Any:
-    """Change random values to the kind of values of the case; kinds that break softmax implementations."""
+    """Change random values to the case's kind of values. These kinds are difficult for softmax implementations."""
     if case.values == "equal" and name == "k":
         return values * 0 + 0.5  # all scores of a row are equal
     if case.values == "large" and name == "q":
@@ -89,20 +89,20 @@ def fill(case: Case, name: str, values: Any) -> Any:
     if case.values == "peaked" and name in "qk":
         return values * (3 if name == "q" else 1)  # few keys have nearly all of the weight
     if case.values == "first tile hidden" and name == "q":
-        return values.abs() * 8  # with k below: early keys score far lower than late ones
+        return values.abs() * 8  # with k below: early keys have far lower scores than late keys
     if case.values == "first tile hidden" and name == "k":
         values = values.abs()
         values[..., : values.shape[-3] // 2, :, :] *= -1
         return values
     if case.values == "ones" and name == "v":
-        return values * 0 + 1  # O is 1, whatever the weights are
+        return values * 0 + 1  # O is 1 for all weights
     if case.values == "mean" and name == "v":
         return values * 0.5 + 2
     return values * 1e-3 if case.values == "small" else values
 
 
 def lay_out(layout: str, values: Any) -> Any:
-    """Put the same values into another memory layout. Memory between them is NaN, and must not change the result."""
+    """Copy values into another memory layout. Memory between them is NaN, and must not change the result."""
     import torch
 
     def room(*size: int) -> Any:

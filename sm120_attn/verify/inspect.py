@@ -1,9 +1,9 @@
-"""The verb `inspect`: compile kernels for any GPU, present or not, and count their instructions.
+"""The subcommand `inspect`: compile kernels for any GPU, present or not, and count their instructions.
 
     python -m sm120_attn inspect [--json] [--arch sm_120a] [--head-dim 128] [--causal | --no-causal] [--set tile_n=64]
 
-Kernels are assembled, and never run. Machine code is read with tritonhook. Counts are of the loops over tiles of keys;
-the rest of a kernel runs once.
+Kernels are assembled, and never run. tritonhook reads their machine code. The loops over tiles of keys are counted; the
+rest of a kernel runs once.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TileLoop:
 
     @property
     def fillers(self) -> int:
-        """Number of instructions that do nothing: NOP, or never executed (@!UPT), as ptxas 12.9 pads its code."""
+        """Number of instructions without effect: NOP, or never executed (@!UPT). ptxas 12.9 pads its code with them."""
         return sum(i.base_opcode == "NOP" or i.predicate == "@!UPT" for i in self.instructions)
 
     @property
@@ -65,7 +65,7 @@ class TileLoop:
 class KernelCode:
     """The code of one kernel.
 
-    registers: of a thread at launch. stack_bytes: of a thread. syscalls: functions of the driver that it calls.
+    registers: per thread at launch. stack_bytes: per thread. syscalls: number of driver functions that it calls.
     """
 
     kernel: str
@@ -93,8 +93,8 @@ def configs(
 ) -> Iterator[Config]:
     """Yield the kernels that `plan` chooses for long sequences.
 
-    Those for FP8 have an output in bf16; first the kernel for the longest sums that are made on one level, then the one
-    for longer sums.
+    For FP8 they have outputs in bf16, and there are two: the kernel for sums of up to LONG_SUM_KEYS keys, which has one
+    level, and then the kernel for longer sums.
     """
     lengths = (LONG_SUM_KEYS, 2 * LONG_SUM_KEYS) if dtype in FP8 else (4096,)
     for arch, head_dim, causal, length in itertools.product(archs, head_dims, masks, lengths):
@@ -108,8 +108,8 @@ def configs(
 def inspect(config: Config) -> Inspected:
     """Compile a kernel offline and read its code.
 
-    Raises ValueError for a config that cannot be built, ImportError without the DSL or tritonhook, RuntimeError where
-    the code cannot be read.
+    Raises ValueError for a config that cannot be built, ImportError without the DSL or tritonhook, RuntimeError if the
+    code cannot be read.
     """
     from ..compile.compiler import compile_offline
 
@@ -118,7 +118,7 @@ def inspect(config: Config) -> Inspected:
 
 
 def read_code(cubin: bytes) -> KernelCode:
-    """Read the one kernel of a cubin. Raises ImportError without tritonhook, RuntimeError where it cannot be read."""
+    """Read a cubin with one kernel. Raises ImportError without tritonhook, RuntimeError if it cannot be read."""
     codes = read_codes(cubin)
     if len(codes) != 1:
         raise RuntimeError(f"{len(codes)} kernels, expected one: {', '.join(code.kernel for code in codes)}")
@@ -126,7 +126,7 @@ def read_code(cubin: bytes) -> KernelCode:
 
 
 def read_codes(cubin: bytes) -> tuple[KernelCode, ...]:
-    """Read all kernels of a cubin, by name. Errors as in read_code."""
+    """Read all kernels of a cubin, sorted by name. Raises the same errors as read_code."""
     try:
         from tritonhook.cubin.image import Cubin
         from tritonhook.cubin.sass import parse_nvdisasm
@@ -165,7 +165,7 @@ def loops_over_tiles(sass: Sass) -> tuple[TileLoop, ...]:
 
 
 def report(kernels: list[Inspected]) -> dict[str, Any]:
-    """Make the JSON document: `loops`, each kernel's steady loop; `other_loops` over tiles of keys; and `kernels`."""
+    """Make the JSON document: each kernel's steady loop, the other loops over tiles of keys, and the kernels."""
     records = [loop for kernel in kernels for loop in loop_records(kernel)]
     return {
         "evidence": "assembled",
@@ -199,8 +199,8 @@ def kernel_record(kernel: Inspected) -> dict[str, Any]:
 def loop_records(kernel: Inspected) -> list[dict[str, Any]]:
     """Make the records of all loops over tiles.
 
-    The steady loop is the one with the fewest instructions per matrix instruction. The other loops mask keys or rescale
-    the output, for few tiles.
+    The steady loop has the fewest instructions per matrix instruction. The other loops, for few tiles, mask keys or
+    rescale the output.
     """
     records = [_loop_record(kernel, number, loop) for number, loop in enumerate(kernel.code.loops)]
     steady = min(records, key=lambda record: record["instructions"] / record["mma"], default=None)
@@ -227,7 +227,7 @@ def _loop_record(kernel: Inspected, number: int, loop: TileLoop) -> dict[str, An
 
 
 def table(kernels: list[Inspected]) -> str:
-    """Format the loops as a table, and a line for each kernel."""
+    """Format a table of the loops, followed by a line for each kernel."""
     head = ("kernel", "arch", "loop", "steady", "instr", "MMA", "per 256", "other", *COLUMNS, "spills")
     rows: list[tuple[str, ...]] = [head]
     keys = ("kernel", "arch", "loop", "steady", "instructions", "mma", "instructions_per_256_mma", "other", *COLUMNS)
@@ -262,7 +262,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=DTYPES, default="bf16", help="dtype of the inputs (default: bf16)")
     parser.add_argument("--head-dim", action="append", type=int, help="default: 64 and 128")
     parser.add_argument(
-        "--causal", action=argparse.BooleanOptionalAction, help="compile only with, or only without the mask"
+        "--causal", action=argparse.BooleanOptionalAction, help="compile only kernels with, or only without a mask"
     )
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="replace a field of Config")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -280,9 +280,9 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def shown(chosen: Collection[Config]) -> Iterator[Config]:
-    """Yield the configs one by one, each named on stderr before it is compiled: all of them take minutes.
+    """Yield the configs; print the name of each on stderr before it is compiled, as all of them take minutes.
 
-    Raises ValueError at once for one that cannot be built.
+    Raises ValueError before the first if a config cannot be built.
     """
     for wrong in filter(None, map(why_not, chosen)):
         raise ValueError(wrong)

@@ -1,8 +1,8 @@
 """Run a case, and judge the result against float64 on the same inputs.
 
-A row passes if its error is at most twice that of a careful 16-bit implementation (`reference`, low_precision) plus one
-rounding of the output, if its LSE is off by at most 1e-3 (for LSE above about 500: by 2e-6 of it), if it is zero where
-no key is visible, and if it has no NaN.
+A row passes if all of these hold: its error is at most twice the error of a careful 16-bit implementation (`reference`,
+low_precision) plus one rounding of the output; the error of its LSE is at most 1e-3 (for an LSE above about 500: 2e-6
+of it); it is zero if no key is visible; it has no NaN.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,13 +20,13 @@ from . import inputs
 from .cases import Case
 
 ERROR_RATIO = 2.0
-LSE_ABSOLUTE, LSE_RELATIVE = 1e-3, 2e-6  # float32 has 1e-7; the sum and exp2 take a few roundings
+LSE_ABSOLUTE, LSE_RELATIVE = 1e-3, 2e-6  # float32 rounds to 1e-7, and the sum and exp2 have a few roundings
 ROUNDING = {"bf16": 2**-8, "fp16": 2**-11, "fp32": 2**-24}
-# FP8 against the replay of its rounding, relative to a row's largest value. Where float32 rounds a probability to
-# another FP8 value than float64 does, the row differs by more; so a few rows may be off.
+# Allowed error of FP8 against a replay of its rounding, relative to a row's largest value, and the share of rows that
+# may exceed it: if float32 rounds a probability to another FP8 value than float64, the row differs by more.
 FP8_TIGHT, FP8_ROWS_OFF = 1e-3, 0.005
-# Kernels make zeros of numbers below float32's smallest normal one. Where a sink takes nearly all of the weight, that
-# is a row's factor, and it is multiplied by up to 2**16 (BIAS_AND_LAZY_BITS) times V with its descale.
+# Kernels flush numbers below float32's smallest normal number to zero. If a sink has nearly all of the weight, a row's
+# factor is such a number, and it is multiplied by up to 2**16 (BIAS_AND_LAZY_BITS) times V with its descale.
 SMALLEST, SMALLEST_BESIDE_A_SINK = 2.0**-126, 2.0**-100
 NOT_TRIED = "not tried: this GPU has too little memory for it"
 
@@ -35,8 +35,8 @@ NOT_TRIED = "not tried: this GPU has too little memory for it"
 class Verdict:
     """The verdict on one case.
 
-    ratio: the worst row's error, divided by that of the 16-bit implementation plus one rounding. Fails above 2.
-    why: what is wrong; "" if nothing.
+    ratio: the worst row's error, divided by the 16-bit implementation's error plus one rounding; above 2 it fails.
+    why: reasons why the case failed; "" if it passed.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Verdict:
 
 
 def run(case: Case, made: dict[str, Any], options: dict[str, Any]) -> tuple[Any, Any]:
-    """Run a case on its kernel. Returns O and LSE (None if not asked for)."""
+    """Run a case with its kernel; return O, and LSE or None."""
     from ..api import attention
     from ..launch.call import Tensors
     from ..launch.prepare import device_facts, forward
@@ -66,7 +66,7 @@ def run(case: Case, made: dict[str, Any], options: dict[str, Any]) -> tuple[Any,
 
 
 def call_of(tensors: Any, options: dict[str, Any]) -> Any:
-    """Make the Call that `attention` makes of these arguments."""
+    """Make the same Call as `attention` makes from these arguments."""
     from ..launch.call import AttentionOptions, make_call
 
     return make_call(tensors, AttentionOptions._make(options.get(name) for name in AttentionOptions._fields))
@@ -82,7 +82,7 @@ def judge(case: Case, made: dict[str, Any], options: dict[str, Any], o: Any, lse
     kernel = case.kernel or "planned"
     dtype = options["out_dtype"] if fp8 else made["q"].dtype
     if o.shape != made["q"].shape or o.dtype != dtype or not o.is_contiguous():
-        return Verdict(case.name, kernel, math.inf, math.inf, math.inf, f"output is {list(o.shape)} of {o.dtype}")
+        return failed(case.name, kernel, f"output is {list(o.shape)} of {o.dtype}")
     if o.numel() == 0:
         return Verdict(case.name, kernel, 0.0, 0.0, 0.0, "")
     rounding = ROUNDING[case.out_dtype or case.dtype] + (FP8_TIGHT if fp8 else 0)
@@ -101,9 +101,9 @@ def compare(
     why: Sequence[str] = (),
     smallest: float = SMALLEST,
 ) -> Verdict:
-    """Compare output and LSE (or None) with those in float64.
+    """Compare output and LSE (or None) with the results in float64.
 
-    yard: the output of a careful implementation in low precision. why: what else is wrong.
+    yard: output of a careful implementation in low precision. why: reasons of other checks, added to the verdict.
     smallest: smaller results may be zero.
     """
     import torch
@@ -119,7 +119,7 @@ def compare(
     if not ratio <= ERROR_RATIO:
         said.append(f"a row's error is {ratio:.2f} x the yardstick's")
     said += why
-    # [batch, heads, rows] or [heads, rows] to the order of the output's rows.
+    # Bring [batch, heads, rows] or [heads, rows] into the order of the output's rows.
     blind = torch.isneginf(wanted_lse).transpose(-1, -2)
     if (o[blind] != 0).any():
         said.append("a row without a visible key is not zero")
@@ -131,14 +131,14 @@ def compare(
 
 
 def _replayed(case: Case, o: Any) -> Config | None:
-    """Find the config of the kernel that made a result; None without a GPU."""
+    """Return the config of the kernel that computed a result; None without a GPU."""
     from ..launch.prepare import device_facts
 
     return case.config(*device_facts(o.get_device())) if o.is_cuda else None
 
 
 def _judge_replay(o: Any, replay: Any, wanted: Any, tight: float, smallest: float) -> list[str]:
-    """Compare FP8 with the same sums of the same rounded probabilities."""
+    """Compare an FP8 output with the same sums of the same rounded probabilities."""
     off = ~((o - replay).abs().amax(-1) <= tight * wanted.abs().amax(-1) + smallest)
     share = off.double().mean().item()
     if share <= max(FP8_ROWS_OFF, 1 / off.numel()):
@@ -162,21 +162,33 @@ def _judge_lse(lse: Any, wanted: Any) -> tuple[float, list[str]]:
 
 def check(case: Case, seed: int = 0) -> Verdict:
     """Run and judge one case. An exception is a failure, with its message."""
-    if os.environ.get("SM120_ATTN_TRACE"):  # the last line names the case that hangs
-        print(case.name, file=sys.stderr, flush=True)
-    try:
+
+    def verdict() -> Verdict:
         made, options = inputs.tensors(case, seed)
         return judge(case, made, options, *run(case, made, options))
+
+    return guarded(case.name, case.kernel or "planned", verdict)
+
+
+def guarded(name: str, kernel: str, verdict: Callable[[], Verdict]) -> Verdict:
+    """Return the result of `verdict`. An exception becomes a failed verdict, unless it loses the CUDA context."""
+    if os.environ.get("SM120_ATTN_TRACE"):  # the last line names the case that hangs
+        print(name, file=sys.stderr, flush=True)
+    try:
+        return verdict()
     except Exception as error:  # the DSL's errors have no common base
         if "CUDA" in str(error) and "out of memory" not in str(error):
             raise  # the CUDA context is lost: later results would mean nothing
-        return Verdict(
-            case.name, case.kernel or "planned", math.inf, math.inf, math.inf, f"{type(error).__name__}: {error}"
-        )
+        return failed(name, kernel, f"{type(error).__name__}: {error}")
+
+
+def failed(name: str, kernel: str, why: str) -> Verdict:
+    """Make the verdict on a case without a result to compare."""
+    return Verdict(name, kernel, math.inf, math.inf, math.inf, why)
 
 
 def shown(verdict: Verdict) -> Verdict:
-    """Print a failure at once: the next case may hang."""
+    """Print a failed verdict at once, because the next case may hang; return the verdict."""
     if not verdict.passed:
         print(f"FAILED {verdict.name} ({verdict.kernel}): {verdict.why}", file=sys.stderr, flush=True)
     return verdict
@@ -189,8 +201,7 @@ def result_of(
     seen: dict[str, str],
     kept: dict[str, str],
 ) -> dict[str, Any]:
-    """Make the JSON document of `check`. seen: what the judge criticised in each mistake; kept: what is wrong with
-    promises."""
+    """Make the JSON document of `check`. seen: the judge's objection to each mistake; kept: errors of each promise."""
     everything = verdicts + random_verdicts
     worst = max(everything, key=lambda verdict: verdict.ratio, default=None)
     return {

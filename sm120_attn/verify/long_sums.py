@@ -1,7 +1,7 @@
-"""How many bits the tensor cores keep of long sums of FP8 products: the same attention with one level and with two.
+"""Measure how many bits the tensor cores keep of long sums of FP8 products: attention with one level and with two.
 
-V is 1 or has a mean, so sums only grow, and what an accumulator loses adds up. Errors are against the replay of the
-kernel's rounding, so that P in FP8 does not count.
+V is 1 or has a mean, so sums only grow, and the losses of an accumulator add up. Errors are differences from a replay
+of the kernel's rounding, so that the rounding of P to FP8 does not count.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ HEAD_DIM = 128
 
 
 def measure() -> dict[str, Any]:
-    """Measure errors of one and two levels by keys and values, and whether two levels are needed on this device.
+    """Measure errors with one and two levels by keys and values, and whether two levels are needed on this device.
 
-    An error is that of the worst row of a hundred (99th percentile), relative to the row's largest value.
+    An error is the 99th percentile of all rows, relative to the row's largest value.
     """
     found: list[dict[str, Any]] = []
     for case in cases.long_sums():

@@ -25,10 +25,10 @@ PROMISED = Case("promise")
 
 
 def promises(kind: Case = PROMISED) -> dict[str, Callable[[], str]]:
-    """Map promises to functions: each tries one and returns what is wrong, "" if nothing. kind: has the dtypes."""
+    """Map promises to functions. Each returns an error, or "" if the promise holds. kind: a case with the dtypes."""
     fp8 = kind.dtype in FP8
     far = {"batch stride beyond int32": _far_batches, "rows beyond int32": _far_rows}
-    if not fp8:  # torch makes no random FP8 values; and this is about the output's address
+    if not fp8:  # torch cannot draw random FP8 values, and the promise is about the output's addresses
         far["more elements than int32"] = _many_elements
     simple: dict[str, Callable[[Case], str]] = {
         "CUDA graph replay": _graph, "another stream": _stream, "the same bits twice": _same_bits,
@@ -76,7 +76,7 @@ def _stream(kind: Case) -> str:
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        torch.cuda._sleep(50_000_000)  # clocks: a launch on another stream would end long before
+        torch.cuda._sleep(50_000_000)  # in clocks; a launch on another stream would end long before
         made["q"].copy_(other["q"])
         o, lse = attention(**made, **options)
     side.synchronize()
@@ -116,7 +116,7 @@ def _threads(kind: Case) -> str:
 
 
 def _far(case: Case, stride: Callable[[Any], tuple[int, ...]]) -> str:
-    """Run a case whose values are spread over more than 2^31 elements."""
+    """Run a case with strides that spread its values over more than 2^31 elements. stride: makes them for a tensor."""
     import torch
 
     made, options = inputs.tensors(case, 1)
@@ -160,7 +160,7 @@ def _many_elements(kind: Case) -> str:
 
 
 def same_bits() -> dict[str, Callable[[], str]]:
-    """Map names to functions: each compares one FP8 path with the native one, bit by bit."""
+    """Map names to functions. Each compares one FP8 path with the native path, bit by bit."""
     return {
         f"{mma} gives the bits of {FP8_MMAS[0]}, {case.name}": partial(_equals_native, mma, case)
         for mma in FP8_MMAS[1:]

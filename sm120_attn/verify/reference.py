@@ -1,8 +1,8 @@
 """Attention in plain torch, for tests: in float64, and as a careful low-precision implementation computes it.
 
-For FP8 the second is a replay of the kernel. It walks over the tiles of keys from the last to the first, with a running
-maximum per row that all rows of a warp follow together. It rounds probabilities to FP8 with the scale that they have at
-that time. With split_keys two warps do this, each with every other tile, and join their sums.
+For FP8 the low-precision result is a replay of the kernel. It visits the tiles of keys from the last to the first, with
+a running maximum per row; all rows of a warp update their maxima together. It rounds probabilities to FP8 with the
+scale that they have at that time. With split_keys two warps do this, each with every other tile, and join their sums.
 
 All scores of a sequence are in memory at once.
 """
@@ -31,7 +31,7 @@ class Replay:
 
     @classmethod
     def of(cls, q: torch.Tensor, out_dtype: torch.dtype | None, config: Config | None) -> Replay:
-        """Make the Replay for inputs like q. config: None for the first choice of `plan`, which long sequences get."""
+        """Make the Replay for inputs like q. config: None means the first choice of `plan`, for long sequences."""
         fp8 = FP8_DTYPES[q.dtype]
         fields = dict(choices_of(fp8, q.shape[-1])[0].fields)
         return cls(
@@ -66,12 +66,12 @@ def attention_reference(
     config: Config | None = None,
     sinks: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute output and LSE of the same arguments as `attention`, both float64.
+    """Compute output and LSE for the same arguments as `attention`, both in float64.
 
     sinks: [heads], a logit per query head that takes part in the softmax and has no value.
-    low_precision: scores and sums in float32, and probabilities (before the product with V) and output rounded to q's
-    dtype: the error that a correct 16-bit implementation cannot avoid. Tests judge errors by it.
-    config: for FP8 inputs, the kernel that low_precision replays (None: the one that long sequences get).
+    low_precision: compute scores and sums in float32, and round probabilities (before the product with V) and output to
+    q's dtype. This has the error that a correct 16-bit implementation cannot avoid; tests judge errors by it.
+    config: for FP8 inputs, the kernel that low_precision replays; None: the kernel for long sequences.
     """
     fp8 = q.dtype in FP8_DTYPES
     replayed = Replay.of(q, out_dtype, config) if fp8 and low_precision else None
@@ -89,7 +89,7 @@ def attention_reference(
     for i in range(len(starts_q) - 1):
         rows, keys = slice(*starts_q[i : i + 2]), slice(*starts_k[i : i + 2])
         count = rows.stop - rows.start
-        # The last warp is filled up with rows of the next sequences, which get this sequence's scale.
+        # The last warp also computes rows of the next sequences, with this sequence's scale.
         with_others = slice(rows.start, rows.start + replayed.whole_warps(count)) if replayed and count else rows
         q_i, k_i, v_i = q[None, with_others], k[None, keys], v[None, keys]
         if fp8:
@@ -114,9 +114,9 @@ def _dense(
     replayed: Replay | None = None,
     sinks: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute attention over all rows, keys and heads at once: [batch, heads, rows, keys] numbers in memory.
+    """Compute attention over all rows, keys and heads at once, with [batch, heads, rows, keys] scores in memory.
 
-    rows: of the result. q may have more rows; a replay takes them for rows behind the sequence.
+    rows: rows of the result. q may have more; a replay uses them as rows after the end of the sequence.
     """
     work = torch.float32 if low_precision else torch.float64
     group = q.shape[2] // max(k.shape[2], 1)
@@ -175,8 +175,8 @@ def replay_fp8(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute output [batch, heads, rows, head_dim] and LSE as a kernel does, without the rounding of float32.
 
-    scores: unmasked, [batch, heads, rows or more, keys]. Further rows fill up the last warp; where there are none, the
-    queries are zeros, as TMA makes them.
+    scores: unmasked, [batch, heads, rows or more, keys]. Further rows fill up the last warp. If there are too few, the
+    rest are zeros, because TMA fills queries with zeros.
     """
     c = replayed.config
     warp_rows, tile, keys = c.rows_per_warp, c.tile_n, scores.shape[-1]
@@ -208,10 +208,10 @@ def replay_fp8(
 
 
 def _tiles_of_parts(seen: torch.Tensor, warps: int, tiles: int, config: Config) -> torch.Tensor:
-    """Compute which tiles each warp visits: [parts, warps, tiles] of bool.
+    """Compute which tiles each warp visits: bool [parts, warps, tiles].
 
-    A warp visits the tiles that one of its rows needs. With split_keys one part has the even and one the odd tiles; the
-    end from which they are counted does not change the sum of both. seen: for the sequence's own rows.
+    A warp visits the tiles that one of its rows needs. With split_keys one part has the even tiles and one the odd
+    tiles; counting from the first or from the last tile gives the same sum of both. seen: of the sequence's own rows.
     """
     needed = torch.zeros(warps * config.rows_per_warp, tiles, dtype=torch.bool, device=seen.device)
     needed[: len(seen)] = seen.unflatten(-1, (tiles, -1)).any(-1)
@@ -225,7 +225,7 @@ def _tiles_of_parts(seen: torch.Tensor, warps: int, tiles: int, config: Config) 
 def _replay_part(
     bits: torch.Tensor, values: torch.Tensor, visited: torch.Tensor, replayed: Replay
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Compute maxima, sums and output of warps that visit these tiles [warps, tiles], from the last to the first."""
+    """Compute maxima, sums and output of warps. visited: bool [warps, tiles]; tiles go from the last to the first."""
     bias, lazy = BIAS_AND_LAZY_BITS[replayed.config.dtype]
     maximum = torch.full(bits.shape[1:-1], -1e30, dtype=torch.float64, device=bits.device)
     total, output = torch.zeros_like(maximum), torch.zeros(*maximum.shape, values.shape[-1], dtype=bits.dtype).to(bits)
@@ -250,8 +250,7 @@ def _visible(
     device: torch.device,
     lengths: tuple[int, int] | None = None,
 ) -> torch.Tensor:
-    """Compute which keys each query sees: [rows, keys] of bool. lengths: of the sequence, if rows and keys are
-    padded."""
+    """Compute which keys each query sees: bool [rows, keys]. lengths: the sequence's, if rows and keys are padded."""
     real_rows, real_keys = lengths or (rows, keys)
     offset = real_keys - real_rows if align == "bottom-right" else 0
     distance = torch.arange(keys, device=device)[None, :] - torch.arange(rows, device=device)[:, None] - offset

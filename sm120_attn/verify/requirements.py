@@ -1,4 +1,4 @@
-"""Requirements of a verb. Checked before it starts, so that it does not fail after minutes of work."""
+"""Requirements of a subcommand, checked before it starts, so that it does not fail after minutes of work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def require_gpu() -> None:
 
 
 def require_folder(path: Path | None) -> None:
-    """Raise ValueError where a file that is written at the end could not be written."""
+    """Raise ValueError if an output file, which is written at the end, cannot be written."""
     if path is None:
         return
     if path.is_dir():

@@ -1,10 +1,10 @@
-"""The verb `selftest`, for owners of an RTX 50 or a GB10: probes, checks, bench and inspect, into one JSON file.
+"""The subcommand `selftest`, for owners of an RTX 50 or a GB10: write probes, checks, bench and inspect to a JSON file.
 
     python -m sm120_attn selftest [--out sm120-selftest.json] [--quick]
 
-The kernels were written without such a GPU. The self-test checks whether they are correct on it, and how fast. The file
-also has details that explain surprises: the device, its clocks and power limit, versions, and the instruction counts of
-the kernels that ran. Nothing is sent anywhere, and the file names neither the machine nor its user.
+The kernels were written without such a GPU. The self-test shows whether they are correct on it, and how fast they are.
+The file also has details that explain unexpected results: the device, its clocks and power limit, versions, and the
+instruction counts of the kernels. Nothing is sent anywhere, and the file names neither the machine nor its user.
 
 Each part runs in its own process, with a time limit: a part that hangs or loses its CUDA context does not stop the
 others. The file is written after each part.
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, default=Path("sm120-selftest.json"), metavar="FILE", help="default: %(default)s"
     )
     parser.add_argument("--force", action="store_true", help="overwrite the file")
-    parser.add_argument("--quick", action="store_true", help="check few cases; takes minutes, mostly to compile")
+    parser.add_argument("--quick", action="store_true", help="check few cases; takes minutes, mostly for compilation")
     parser.add_argument(
         "--jobs", type=int, default=JOBS, help=f"number of processes that compile ahead (default: {JOBS})"
     )
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     if arguments.out.exists() and not arguments.force:
-        raise ValueError(f"{arguments.out} exists; name another --out, or give --force")
+        raise ValueError(f"{arguments.out} exists; choose another --out, or overwrite it with --force")
     if arguments.jobs < 1:
         raise ValueError(f"--jobs {arguments.jobs}: at least 1")
     require_folder(arguments.out)
@@ -97,11 +97,10 @@ def _probes(quick: bool, jobs: int) -> dict[str, Any]:
 
 
 def cases_of(quick: bool, fp8: bool) -> list[Case]:
-    """List the cases of the self-test; quick: a few, on the planned kernels only."""
-    matrix, tiles = (cases.fp8_matrix, cases.FP8_TILES) if fp8 else (cases.matrix, ("cp_async", *cases.TILES))
+    """List the cases of the self-test. quick: only a few cases, with the planned kernels."""
     if quick:
-        return [case for case in matrix(None) if any(text in case.name for text in QUICK)]
-    return [case for kernel in (None, *tiles) for case in matrix(kernel)]
+        return [case for case in (cases.fp8_matrix if fp8 else cases.matrix)() if any(t in case.name for t in QUICK)]
+    return list(cases.on_all_kernels(fp8))
 
 
 def _check(quick: bool, jobs: int, fp8: bool = False) -> dict[str, Any]:
@@ -154,7 +153,7 @@ def _bench_fp8(quick: bool, jobs: int) -> dict[str, Any]:
 
 
 def _inspect(quick: bool, jobs: int) -> dict[str, Any]:
-    """Count instructions of the kernels that long sequences get on this device."""
+    """Count instructions of the kernels for long sequences on this device."""
     from ..launch.prepare import device_facts
 
     arch, _ = device_facts(0)
@@ -179,7 +178,7 @@ PARTS: dict[str, tuple[str, Callable[[bool, int], dict[str, Any]]]] = {
 
 
 def in_a_process(name: str, quick: bool, jobs: int) -> dict[str, Any]:
-    """Run a part in its own process; returns its result. Raises RuntimeError if it has none."""
+    """Run a part in its own process; return its result. Raises RuntimeError if it does not end or has no result."""
     limit = LIMIT_S["quick" if quick else "full"]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "part.json"
@@ -203,7 +202,7 @@ def _part(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _smi() -> dict[str, str]:
-    """Read clocks and power from nvidia-smi; {} without it."""
+    """Read clocks and power from nvidia-smi; return {} if it fails."""
     try:
         command = ["nvidia-smi", f"--query-gpu={SMI}", "--format=csv,noheader", "--id=0"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)

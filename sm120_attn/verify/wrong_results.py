@@ -1,4 +1,4 @@
-"""Results that are wrong in the way in which broken kernels are. The judge must refuse them."""
+"""Wrong results, each with a mistake that a broken kernel could have. The judge must reject them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MUTATED_FP8 = replace(MUTATED, dtype="e4m3", out_dtype="fp32")
 
 
 def mutations(case: Case = MUTATED) -> dict[str, Callable[[], Verdict]]:
-    """Map names to functions: each makes a wrong result, and judges it as if it were right."""
+    """Map names to functions. Each makes a wrong result, and judges it as if it were right."""
     import torch
 
     def judged(change: Callable[[dict[str, Any], dict[str, Any]], Any], of: Case = case) -> Callable[[], Verdict]:
@@ -34,7 +34,7 @@ def mutations(case: Case = MUTATED) -> dict[str, Callable[[], Verdict]]:
         return judging.run(case, changed, options | {n: v for n, v in changes.items() if n not in made})
 
     def rows(tensor: Any, which: list[int], axis: int = 1) -> Any:
-        """Select rows. torch can index FP8 tensors only as bytes."""
+        """Select rows. torch can index FP8 tensors only if they are viewed as bytes."""
         data = tensor.view(torch.uint8) if case.dtype in FP8 else tensor
         return data.index_select(axis, torch.tensor(which, device=data.device) % data.shape[axis]).view(tensor.dtype)
 
@@ -68,7 +68,7 @@ def mutations(case: Case = MUTATED) -> dict[str, Callable[[], Verdict]]:
         return o, lse
 
     def lost_bits(made: dict[str, Any], options: dict[str, Any]) -> Any:
-        """Lose 2^-14 of a sum of a few thousand keys per MMA of 32 keys, as an accumulator of 13 bits does."""
+        """Lose 2^-14 of a sum of a few thousand keys in each MMA of 32 keys, as an accumulator of 13 bits does."""
         o, lse = kernel(made, options)
         return (o.float() * (1 - LONG_SUM.keys / 32 * 2**-14)).to(o.dtype), lse
 

@@ -1,1 +1,1 @@
-"""New keys and values into a KV cache, with rotary embedding."""
+"""Append new keys and values to a KV cache, with rotary embedding."""

@@ -1,4 +1,4 @@
-"""AppendConfig: what a kernel that appends to a KV cache is compiled for. Imports neither cutlass nor torch."""
+"""AppendConfig: all compile-time parameters of a kernel that appends to a KV cache. Imports no cutlass, no torch."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ..decode.config import why_not_cache
 THREADS = 128
 CHUNK = 8  # columns of a row that a thread has: 16 bytes of the new keys and values
 ROTARY = ("", "half", "interleaved")
-ROTARY_STEP = 16  # a number of rotary columns is a multiple of it: each half is then made of whole chunks
+ROTARY_STEP = 16  # the number of rotary columns is a multiple of it, so that each half consists of whole chunks
 
 
 @dataclass(frozen=True, slots=True)
 class AppendConfig:
-    """Describe one kernel that appends. Shapes, strides, lengths and the number of rotary columns are arguments.
+    """One kernel that appends. Shapes, strides, lengths and the number of rotary columns are arguments.
 
     arch           target of ptxas, as in attention's Config
-    dtype          of Q and of the new keys and values: "bf16" or "fp16"
-    kv_dtype       of the cache: "" for the same, or "e4m3": values are divided by the descale and rounded; "mxfp8" and
-                   "nvfp4": also by a scale of their block, which is written beside them
+    dtype          dtype of Q and of the new keys and values: "bf16" or "fp16"
+    kv_dtype       format of the cache. "": dtype; "e4m3": values are divided by the descale and rounded; "mxfp8" and
+                   "nvfp4": values are also divided by a scale of their block, which is written to the scales
     head_dim       32 to 256 in steps of 8
-    rotary         "half": column i is turned with column i + half; "interleaved": columns 2i and 2i + 1. The kernel
-                   then also makes a turned copy of Q. "" for none
-    table_dtype    of cosines and sines: "" for dtype, or "fp32"
+    rotary         "half": column i is rotated with column i + half; "interleaved": columns 2i and 2i + 1 are rotated;
+                   "": none. With rotary embedding the kernel also makes a rotated copy of Q
+    table_dtype    dtype of cosines and sines: "" for the same as dtype, or "fp32"
     varlen         Q and the new keys are packed, [total, H, D], with cu_seqlens_q; else [B, S, H, D]
     paged          the cache is [pages, page_size, Hkv, D] with a table; else [B, S, Hkv, D]
     smooth         a vector of each key head is subtracted from its keys before they are rounded
@@ -52,7 +52,7 @@ class AppendConfig:
 
     @property
     def block_chunks(self) -> int:
-        """Chunks of a row that have a scale together: neighbouring threads. 0 without scales."""
+        """Number of chunks that share a scale. Neighbouring threads have them. 0 without scales."""
         return SCALE_COLUMNS.get(self.kv_dtype, 0) // CHUNK
 
     @property
@@ -81,7 +81,7 @@ class AppendConfig:
 
 
 def why_not(config: AppendConfig) -> str | None:
-    """Explain why this kernel cannot be built, with the limit and the remedy; None if it can be built."""
+    """Return the reason why this kernel cannot be built, with the limit and the remedy; None if it can be built."""
     c = config
     wrong = why_not_cache(c.arch, c.dtype, c.kv_dtype, c.head_dim)
     if wrong:

@@ -1,10 +1,10 @@
-"""Append: write new keys and values behind those of a cache; turn new keys and queries by rotary embedding.
+"""Append: write new keys and values after those of a cache; apply rotary embedding to new keys and queries.
 
 A CTA has chunks of 8 columns of one token, one chunk per thread. A token has `lines`: the rows of its key heads, then
-of its value heads, then, with rotary embedding, of its query heads. Nothing branches: loads and stores are predicated.
+of its value heads, then, with rotary embedding, of its query heads. Loads and stores are predicated; nothing branches.
 The last CTAs write the new lengths, one sequence per thread.
 
-What does not fit is not written: rows behind the end of the cache, and rows of a page that the cache does not have.
+Rows after the end of the cache, and rows of a page that the cache does not have, are not written.
 """
 
 import functools
@@ -20,7 +20,7 @@ from .. import inline_ptx as ptx
 from ..epilogue import row_address
 from .config import CHUNK, THREADS, AppendConfig
 
-LARGEST = {"mxfp8": 448.0, "nvfp4": 6.0}  # values of a format, without scale
+LARGEST = {"mxfp8": 448.0, "nvfp4": 6.0}  # largest value of a format, without scale
 FINITE, INFINITY, ONE, MANTISSA = 0x7FFFFFFF, 0x7F800000, 0x3F800000, 0x7FFFFF  # bits of float32
 
 
@@ -48,9 +48,9 @@ class NewRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Token:
-    """One token of one sequence. length: keys that the sequence has in the cache. number: of the token in its rows.
+    """One token of one sequence. length: keys of the sequence before the call. number: index of the token in the call.
 
-    is_new, is_query: whether there is a new key with this number, and a query.
+    is_new, is_query: whether the sequence has a new key with this number, and a query.
     """
 
     batch: Any
@@ -63,7 +63,7 @@ class Token:
 
 @dataclass(frozen=True)
 class ChunkPlace:
-    """Where a thread's chunk is in its token. head: of its own kind. column: the first one."""
+    """Position of a thread's chunk in its token. head: key, value or query head. column: the chunk's first column."""
 
     head: Any
     column: Any
@@ -110,7 +110,7 @@ class Append:
         q_step: Int32, page_shift: Int32,
     ):  # fmt: skip
         c = self.config
-        # The decode kernel may start now, and waits until this one has ended.
+        # The decode kernel may start now, and waits until this kernel has ended.
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
         thread, _, _ = cute.arch.thread_idx()
@@ -135,7 +135,7 @@ class Append:
                 )
 
     def token_of(self, given, row, batches, seqlen_q, seqlen_new):
-        """Find the token of this row: among all packed tokens, or among seqlen_new tokens for each sequence."""
+        """Find the token of this row: among packed tokens, or max(seqlen_q, seqlen_new) tokens for each sequence."""
         if self.config.varlen:
             batch = sequence_of(row, batches, given.cu_seqlens_q)
             start = given.cu_seqlens_q[batch]
@@ -148,7 +148,7 @@ class Append:
         return Token(batch, start, number, cutlass.max(given.cache_seqlens[batch], Int32(0)), is_new, is_query)
 
     def chunk_of(self, given, token, place, q_step):
-        """Load the thread's chunk, rotated if the config asks for it: four registers, and its values in float32."""
+        """Load the thread's chunk, and rotate it with rotary embedding: four registers, and its values in float32."""
         c = self.config
         there = (place.is_key | place.is_value) & token.is_new
         values, keys = (new_row(c, new, token, place.head) for new in (given.v_new, given.k_new))
@@ -170,7 +170,7 @@ class Append:
         return [ptx.select(turns, new, old) for new, old in zip(made, words, strict=True)], values
 
     def turned(self, source, values, column, position, turns, rotary_cos, rotary_sin):
-        """Rotate the values of a chunk by the angles of a position; positions behind the table use its last one."""
+        """Rotate the values of a chunk by the angles of a position; positions after the table use its last row."""
         c = self.config
         row = cutlass.min(position, rotary_cos.shape[0] - 1)
         half = rotary_cos.shape[1]
@@ -204,7 +204,7 @@ class Append:
         return floats(kind, words)
 
     def write(self, given, token, place, chunk, capacity, page_shift):
-        """Write the chunk to the cache, or to the turned copy of Q."""
+        """Write the chunk to the cache, or to the rotated copy of Q."""
         c = self.config
         words, values = chunk
         if c.rotary:
@@ -239,7 +239,7 @@ class Append:
         ptx.store_if(at, fits, words)
 
     def smoothed(self, values, k_mean, token, place, there):
-        """Subtract from keys the mean of their head; keep other values."""
+        """Subtract the mean of their head from keys; return values that are not keys unchanged."""
         batch, head = (ptx.select(there, number, Int32(0)) for number in (token.batch, place.head))
         at = Int64(batch) * Int64(k_mean.stride[0]) + Int64(head) * Int64(k_mean.stride[1]) + Int64(place.column)
         address = k_mean.iterator.toint() + at * Int64(4)
@@ -250,7 +250,8 @@ class Append:
 def quantised(config, values, descale, inverse):
     """Quantise a thread's chunk: its block's scale as a byte, the chunk in registers. See verify/block_scaled.py.
 
-    inverse: of descale. The threads of a block are neighbours. One with a value that is not finite has NaN for a scale.
+    inverse: 1 / descale. The threads of a block are neighbours. A block with a value that is not finite gets the scale
+    NaN.
     """
     largest = functools.reduce(functools.partial(ptx.max_bits, "fp32"), [ptx.bits(x) & FINITE for x in values])
     for offset in range(config.block_chunks.bit_length() - 1):
@@ -275,7 +276,7 @@ def quantised(config, values, descale, inverse):
 
 
 def in_e2m1(x):
-    """Round x to the nearest e2m1 value, at most 6; a tie goes to the even one. Works on targets without cvt, too."""
+    """Round x to the nearest e2m1 value, at most 6; ties go to the even value. Works on targets without cvt, too."""
     sign = ptx.unsigned_shift(ptx.bits(x), 28) & 8
     size = cute.arch.fmin(ptx.from_bits(ptx.bits(x) & FINITE), Float32(LARGEST["nvfp4"]))
     small = ptx.bits(size + 2.0**22) & 7  # whole steps of 0.5, as the sum is rounded
@@ -297,7 +298,7 @@ def sequence_of(row, batches, cu_seqlens_q):
 
 
 def place_of(config, item, lines, num_heads_kv) -> ChunkPlace:
-    """Find where a chunk is in its token. item: its number in the token; past the last one it is of no kind."""
+    """Find where a chunk is in its token. item: the chunk's number; after the last chunk all is_... are false."""
     line = item // config.chunks
     is_value = (line >= num_heads_kv) & (line < 2 * num_heads_kv)
     is_query = (line >= 2 * num_heads_kv) & (line < lines)
@@ -312,7 +313,7 @@ def new_row(config, tensor, token, head):
 
 @dataclass(frozen=True)
 class _At:
-    """What row_address asks of a tile of work."""
+    """The fields of scheduler.Work that row_address reads."""
 
     batch: Any
     start_q: Any
@@ -326,7 +327,7 @@ def cache_row(config, cache, page, row, head):
 
 
 def floats(dtype: str, words):
-    """Convert registers that have one or two values each to float32."""
+    """Convert registers, which hold one or two values each, to float32."""
     if dtype == "fp32":
         return [ptx.from_bits(word) for word in words]
     return [ptx.widened(dtype, half) for word in words for half in (word & 0xFFFF, ptx.upper(word))]

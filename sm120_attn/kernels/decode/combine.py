@@ -1,4 +1,4 @@
-"""Combine: join O and sums of the same rows over different keys, of the warps of a CTA or of several CTAs.
+"""Combine: join the results of the same rows over different keys, from the warps of a CTA or from several CTAs.
 
 Each part has, per row, O before the division by its sum, the maximum in bits and the sum. A part that saw no key has
 sum 0, and its O is not read from scratch memory.
@@ -27,7 +27,7 @@ IN_FLIGHT = 8  # splits that a warp loads before it waits for the first
 
 
 class Sizes(NamedTuple):
-    """Sizes of the problem, Int32. rows: of all sequences and heads together, as scratch memory has them."""
+    """Sizes of the problem, Int32. rows: number of rows of all sequences and heads in scratch memory."""
 
     batch: Any
     num_heads_kv: Any
@@ -60,7 +60,7 @@ def join_warps(
 ):  # fmt: skip
     """Join the results of a CTA's warps, which are in shared memory, and write them.
 
-    v_factor: of O, or None. With several heads per CTA all threads join the heads of all warps.
+    v_factor: factor of O, or None. With several heads per CTA all threads join the heads of all warps.
     """
     c = config
     columns = c.head_dim // COLUMNS
@@ -68,7 +68,7 @@ def join_warps(
     first_head = work.head_kv - thread // (32 * c.warps_per_head)
     for item in cutlass.range(thread, c.heads_per_cta * rows * columns, c.threads, unroll=1):
         local, column = item // columns, item % columns * COLUMNS
-        first = Int32(0)  # of the tiles of the head's warps: a row
+        first = Int32(0)  # first row of the tiles of the head's warps
         if cutlass.const_expr(c.heads_per_cta > 1):
             number, local = local // rows, local % rows
             first = number * (c.warps_per_head * c.tile_m)
@@ -104,7 +104,7 @@ def join_splits(
     config: cutlass.Constexpr, given: cutlass.Constexpr, sizes: cutlass.Constexpr, batch, head_kv, row, output_base,
     stats_base, warp, lane,
 ):  # fmt: skip
-    """Join the results of all splits for one row, with a CTA.
+    """Join the results of all splits for one row. All threads of a CTA call it.
 
     Warp w joins splits w, w + WARPS, ... Then the first warp joins the results of all warps in shared memory.
     """
@@ -115,7 +115,7 @@ def join_splits(
         start_q = given.cu_seqlens_q[batch]
         seqlen_q = given.cu_seqlens_q[batch + 1] - start_q
     work = scheduler.Work(row, Int32(0), head_kv, batch, start_q, Int32(0), seqlen_q, Int32(0))
-    # Before the partial results: at the end, the loads of these would be waited for.
+    # Loaded before the partial results, because at the end the kernel would wait for these loads.
     v_factor = given.v_descale[batch, head_kv] if c.kv_dtype != "" else None
     sink = given.sinks[head_kv * sizes.group + row % sizes.group] if c.sinks else None
     if query < seqlen_q:
@@ -152,7 +152,7 @@ def join_splits(
 
 
 def load_part(config, sizes, stats, parts_o, split, column, there):
-    """Load maximum and sum of a split, and four columns of its O. A split without a key, or no split: O is zeros."""
+    """Load maximum and sum of a split, and four columns of its O. All are zero if there is no such split."""
     inside = split < sizes.num_splits
     per_head = sizes.group * sizes.max_seqlen_q
     at = Int64(ptx.select(inside, split, Int32(0))) * Int64(per_head)
@@ -163,7 +163,7 @@ def load_part(config, sizes, stats, parts_o, split, column, there):
 
 
 def add_parts(largest, made, parts):
-    """Add parts of a row to `made`, which is O and the sum, relative to the maximum so far. parts: see load_part."""
+    """Add parts of a row to `made`, which is O and the sum, relative to the maximum `largest`. parts: see load_part."""
     seen = [row_sum > 0.0 for _, row_sum, _ in parts]
     maxima = [ptx.select(s, row_max, Float32(NOTHING_SEEN)) for s, (row_max, _, _) in zip(seen, parts, strict=True)]
     larger = functools.reduce(cute.arch.fmax, maxima, largest[0])
@@ -193,7 +193,7 @@ def finish_row(
     config: cutlass.Constexpr, given: cutlass.Constexpr, group, work: cutlass.Constexpr, query, row, column, sink,
     v_factor, values: cutlass.Constexpr, row_max, row_sum,
 ):  # fmt: skip
-    """Write four columns of a row of O, and with the first ones its LSE. Without a key: O = 0, LSE = -inf."""
+    """Write four columns of a row of O, and with column 0 its LSE. Without a key: O = 0, LSE = -inf."""
     c = config
     head = work.head_kv * group + row % group
     at = replace(work, head=head)

@@ -1,8 +1,8 @@
-"""DecodeConfig: everything that one decode kernel is compiled for. Values only: imports neither cutlass nor torch.
+"""DecodeConfig: all compile-time parameters of one decode kernel. Imports neither cutlass nor torch.
 
 A decode kernel reads a KV cache once for few queries. The query heads of a group and the queries of a sequence are
 packed into the rows of one MMA tile. Each warp of a CTA takes its own keys and has its own tiles in shared memory, so
-warps wait for nobody until their results are joined.
+no warp waits for another before their results are joined.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ...config import (
 
 DTYPES = ("bf16", "fp16")
 KV_DTYPES = ("", "e4m3", *SCALE_COLUMNS)
-CHUNK_BYTES = 16  # that one cp.async copies
+CHUNK_BYTES = 16  # bytes that one cp.async copies
 PAGE_SIZES = (16, 32, 64, 128, 256)
 GROUP_KEYS = 16  # keys that the smallest page has
 WARPS = 4
 MOST_STAGES = 4
-PAD_BYTES = 32  # behind a row of O in shared memory, so that the rows of a quarter warp are in different banks
+PAD_BYTES = 32  # after a row of O in shared memory, so that the rows of a quarter warp are in different banks
 STATS_BYTES = 8  # per row: maximum and sum
 REGISTERS = {2: 255, 3: 168, 4: 128}  # per thread, by CTAs that share an SM
 MOST_OF_GRID = 65535  # sequences, key heads and splits: CTAs along the second and third dimension of a grid
@@ -37,11 +37,11 @@ MOST_OF_GRID = 65535  # sequences, key heads and splits: CTAs along the second a
 
 @dataclass(frozen=True, slots=True)
 class DecodeConfig:
-    """Describe one decode kernel. Lengths, heads, the GQA ratio, pages, strides and scales are arguments.
+    """One decode kernel. Lengths, heads, the GQA ratio, pages, strides and scales are arguments.
 
     arch           target of ptxas, as in attention's Config
-    dtype          of Q and O: "bf16" or "fp16"
-    kv_dtype       of the cache: "" for the same, or "e4m3", "mxfp8" or "nvfp4", which are converted in registers
+    dtype          dtype of Q and O: "bf16" or "fp16"
+    kv_dtype       format of the cache: "" for dtype, or "e4m3", "mxfp8" or "nvfp4", which are converted in registers
     head_dim       32 to 256 in steps of 8
     rows_per_warp  rows of the tile: 16 or 32, over NVFP4 caches also 8. A row is one query of one head
     tile_n         keys of a tile: 16 or 32, with 8 rows also 64
@@ -51,10 +51,11 @@ class DecodeConfig:
     varlen         q is packed, [total, H, D], with cu_seqlens_q; else [B, S, H, D]
     paged          the cache is [pages, page_size, Hkv, D] with a table; else [B, S, Hkv, D]
     split          the keys of a sequence are split over CTAs; a second kernel combines their results
-    sinks          a logit per query head joins the denominator
-    ctas_per_sm    CTAs that share an SM where its shared memory has room: 2 to 4, with fewer registers for each thread
-    group_keys     keys that are loaded together, from one page: 16, or the tile's
-    heads_per_cta  neighbouring key heads of a CTA: 1, 2 or 4. Its warps are divided among them, and those of different
+    sinks          a logit per query head is added to the denominator of the softmax
+    ctas_per_sm    CTAs that share an SM if its shared memory has room: 2 to 4. With more CTAs a thread has fewer
+                   registers
+    group_keys     keys that are loaded together, from one page: 16 or tile_n
+    heads_per_cta  neighbouring key heads of a CTA: 1, 2 or 4. The warps are divided among them. Warps of different
                    heads read the same keys at about the same time; so 32 bytes of NVFP4's scales are read once
     """
 
@@ -77,7 +78,7 @@ class DecodeConfig:
     group_keys: int = GROUP_KEYS
     heads_per_cta: int = 1
 
-    # What the building blocks of the attention kernels ask of a config, and a decode kernel does not choose.
+    # Properties that shared code of the attention kernels reads, and that are the same for all decode kernels.
     @property
     def align(self) -> str:
         return "bottom-right"
@@ -121,7 +122,7 @@ class DecodeConfig:
 
     @property
     def pages_ahead(self) -> bool:
-        """Whether the pages of a tile are read from the table a tile earlier: where instructions are the limit."""
+        """Whether pages are read from the table one tile ahead: with 8 rows, where instructions limit the speed."""
         return self.paged and self.rows_per_warp == 8
 
     @property
@@ -130,7 +131,7 @@ class DecodeConfig:
 
     @property
     def tile_m(self) -> int:
-        """Rows of a CTA: all its warps have the same ones."""
+        """Rows of a CTA. All its warps have the same rows."""
         return self.rows_per_warp
 
     @property
@@ -154,7 +155,7 @@ class DecodeConfig:
 
     @property
     def row_chunks(self) -> int:
-        """Chunks of 16 bytes that a row has in a panel: 8, or 4 or 2 where several rows of NVFP4 share one."""
+        """Chunks of 16 bytes of a row in a panel: 8; or 4 or 2 if several rows of NVFP4 share a row of the panel."""
         if self.kv_dtype != "nvfp4":
             return PANEL_BYTES // CHUNK_BYTES
         return next(n for n in (2, 4, 8) if n * CHUNK_BYTES >= self.row_bytes and n * self.tile_n >= 64)
@@ -170,7 +171,7 @@ class DecodeConfig:
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of one tile of K or V, without scales, which follow it."""
+        """Bytes of one tile of K or V, without its scales, which follow it."""
         return self.tile_n * self.panels * self.row_chunks * CHUNK_BYTES
 
     @property
@@ -185,22 +186,22 @@ class DecodeConfig:
 
     @property
     def k_factor(self) -> float:
-        """What S must be multiplied by: see the MMA policies of block-scaled caches."""
+        """Factor by which S must be multiplied: see the MMA policies of block-scaled caches."""
         return 2.0**14 if self.kv_dtype == "nvfp4" and not self.has_cvt_e2m1 else 1.0
 
     @property
     def v_factor(self) -> float:
-        """What O must be multiplied by, as k_factor."""
+        """Factor by which O must be multiplied: see the MMA policies of block-scaled caches."""
         return 2.0**60 if self.kv_dtype == "mxfp8" else self.k_factor
 
     @property
     def joined_row_bytes(self) -> int:
-        """Bytes of a row of O in shared memory, where the warps of a CTA join their results."""
+        """Bytes of a row of O in the shared memory in which the warps of a CTA join their results."""
         return 4 * self.output_columns + PAD_BYTES
 
     @property
     def tiles_bytes(self) -> int:
-        """Bytes of the tiles of all warps, whose memory the results have after the last tile."""
+        """Bytes of the tiles of all warps. After the last tile this memory holds the results."""
         tiles = WARPS * 2 * self.stages * self.kv_bytes
         return max(tiles, WARPS * self.tile_m * self.joined_row_bytes)
 
@@ -244,7 +245,7 @@ class DecodeConfig:
 
 
 def why_not(config: DecodeConfig) -> str | None:
-    """Explain why this kernel cannot be built, with the limit and the remedy; None if it can be built."""
+    """Return the reason why this kernel cannot be built, with the limit and the remedy; None if it can be built."""
     c = config
     wrong = why_not_cache(c.arch, c.dtype, c.kv_dtype, c.head_dim)
     if wrong:
@@ -260,7 +261,7 @@ def why_not(config: DecodeConfig) -> str | None:
     if c.heads_per_cta not in (1, 2, 4):
         return f"heads_per_cta {c.heads_per_cta}: 1, 2 or 4, of {WARPS} warps"
     if c.heads_per_cta > 1 and not c.q_in_registers:
-        return f"heads_per_cta {c.heads_per_cta}: 1 where Q is in shared memory, of one head; use 8 rows_per_warp"
+        return f"heads_per_cta {c.heads_per_cta}: must be 1 if Q is in shared memory (one head); use 8 rows_per_warp"
     if c.group_keys not in (GROUP_KEYS, c.tile_n):
         return f"group_keys {c.group_keys}: {GROUP_KEYS}, which the smallest page has, or tile_n"
     if c.ctas_per_sm not in REGISTERS:
@@ -276,20 +277,18 @@ def why_not(config: DecodeConfig) -> str | None:
 
 
 def why_not_cache(arch: str, dtype: str, kv_dtype: str, head_dim: int) -> str | None:
-    """Explain why no kernel has these types and head_dim, of those that read a cache or append to it; None if one
-    has."""
+    """Return the reason why no decode or append kernel supports these dtypes and this head_dim; None if one does."""
     if arch not in ARCHS:
         return f"arch {arch!r}: compiled for {', '.join(ARCHS)} only"
     if dtype not in DTYPES:
         return f"dtype {dtype!r}: must be {' or '.join(DTYPES)}"
     if kv_dtype not in KV_DTYPES:
-        return f"kv_dtype {kv_dtype!r}: must be {', '.join(KV_DTYPES[1:])}, or empty for that of the queries"
+        return f"kv_dtype {kv_dtype!r}: must be {', '.join(KV_DTYPES[1:])}, or empty for the queries' dtype"
     return why_not_head_dim(head_dim, kv_dtype)
 
 
 def why_not_head_dim(head_dim: int, kv_dtype: str) -> str | None:
-    """Explain why no kernel has this head_dim over a cache of this type ("" for that of the queries); None if one
-    has."""
+    """Return the reason why no kernel supports this head_dim over a cache of kv_dtype; None if one does."""
     if head_dim not in HEAD_DIMS:
         return f"head_dim {head_dim}: 32 to 256 in steps of 8"
     if kv_dtype in SCALE_COLUMNS and head_dim % (4 * SCALE_COLUMNS[kv_dtype]):

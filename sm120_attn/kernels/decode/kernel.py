@@ -1,16 +1,16 @@
 """Decode: few queries over a KV cache, at the speed of memory.
 
 A CTA has one tile of rows: queries of a sequence times the query heads of one key head. Its four warps have the same
-rows and take different keys: each walks over its own tiles, loads them with cp.async into its own ring, and waits for
+rows and take different keys: each loops over its own tiles, loads them with cp.async into its own ring, and waits for
 no other warp. At the end the warps join their results in shared memory. With config.split the keys of a sequence are
 divided among several CTAs too; they write O and sums in float32 to scratch memory, and a second kernel combines them.
 Sums have a fixed order everywhere, so the same inputs give the same bits.
 
-The length of each sequence is read on the device. How its tiles are divided follows from it alone.
+The length of each sequence is read on the device, and the division of its tiles depends on this length alone.
 
-Short sequences take as long as a CTA needs to start. So both kernels are launched while the kernel before still runs
-(programmatic dependent launch), and wait for it before they read memory. Q is on its way before K and V. Code that runs
-once is a loop where it can be: instructions come from memory too.
+Short sequences take as long as a CTA needs to start. So both kernels are launched while the previous kernel still runs
+(programmatic dependent launch), and wait for it before they read memory. Q is loaded before K and V. Code that runs
+once is written as a loop if possible, because instructions are loaded from memory, too.
 """
 
 import math
@@ -38,8 +38,8 @@ from .config import CHUNK_BYTES, STATS_BYTES, WARPS, DecodeConfig
 class Source:
     """K or V of one head of one sequence in the cache, or their scales.
 
-    address: of the head's first row in page 0; strides in bytes. pages: this sequence's row of the table, or None for a
-    contiguous cache, which counts as one page per sequence. scales: the Source of the scales of block-scaled formats.
+    address: byte address of the head's first row in page 0; strides in bytes. table: the block table; None for a
+    contiguous cache, which has one page per sequence. scales: the Source of the scales of block-scaled formats.
     """
 
     config: DecodeConfig
@@ -62,19 +62,19 @@ class Source:
         return cls(config, address, *strides, table, batch, page_shift, seqlen, scales)
 
     def starts(self, tile):
-        """Compute the first key of each group of a tile, and the keys left from it on. Past the sequence: key 0."""
+        """Yield the first key of each group of a tile, and the number of keys from it on. Past the sequence: key 0."""
         for first in range(0, self.config.tile_n, self.config.group_keys):
             key = tile * self.config.tile_n + first
             left = self.seqlen - key
             yield ptx.select(left > 0, key, Int32(0)), left
 
     def fetch_pages(self, pages, tile):
-        """Load the pages of a tile's groups. Before key 0: that of key 0."""
+        """Load the pages of a tile's groups. Groups before key 0 get the page of key 0."""
         for group, (key, _) in enumerate(self.starts(tile)):
             pages[group] = self.table[self.batch, cutlass.max(key, Int32(0)) >> self.page_shift]
 
     def places(self, pages, tile):
-        """Find page and row of the first key of each group of a tile, and the keys of the sequence from it on."""
+        """Yield page and row of the first key of each group of a tile, and the number of keys from it on."""
         for group, (key, left) in enumerate(self.starts(tile)):
             page, row = self.batch, key
             if self.config.paged:
@@ -83,7 +83,7 @@ class Source:
             yield page, row, left
 
     def rows_of(self, page, row, left) -> Rows:
-        if self.config.rows_per_warp == 8:  # never negative: one multiplication less
+        if self.config.rows_per_warp == 8:  # never negative; unsigned numbers save a multiplication
             page, row = Uint32(page), Uint32(row)
         return Rows(self.address + Int64(page) * self.page_stride + Int64(row) * self.row_stride, self.row_stride, left)
 
@@ -102,9 +102,9 @@ class Source:
 
 
 def copy_narrow_rows(config, rows: Rows, first: int, base, lane):
-    """Copy group_keys rows from `first` of the tile on, as copy_rows, if several rows share a row of a panel.
+    """Copy group_keys rows, from row `first` of the tile on, like copy_rows, if several rows share a row of a panel.
 
-    Where nothing is read the address is that of a row past the sequence, or of padding.
+    Copies of 0 bytes may have the address of a row past the sequence, or of padding.
     """
     chunks = config.row_chunks
     chunk, row = lane % chunks, lane // chunks
@@ -121,7 +121,7 @@ def copy_narrow_rows(config, rows: Rows, first: int, base, lane):
 
 
 def copy_scales(config, rows: Rows, base, lane):
-    """Start the copy of the scales of group_keys keys. Lanes past the last piece copy a piece once more."""
+    """Start the copy of the scales of group_keys keys. Lanes past the last piece repeat the copy of a piece."""
     size = math.gcd(config.scale_bytes, CHUNK_BYTES)
     pieces = config.scale_bytes // size
     for start in range(0, config.group_keys * pieces, 32):
@@ -136,18 +136,18 @@ def copy_scales(config, rows: Rows, base, lane):
 class WarpRing:
     """One warp's ring of tiles of K or V. Slots are filled by cp.async of the same warp.
 
-    The warp starts copies in the order K, V, K, V, ... Each is a group, also where there is nothing more to load. So
-    2 * stages - 1 groups are newer than the one that is waited for.
+    The warp starts copies in the order K, V, K, V, ... Each copy is a cp.async group, even if nothing is left to load.
+    So 2 * stages - 1 groups are newer than the group for which wait_full waits.
 
-    pages: with pages_ahead, of the tile that is loaded next, for both rings. They are loaded after the tile of V
-    before, so no copy waits for the table. Else None.
+    pages: with pages_ahead, the pages of the tile that is loaded next, for both rings. They are read after the previous
+    tile of V, so no copy waits for the table. Else None.
     """
 
     source: Source
     pages: Any
     fetches: bool  # whether this is the ring of V, which is loaded after K
     base: Any
-    last: Any  # the tile after the warp's last one, which is number 0
+    last: Any  # the tile after the warp's last tile; the last tile has the number 0
     end: Any  # number of tiles
     lane: Any
 
@@ -229,7 +229,7 @@ class Decode(Attention):
         tiles_base = smem.allocate(c.tiles_bytes, 1024).toint()
         q_base = smem.allocate(c.q_bytes, 16).toint() if c.q_bytes else tiles_base
         stats_base = smem.allocate(WARPS * c.tile_m * STATS_BYTES, 16).toint()
-        # Tiles of the same keys come one after another, then the heads, whose rows are neighbours in memory.
+        # Neighbouring CTAs have the same keys; after them come heads whose rows are neighbours in memory.
         first_row, head_kv, part = index % tiles_m * c.tile_m, index // tiles_m, warp
         if cutlass.const_expr(c.heads_per_cta > 1):
             head_kv = head_kv * c.heads_per_cta + warp // c.warps_per_head
@@ -277,7 +277,7 @@ class Decode(Attention):
         self, given: cutlass.Constexpr, group, page_shift, work: cutlass.Constexpr, band: cutlass.Constexpr,
         mine: cutlass.Constexpr, first_row, tiles_base, q_base, scale, tanh_scale, warp, lane,
     ):  # fmt: skip
-        """Work on a warp's tiles. Returns the softmax state and O."""
+        """Compute a warp's tiles; return the softmax state and O."""
         c, policy = self.config, self.policy
         k_base = tiles_base + warp * (2 * c.stages * c.kv_bytes)
         v_base = k_base + c.stages * c.kv_bytes
@@ -293,7 +293,7 @@ class Decode(Attention):
         if cutlass.const_expr(c.pages_ahead):
             k_ring.source.fetch_pages(pages, start - 1)
         words = self.load_q(work, given.q, policy.q_row_numbers(first_row, lane), group, warp, lane)
-        # Without a barrier ptxas moves the loads of Q behind the copies of K and V, and they would wait for these.
+        # Without a barrier ptxas would move the loads of Q after the copies of K and V, and Q would arrive after them.
         cute.arch.sync_threads()
         for stage in cutlass.range(c.stages, unroll=1):
             k_ring.load(stage)
@@ -315,8 +315,8 @@ class Decode(Attention):
     def load_q(self, work, q, rows, group, warp, lane):
         """Start to load the A operands of Q: [step][block] of four words. Rows past the sequence, and padding: zeros.
 
-        Operands that go to shared memory are loaded by the warp that writes them there. With FP8 caches all warps load
-        all of them: each must know the largest value.
+        Operands for shared memory are loaded by the warp that writes them there. With caches of 8 or 4 bits all warps
+        load all operands, because each warp needs the largest value.
         """
         c, policy = self.config, self.policy
         places = [self.place_of(work, q, row, group, lane) for row in rows]
@@ -343,9 +343,9 @@ class Decode(Attention):
 
     @cute.jit
     def keep_q(self, words: cutlass.Constexpr, q_base, warp, lane):
-        """Make a function from a step along head_dim to the A operands of Q, from registers or shared memory.
+        """Keep Q in registers or shared memory; return a function from a step along head_dim to its A operands.
 
-        Beside it, the factor by which Q is too small there; 1 but for FP8 caches.
+        Also return the factor by which the scores of these operands must be multiplied: 1 if the cache has q's dtype.
         """
         c, policy = self.config, self.policy
         factor = Float32(1.0)
@@ -373,7 +373,7 @@ class Decode(Attention):
 
     @cute.jit
     def hand_over(self, softmax: cutlass.Constexpr, acc_o, output_base, stats_base, warp, lane, rows_left):
-        """Write a warp's O and row statistics to shared memory, row by row. Of O only rows below `rows_left`."""
+        """Write a warp's O and row statistics to shared memory. Rows of O from `rows_left` on are left out."""
         c, policy = self.config, self.policy
         for r, row in enumerate(policy.row_numbers(warp * c.tile_m, lane)):
             at = output_base + row * c.joined_row_bytes + policy.o_lane_bytes * policy.row_of_lane(lane)
@@ -387,7 +387,7 @@ class Decode(Attention):
 
 
 def work_of(config, batch, head_kv, first_row, max_seqlen_q, given: Given) -> scheduler.Work:
-    """Find the sequence of a CTA. head: that of the first row; rows have heads of their own."""
+    """Make the Work of a CTA. Its head is 0 and not used, because each row has its own head."""
     start_q, seqlen_q = Int32(0), max_seqlen_q
     if config.varlen:
         start_q = given.cu_seqlens_q[batch]

@@ -1,1 +1,1 @@
-"""What the FP8 kernels assume of a GPU, asked of it."""
+"""Probes: small kernels that test on a GPU the hardware behaviour that the FP8 kernels assume."""

@@ -1,4 +1,4 @@
-"""ProbeConfig: what a probe is compiled for. Values only: imports neither cutlass nor torch."""
+"""ProbeConfig: all compile-time parameters of a probe. Imports neither cutlass nor torch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from ...config import ARCHS, FP8
 
 WHATS = ("lane map", "mma", "banks")
-ROW_BYTES = 16  # that ldmatrix reads at a lane's address
+ROW_BYTES = 16  # bytes that ldmatrix reads at a lane's address
 PATHS = ("native", "portable")  # paths of V, see kernels/mma_fp8.py
-# Orders of rows of V and K: that of the FP8 kernels, for rows of 128 and 64 bytes; the same without the turn by four
-# rows; and the worst order, with eight lanes in the same banks.
+# Orders of rows of V and K, for rows of 128 and 64 bytes: "turned" is the order of the FP8 kernels, "straight" the same
+# without the rotation by four rows. "eight ways" is the worst order, with eight lanes in the same banks.
 ORDERS = (
     *(f"{tensor} D{head_dim} {rows}" for head_dim in (128, 64) for tensor in "VK" for rows in ("turned", "straight")),
     "eight ways",
@@ -20,7 +20,7 @@ BANK_WARPS, CHAINS, BANK_LOADS = 16, 4, 64
 
 @dataclass(frozen=True, slots=True)
 class ProbeConfig:
-    """Describe one probe. what: one of WHATS; dtype: for "mma"."""
+    """One probe. what: one of WHATS; dtype: of the operands, for "mma" only."""
 
     arch: str = "sm_120a"
     what: str = "banks"
@@ -42,7 +42,7 @@ class ProbeConfig:
 
 
 def why_not(config: ProbeConfig) -> str | None:
-    """Explain why this kernel cannot be built; None if it can be built."""
+    """Return the reason why this kernel cannot be built, or None."""
     if config.arch not in ARCHS:
         return f"arch {config.arch!r}: compiled for {', '.join(ARCHS)} only"
     if config.what not in WHATS:

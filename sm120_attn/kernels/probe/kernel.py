@@ -1,4 +1,4 @@
-"""Device code of the probes. What they are for, and what their results mean, is in verify/hardware_probes.py."""
+"""Device code of the probes. verify/hardware_probes.py explains their purpose and the meaning of their results."""
 
 import cutlass
 import cutlass.cute as cute
@@ -16,7 +16,7 @@ TILE_BYTES = WARP * PANEL_BYTES
 
 
 class ProbeKernel:
-    """The kernel of one ProbeConfig: makes words of `target` from words of `source`."""
+    """The kernel of one ProbeConfig. It computes the words of `target` from the words of `source`."""
 
     def __init__(self, config: ProbeConfig):
         self.config = config
@@ -51,7 +51,7 @@ class ProbeKernel:
     # --- one product ---
 
     def mma(self, source, target, lane, block):
-        """Multiply. In: six registers of each lane, of A and B. Out: four floats of each lane for each kind of MMA."""
+        """Multiply A and B, six registers of each lane. Result: four floats of each lane for each kind of MMA."""
         at = source + Int64((block * WARP + lane) * 32)
         a, b = ptx.load_if(at, lane < WARP, 4), ptx.load_if(at + Int64(16), lane < WARP, 4)[:2]
         for i, block_scaled in enumerate(self.config.scalings):
@@ -76,7 +76,7 @@ class ProbeKernel:
             cute.arch.sync_threads()
             start = ptx.clock()
             for _ in cutlass.range(BANK_LOADS, unroll=4):
-                # All bytes read are zero, but the compiler does not know it: the next address depends on them.
+                # The next address depends on the bytes of this load. They are all zero, which the compiler cannot know.
                 a = a + self.any_bit(a, byte_wise)
                 b = b + self.any_bit(b, byte_wise)
                 c = c + self.any_bit(c, byte_wise)
@@ -102,7 +102,7 @@ class ProbeKernel:
 
 
 class Straight(Mma8):
-    """Without the turn by four rows in odd blocks of eight."""
+    """Mma8 without the rotation by four rows in odd blocks of eight keys."""
 
     def k_row(self, lane):
         return (lane & 7) + ((lane >> 4) << 3)

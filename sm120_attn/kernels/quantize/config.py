@@ -1,8 +1,7 @@
-"""QuantizeConfig: what one quantisation kernel is compiled for. Cut: how its work is divided among CTAs.
+"""QuantizeConfig: all compile-time parameters of a quantisation kernel. Cut: division of its work among CTAs.
 
-Values only: imports neither cutlass nor torch. A slab is one head of one sequence (rows times head_dim), and has one
-scale. Its 16-byte vectors are numbered row by row and divided into pieces of THREADS * VECTORS. A chunk is the one or
-more pieces of a CTA.
+Imports neither cutlass nor torch. A slab is one head of one sequence (rows times head_dim), and has one scale. Its
+16-byte vectors are numbered row by row and divided into pieces of THREADS * VECTORS. A chunk is the pieces of one CTA.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ TENSORS = (1, 3)
 THREADS = {"slabs": 512, "passes": 256}
 VECTORS = {"slabs": 16, "passes": 8}
 CHUNKS = 256  # most per head: a CTA of the second pass reads that many partial maxima
-# Parts of the L2 cache. Where the input fits into half of it, the passes follow each other. Where it is larger, the
-# first pass is an eighth of the cache ahead of the second: outputs go through the cache too, so it keeps input for a
-# shorter time than its size suggests. Both were chosen on an H100 among powers of two
-# (16 heads of 16,384 rows).
+# Fractions of the L2 cache. If the input fits into 1 / L2_WHOLE of it, the second pass begins after the first. If the
+# input is larger, the first pass is 1 / L2_AHEAD of the cache ahead of the second: outputs go through the cache too, so
+# it keeps input for a shorter time than its size suggests. Both were chosen on an H100 among powers of two (16 heads of
+# 16,384 rows).
 L2_WHOLE, L2_AHEAD = 2, 8
 
 
 @dataclass(frozen=True, slots=True)
 class QuantizeConfig:
-    """Describe one quantisation kernel. Shapes, strides and lengths are arguments; other values never recompile.
+    """One quantisation kernel. Shapes, strides and lengths are arguments; new values never cause a new compilation.
 
     arch        target of ptxas, as in attention's Config
-    dtype       of the input: "bf16", "fp16" or "fp32"
+    dtype       dtype of the input: "bf16", "fp16" or "fp32"
     fp8         dtype of the output: "e4m3" or "e5m2"
     head_dim    32 to 256 in steps of 8
     tensors     1, or 3: Q, K and V in the same launches
@@ -69,7 +68,7 @@ class QuantizeConfig:
 
     @property
     def elements(self) -> int:
-        """Values in a vector; the output has as many bytes."""
+        """Values in a vector. The output of a vector has this number of bytes."""
         return VECTOR_BYTES // IN_BYTES[self.dtype]
 
     @property
@@ -89,7 +88,7 @@ class QuantizeConfig:
 
 
 def why_not(config: QuantizeConfig) -> str | None:
-    """Explain why this kernel cannot be built; None if it can be built."""
+    """Return the reason why this kernel cannot be built, or None."""
     c = config
     if c.arch not in ARCHS:
         return f"arch {c.arch!r}: compiled for {', '.join(ARCHS)} only"
@@ -106,12 +105,12 @@ def why_not(config: QuantizeConfig) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How the work is divided among CTAs.
+    """Division of the work among CTAs.
 
-    heads       of all tensors and sequences together
-    pieces      of a CTA
-    chunks      CTAs of the longest head
-    group       heads by which the first pass is ahead of the second
+    heads       number of heads of all tensors and sequences
+    pieces      number of pieces of a CTA
+    chunks      number of CTAs of the longest head
+    group       number of heads by which the first pass is ahead of the second
     """
 
     heads: int
@@ -126,7 +125,7 @@ class Cut:
 
     @property
     def scratch(self) -> int:
-        """Words of memory between the passes: partial maxima and counters."""
+        """Words of scratch memory between the passes: partial maxima and counters."""
         return self.heads * self.chunks + 1 + self.heads
 
 
@@ -136,7 +135,7 @@ def fits_whole(config: QuantizeConfig, rows: int) -> bool:
 
 
 def cut(config: QuantizeConfig, heads: int, rows: int, l2_bytes: int) -> Cut:
-    """Divide the work. rows: of the longest sequence; l2_bytes: size of the device's L2 cache."""
+    """Divide the work. rows: rows of the longest sequence; l2_bytes: size of the device's L2 cache."""
     vectors = max(rows * config.row_vectors, 1)
     if config.whole:
         return Cut(heads, 1, 1, max(heads, 1))

@@ -4,15 +4,16 @@
     y       = fp8(x * (largest / amax))   both divisions and the product are rounded to nearest float32, then to FP8
 
 A head whose amax is below 2^-100 counts as zero and has descale 1. A NaN in a head makes its descale and all of its
-values NaN. An infinity makes its descale infinite, itself NaN, and all other values 0.
+values NaN. An infinity makes the descale infinite, becomes NaN, and makes all other values of the head 0.
 
-Where a CTA holds a whole head in registers (`whole`), there is one launch. Else there are two passes and two launches.
-The first launch, the opening, makes the first pass over as many heads as a part of the L2 cache holds. The main launch
-does the rest: the first pass over a later head beside the second pass over an earlier one, whose input is still in L2.
+If a CTA holds a whole head in registers (`whole`), there is one launch. Else there are two passes and two launches. The
+first launch, the opening, makes the first pass over as many heads as a part of the L2 cache holds. The main launch does
+the rest: the first pass over a later head at the same time as the second pass over an earlier head, whose input is
+still in L2.
 
-In the main launch the second pass over a head waits for the first pass over it. CTAs take numbers as they begin. A CTA
-waits only for lower numbers, and those are work that has begun and does not wait. So CTAs never wait for each other in
-a circle, also where other programs use the GPU. The opening clears the numbers and the counters. The main launch begins
+In the main launch the second pass over a head waits for the first pass over this head. CTAs take increasing numbers as
+they begin. A CTA waits only for lower numbers; they belong to CTAs that have begun and do not wait. So there is no
+deadlock, even if other programs use the GPU. The opening clears the numbers and the counters. The main launch begins
 while the opening ends (programmatic dependent launch).
 """
 
@@ -33,7 +34,7 @@ ABSOLUTE = {"bf16": 0x7FFF7FFF, "fp16": 0x7FFF7FFF, "fp32": 0x7FFFFFFF}
 
 @dataclass(frozen=True)
 class Slab:
-    """One head of one sequence: byte addresses of its first row, bytes from row to row, number of vectors."""
+    """One head of one sequence: byte addresses of its first row, row strides in bytes, number of vectors."""
 
     source: Any
     source_stride: Any
@@ -47,7 +48,7 @@ class Slab:
 class Scratch:
     """Memory between the passes: a partial maximum for each chunk of each head, then counters.
 
-    Counter 0: how many numbers CTAs have taken. Counter 1 + head: chunks of the head whose first pass is done.
+    Counter 0: how many CTAs have taken a number. Counter 1 + head: chunks of the head whose first pass is done.
     """
 
     address: Any
@@ -120,7 +121,7 @@ class Quantize:
         self, x0: cute.Tensor, x1, x2, y0: cute.Tensor, y1, y2, descale0: cute.Tensor, descale1, descale2,
         starts0, starts1, partials, pieces: Int32, chunks: Int32, opened: Int32, heads: Int32,
     ):  # fmt: skip
-        """Make the second pass over all heads, and the first over those from `opened` on; or all work if `whole`."""
+        """Make the second pass over all heads, and the first pass over heads from `opened` on. `whole`: all work."""
         c = self.config
         thread, _, _ = cute.arch.thread_idx()
         index, _, _ = cute.arch.block_idx()
@@ -140,7 +141,7 @@ class Quantize:
             else:
                 cute.arch.griddepcontrol_wait()
                 number = self.take_number(scratch, room, thread)
-                # First and second passes in turn; after the last first pass, second passes only.
+                # First and second passes alternate; after the last first pass come second passes only.
                 both = number < 2 * firsts
                 if both & ((number & 1) == 1):
                     item = opened * chunks + (number >> 1)
@@ -162,7 +163,7 @@ class Quantize:
 
     @cute.jit
     def first_pass(self, tensors: cutlass.Constexpr, scratch: cutlass.Constexpr, room, item, pieces, thread):
-        """Find the largest value of one chunk. item: its number among the chunks of all heads."""
+        """Find the largest value of one chunk. item: number of the chunk among the chunks of all heads."""
         c = self.config
         slab = slab_of(c, tensors, item // scratch.chunks)
         chunk = item % scratch.chunks
@@ -179,7 +180,7 @@ class Quantize:
         self, tensors: cutlass.Constexpr, scratch: cutlass.Constexpr, room, item, opened, pieces, thread,
         opening_runs: cutlass.Constexpr,
     ):  # fmt: skip
-        """Quantise one chunk when the partial maxima of its head are known. Its first piece is loaded before that.
+        """Quantise one chunk after the first pass over its head. The chunk's first piece is loaded before the wait.
 
         opening_runs: whether the opening may still run.
         """
@@ -213,7 +214,7 @@ def slab_of(c, tensors, index) -> Slab:
     slabs, first = [], Int32(0)
     for i in range(c.tensors):
         heads, count = descales[i].shape[1], descales[i].shape[0] * descales[i].shape[1]
-        # For the other tensors the number is out of range: their slab is that of head 0, and is not used.
+        # In the other tensors the number is out of range: they use head 0, and their slab is not selected below.
         within = ptx.select((index >= first) & (index < first + count), index - first, Int32(0))
         start = starts[min(i, 1)] if c.varlen else None
         slabs.append((index >= first, slab_in(c, xs[i], ys[i], descales[i], start, within // heads, within % heads)))
@@ -244,7 +245,7 @@ def slab_in(c, x, y, descale, starts, batch, head) -> Slab:
 
 
 def places(c, slab, piece, thread):
-    """Find for each of a thread's vectors of a piece whether it is in the slab, its input and its output address."""
+    """Yield for each of a thread's vectors of a piece: whether it is in the slab, its input and output address."""
     if c.threads % c.row_vectors == 0:  # all vectors of a thread are in one column
         rows = c.threads // c.row_vectors
         at = piece * c.piece + thread
@@ -278,7 +279,7 @@ def write(c, slab, vectors, piece, thread, scale):
 
 
 def largest(c, vectors):
-    """Compute the bits of the largest absolute value. Bits of positive floats sort like the floats; NaN is above."""
+    """Compute the bits of the largest absolute value. Bits of positive floats sort like the floats; NaN is largest."""
     found: Any = None
     for words in vectors:
         for word in words:
@@ -290,7 +291,7 @@ def largest(c, vectors):
 
 
 def unsigned_max(a, b):
-    """Compute the larger of the bits of two absolute values, which are positive as Int32."""
+    """Compute the larger of two absolute values from their bits, which are positive as Int32."""
     return ptx.select(a > b, a, b)
 
 

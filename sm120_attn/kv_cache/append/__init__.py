@@ -1,1 +1,1 @@
-"""New keys and values behind those of a cache, before the attention of the same call: the host."""
+"""Host code that appends new keys and values to a cache, before the attention of the same call."""

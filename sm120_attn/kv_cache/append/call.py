@@ -1,4 +1,4 @@
-"""Values of a call of `attention_with_kv_cache` that appends; checks that they are supported. Reads no data."""
+"""Values of a call of `attention_with_kv_cache` that appends, and checks of them. Only check_new_values reads data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..call import CacheCall, CacheTensors, check_room, check_values
 
 
 class NewTensors(NamedTuple):
-    """The tensors of a call that appends, beside CacheTensors. See `attention_with_kv_cache` for their shapes."""
+    """Tensors that a call that appends has besides CacheTensors. See `attention_with_kv_cache` for their shapes."""
 
     k_new: torch.Tensor
     v_new: torch.Tensor
@@ -25,7 +25,7 @@ class NewTensors(NamedTuple):
 
 
 def check_new(tensors: CacheTensors, new: NewTensors, max_seqlen_q: int) -> None:
-    """Raise TypeError or ValueError, with what is wrong and what would be right. The other tensors are right."""
+    """Raise TypeError or ValueError, with the wrong value and the requirement. `tensors` have been checked before."""
     check_types(new)
     q, k_cache, packed = tensors.q, tensors.k_cache, tensors.cu_seqlens_q is not None
     form = "[total_q, heads_kv, head_dim]" if packed else "[batch, seqlen_new, heads_kv, head_dim]"
@@ -55,8 +55,11 @@ def check_new(tensors: CacheTensors, new: NewTensors, max_seqlen_q: int) -> None
 
 
 def _check_capacity(tensors: CacheTensors, new: NewTensors, max_seqlen_q: int) -> None:
-    """Raise ValueError if the new keys of a sequence have no room, even in an empty cache. Packed rows may end with
-    rows of no sequence, and max_seqlen_q may be too high: the smaller bound counts."""
+    """Raise ValueError if the new keys of a sequence have no room even in an empty cache.
+
+    The longest packed sequence has at least total_q / batch new keys, but at most max_seqlen_q: the last packed rows
+    may belong to no sequence.
+    """
     rows, table = tensors.capacity, tensors.block_table
     if table is not None:
         rows = int(tensors.k_cache.shape[1]) * min(table.shape[1], tensors.k_cache.shape[0])
@@ -72,7 +75,7 @@ def _check_capacity(tensors: CacheTensors, new: NewTensors, max_seqlen_q: int) -
 
 
 def check_mean(tensors: CacheTensors, new: NewTensors, call: CacheCall) -> None:
-    """Raise TypeError or ValueError if keys cannot be smoothed, e.g. with an output that shows it."""
+    """Raise TypeError or ValueError if k_mean is not supported, e.g. because the call has an output that it changes."""
     mean = new.k_mean
     if mean is None:
         return
@@ -81,7 +84,7 @@ def check_mean(tensors: CacheTensors, new: NewTensors, call: CacheCall) -> None:
             f"k_mean is given with a cache of {tensors.k_cache.dtype}: it is for caches of 8 or 4 bits only"
         )
     if call.softcap or tensors.sinks is not None or call.lse:
-        raise ValueError("k_mean with softcap, sinks or return_lse: these see what is subtracted from all keys")
+        raise ValueError("k_mean with softcap, sinks or return_lse: they depend on what is subtracted from keys")
     if mean.dtype != torch.float32:
         raise TypeError(f"k_mean is {mean.dtype}: must be torch.float32")
     checks.check_device("k_mean", mean, tensors.q)
@@ -123,7 +126,7 @@ def counts(tensors: CacheTensors, new: NewTensors) -> torch.Tensor | int:
 
 
 def check_new_values(tensors: CacheTensors, new: NewTensors, call: CacheCall) -> None:
-    """Check a call, and raise ValueError where new keys have no room or no angle. Waits for the device."""
+    """Check a call; raise ValueError if new keys have no room, or no row of rotary_cos. Waits for the device."""
     check_values(tensors, call)
     check_new(tensors, new, call.max_seqlen_q)
     lengths, count = tensors.cache_seqlens, counts(tensors, new)

@@ -1,4 +1,4 @@
-"""From tensors to the launch of a kernel that appends. As launch/ does for attention, calls are prepared once."""
+"""Launch a kernel that appends, and then attention. As in ../../launch/, calls are prepared once and then repeated."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from .. import launch as attention
 from ..call import CacheCall, CacheTensors, check
 from .call import NewTensors, check_mean, check_new
 
-# What the kernel calls the tensors of a call. It has no sinks, and q only with rotary embedding.
+# The kernel's argument names of a call's tensors. The kernel has no sinks, and q only with rotary embedding.
 NAMES = ("q", "k", "v", *CacheTensors._fields[3:], *NewTensors._fields)
 
 prepared_calls: dict[tuple[Any, ...], PreparedAppend] = {}
 
 
 class PreparedAppend(Launcher):
-    """The prepared state of calls that look alike; see launch.hot_path.PreparedCall.
+    """The state that calls with equal facts share; see launch.hot_path.PreparedCall.
 
-    attention: the prepared attention that follows; None before the first call.
+    attention: the prepared call of the attention that follows; None before the first call.
     """
 
     __slots__ = ("asked", "attention", "contiguous", "copies", "index", "inputs", "one", "turns", "without_descale")
 
     def __init__(self, tensors: CacheTensors, new: NewTensors, *asked: Any) -> None:
         super().__init__()
-        self.asked = asked  # the options, and the form of the rotary embedding
+        self.asked = asked  # the options, and whether the rotary embedding is interleaved
         self.index = tensors.q.get_device()
         self.turns = new.rotary_cos is not None
         self.contiguous = tensors.q.is_contiguous()
         self.copies = not all(is_aligned(t) for t in (tensors.q, *new[:2])) or bool(misaligned(tensors, new))
         self.attention: attention.PreparedCacheCall | None = None
-        self.inputs: list[tuple[int, int]] = []  # slots of tensors, and the tensors' numbers in a call
-        self.without_descale: list[int] = []  # slots of absent descales
-        self.one = torch.ones((), dtype=torch.float32, device=tensors.q.device)  # what they are then
+        self.inputs: list[tuple[int, int]] = []  # (word in the buffer, index of the tensor in a call)
+        self.without_descale: list[int] = []  # words in the buffer of absent descales
+        self.one = torch.ones((), dtype=torch.float32, device=tensors.q.device)  # the value of absent descales
 
     def set_kernel(self, kernel: kernels.Compiled, values: list[Any], given: tuple[Any, ...] = ()) -> None:
         """Set the kernel. given: all tensors of a call, in the order of CacheTensors and NewTensors."""
@@ -53,7 +53,7 @@ class PreparedAppend(Launcher):
                 self.without_descale.append(self.places[name])
 
     def attend(self, tensors: CacheTensors | tuple[Any, ...], new: NewTensors | tuple[Any, ...]) -> Result:
-        """Append, then attend. Shapes and strides of the attention's tensors follow from those of this call."""
+        """Append, then compute attention. Its prepared call is kept, as its facts follow from those of this call."""
         q, lengths = self.run(tensors, new)
         given = (q, *tensors[1:3], lengths, *tensors[4:])
         if self.attention is None:
@@ -61,7 +61,7 @@ class PreparedAppend(Launcher):
         return self.attention.run(given)
 
     def run(self, tensors: CacheTensors | tuple[Any, ...], new: NewTensors | tuple[Any, ...]) -> tuple[Any, Any]:
-        """Append on torch's current stream. Returns Q, turned where there is rotary embedding, and the new lengths."""
+        """Append on torch's current stream. Returns Q, rotated if there is rotary embedding, and the new lengths."""
         q, lengths = tensors[0], tensors[3]
         if self.kernel is None:
             return q, lengths
@@ -98,7 +98,7 @@ def facts_of(
 
 
 def misaligned(tensors: CacheTensors | tuple[Any, ...], new: NewTensors | tuple[Any, ...]) -> int:
-    """Return 0 if Q and the new keys and values are at addresses from which a kernel can read."""
+    """Return 0 if the addresses of Q, k_new and v_new are multiples of 16 bytes, as the kernel needs."""
     at: int = (tensors[0].data_ptr() | new[0].data_ptr() | new[1].data_ptr()) % ALIGN_BYTES
     return at
 
@@ -108,8 +108,8 @@ def prepare(
 ) -> PreparedAppend:
     """Check the whole call, get the kernel that appends, and keep the result under `facts`.
 
-    Raises TypeError or ValueError for a call that is not supported, also where the attention after it would be refused:
-    nothing has been written then. And what compile.cache.get raises.
+    Raises TypeError or ValueError, before anything is written, if appending or the attention after it is not supported.
+    Raises the errors of compile.cache.get.
     """
     check(tensors, call)
     check_new(tensors, new, call.max_seqlen_q)
@@ -131,7 +131,7 @@ def prepare(
 
 
 def config_of(tensors: CacheTensors, new: NewTensors, interleaved: bool) -> AppendConfig:
-    """Choose the kernel that appends these tensors."""
+    """Choose the kernel that appends k_new and v_new."""
     q, table = tensors.q, new.rotary_cos
     return AppendConfig(
         arch=device_facts(q.get_device())[0],
@@ -147,7 +147,7 @@ def config_of(tensors: CacheTensors, new: NewTensors, interleaved: bool) -> Appe
 
 
 def _arguments(tensors: CacheTensors, new: NewTensors, call: CacheCall, tokens: int) -> dict[str, Any]:
-    """Map the kernel's arguments by name to (sizes, strides) of tensors, and numbers."""
+    """Map the names of the kernel's arguments to their values: (sizes, strides) of a tensor, or a number."""
     arguments = score_arguments(tensors, call) | attention.cache_arguments(tensors)
     for name, t in (("k_new", new.k_new), ("v_new", new.v_new)):
         arguments[name] = (t.shape, kernel_strides(t))
@@ -163,7 +163,7 @@ def _arguments(tensors: CacheTensors, new: NewTensors, call: CacheCall, tokens: 
         "tokens": tokens,
         "seqlen_q": tensors.q.shape[1] if unpacked and new.rotary_cos is not None else 0,
         "seqlen_new": new.k_new.shape[1] if unpacked else 0,
-        # As flash-attn has it: without a mask all queries have the position of the first new key.
+        # As in flash-attn: without a mask all queries have the position of the first new key.
         "q_step": int(call.visible != (False, -1, -1)),
     }
 
@@ -174,7 +174,7 @@ def prepared(
     asked: tuple[Any, ...],
     interleaved: bool,
 ) -> PreparedAppend:
-    """Look up the prepared call; prepare it if it is the first of its kind. asked: as for the attention."""
+    """Look up the prepared call; prepare it if it is the first of its kind. asked: see kv_cache.launch.launch."""
     try:
         facts = facts_of(tensors, new, asked, interleaved)
     except AttributeError:
@@ -190,10 +190,10 @@ def prepared(
 
 
 def append(*call: Any) -> tuple[Any, Any]:
-    """Append only. call: as for `prepared`. Returns Q for the attention, and the lengths with the new keys."""
+    """Append only. call: the arguments of `prepared`. Returns Q for the attention, and the lengths with new keys."""
     return prepared(*call).run(*call[:2])
 
 
 def launch(*call: Any) -> Result:
-    """Append, then attend to all keys. call: as for `prepared`."""
+    """Append, then compute attention over all keys. call: the arguments of `prepared`."""
     return prepared(*call).attend(*call[:2])

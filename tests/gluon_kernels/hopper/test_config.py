@@ -35,7 +35,7 @@ def test_default_configs_and_candidates_fit_hopper(dtype, head_dim, causal):
         ({"head_dim": 96}, 90, "head_dim 96: not one of 64, 128, 256"),
         ({"causal": True}, 90, "causal True: must be None, 'top-left' or 'bottom-right'"),
         ({"own_sums": 2}, 90, "own_sums 2: the sums of bf16 have 24 bits"),
-        ({"own_sums": 8, "dtype": "fp8e5"}, 90, "own_sums 8: of 128 columns; a sum has 32 or 64"),
+        ({"own_sums": 8, "dtype": "fp8e5"}, 90, "own_sums 8: each sum has head_dim / own_sums columns"),
         ({"own_sums": 2, "dtype": "fp8e5", "block_n": 64}, 90, "own_sums 2: a tile has 128 rows and 64 keys"),
         ({"consumers": 4}, 90, "consumers 4: 2 or 3 warpgroups fit beside"),
         ({"block_n": 96}, 90, "block_n 96: 64 or 128 keys"),

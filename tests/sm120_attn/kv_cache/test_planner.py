@@ -64,7 +64,7 @@ def test_every_head_dim_has_both_kernels(arch: str, head_dim: int) -> None:
         ({"rows_per_warp": 8}, "rows_per_warp 8 over a cache of bf16: only over nvfp4"),
         ({"group_keys": 32}, "group_keys 32: 16"),
         ({"heads_per_cta": 3}, "heads_per_cta 3: 1, 2 or 4"),
-        ({"heads_per_cta": 2, "head_dim": 256, "stages": 1}, "heads_per_cta 2: 1 where Q is in shared memory"),
+        ({"heads_per_cta": 2, "head_dim": 256, "stages": 1}, "heads_per_cta 2: must be 1 if Q is in shared memory"),
         ({"ctas_per_sm": 5}, "ctas_per_sm 5: 2 to 4"),
         ({"stages": 4}, "bytes of shared memory: a CTA has"),
         ({"head_dim": 256, "rows_per_warp": 32, "stages": 1}, "about 304 registers"),
