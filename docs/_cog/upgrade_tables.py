@@ -23,13 +23,20 @@ def _key(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
-def which(*archs: str) -> str:
-    """What each ptxas does: the answer to which one to ship. archs: none are all."""
-    found = archs or sorted({row["arch"] for row in _kernels()}, key=lambda arch: int(arch.strip("sm_af")))
-    titles = ("ptxas", "kernels", "worse", "better", "new spills", "known bugs", "code", "time of ptxas")
-    if len(found) == 1:
-        return markdown(titles, _which(_kernels(found[0])))
-    return markdown(("target", *titles), ((arch, *cells) for arch in found for cells in _which(_kernels(arch))))
+TITLES = ("ptxas", "kernels", "worse", "better", "new spills", "known bugs", "code", "time of ptxas")
+
+
+def which() -> str:
+    """Compare all versions of ptxas, for every target."""
+    found = sorted({row["arch"] for row in _kernels()}, key=lambda arch: int(arch.strip("sm_af")))
+    return markdown(("target", *TITLES), ((arch, *cells) for arch in found for cells in _which(_kernels(arch))))
+
+
+def which_differ(arch: str) -> str:
+    """Compare versions of ptxas for one target, without those whose counts equal the version before; the newest stays."""
+    rows = list(_which(_kernels(arch)))
+    pairs = zip([None, *rows], rows, strict=False)
+    return markdown(TITLES, [row for old, row in pairs if old is None or old[1:6] != row[1:6] or row is rows[-1]])
 
 
 def _which(kernels: Sequence[Row]) -> Iterator[tuple[str, ...]]:

@@ -8,7 +8,7 @@ from results import markdown, result
 
 
 def miscompilations(published: bool = True) -> str:
-    """Each known miscompilation, those of others too: what is wrong, and where it is published."""
+    """List known miscompilations with versions, targets, source and evidence; published=False: only this project's."""
     document = result("miscompiles")
     wrong: dict[str, dict[str, list[str]]] = {}
     for one in document["samples"]:
@@ -20,10 +20,15 @@ def miscompilations(published: bool = True) -> str:
             continue
         targets = wrong[bug["bug"]]
         versions = sorted({version for several in targets.values() for version in several}, key=_version)
+        row = (f"`{bug['bug']}`", f"{versions[0]} to {versions[-1]}", _listed_targets(targets))
         source = ", ".join(f"[{_cited(url)}]({url})" for url in bug["sources"]) or "this project"
         evidence = "executed" if bug["executed"] else "assembled"
-        rows.append((f"`{bug['bug']}`", f"{versions[0]} to {versions[-1]}", _listed_targets(targets), source, evidence))
-    return markdown(("bug", "wrong in ptxas", "targets", "published", "evidence"), rows)
+        rows.append((*row, source, evidence) if published else row)
+    header = ("bug", "wrong in ptxas", "targets", "published", "evidence")
+    if published:
+        return markdown(header, rows)
+    rest = [f"`{bug['bug']}`" for bug in document["bugs"] if not bug["sources"] and not bug["executed"]]
+    return markdown(header[:3], rows) + f"Each was *executed*{', except ' if rest else ''}{', '.join(rest)}.\n\n"
 
 
 def miscompiled_programs() -> str:
