@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby
 from typing import Any
 
@@ -69,21 +70,15 @@ def _barriers(found: dict[str, Any]) -> str:
 
 
 def made_up() -> str:
-    """Write verdicts on made-up kernels that a GPU executed, by group and form."""
+    """Write verdicts on generated kernels that a GPU executed, by form: sums over all groups."""
     found = result("fuzz_gpu")["summary"]
+    kinds = {"equal": "equal", "open": "open", "wrong": "differs", "bug of ptxas": "bug of ptxas"}
     rows = []
-    for group, forms in found["groups"].items():
-        ptx, code = forms["ptx"], forms["machine code"]
-        kernels = sum(ptx.values())
-        figures: list[Any] = [ptx.get(name, 0) for name in ("equal", "open", "wrong", "bug of ptxas", "not understood")]
-        if "ptx_open" not in found:  # of before it was counted
-            figures[1] = "not counted"
-        figures += [code.get(name, 0) for name in ("equal", "wrong", "not understood")]
-        rows.append(
-            (group, f"{kernels:,}", *(f"{figure:,}" if isinstance(figure, int) else figure for figure in figures))
-        )
-    header = ("group", "kernels", "PTX: equal", "open", "differs", "bug of ptxas", "not understood")
-    return markdown((*header, "machine code: equal", "differs", "not understood"), rows)
+    for form, title in (("ptx", "PTX"), ("machine code", "machine code")):
+        counts: Counter[str] = sum((Counter(group[form]) for group in found["groups"].values()), Counter())
+        cells = [f"{counts[kind]:,}" for kind in (*kinds, "not understood")]
+        rows.append((title, f"{counts.total():,}", *cells))
+    return markdown(("form", "kernels", *kinds.values(), "not understood"), rows)
 
 
 def published() -> str:
@@ -155,16 +150,12 @@ def floors() -> str:
 
 
 def sanitizer_cost() -> str:
-    """Write what `--kernel-sanitize` costs, for each program."""
-    rows = [
-        (
-            row["program"],
-            f"{row['emulated_s']:.2f}",
-            f"{row['sanitized_s']:.2f}",
-            f"{row['factor']:.2f}",
-            f"{row['tensors_bytes'] / 2**20:.1f}",
-            f"{round(row['more_bytes'] / 2**20)}",
-        )
-        for row in result("sanitizer_cost")["samples"]
-    ]
-    return markdown(("program", "emulated, s", "sanitized, s", "times", "tensors, MiB", "more memory, MiB"), rows)
+    """State the range of times and memory that the sanitizer costs, in a sentence."""
+    rows = result("sanitizer_cost")["samples"]
+    times = [row["factor"] for row in rows]
+    most = max(row["more_bytes"] for row in rows) / 2**20
+    return (
+        f"\nFor {len(rows)} programs with up to {max(row['tensors_bytes'] for row in rows) / 2**20:.0f} MiB of tensors, "
+        f"sanitized launches take {min(times):.2f} to {max(times):.2f} times the\nprocessor time, and the process at "
+        f"most {most:.0f} MiB more memory.\n\n"
+    )
