@@ -41,6 +41,6 @@ def on_a_gpu() -> str:
     where = " and ".join(f"an {gpu} ({count})" for gpu, count in gpus.items())
     return (
         f"Executed on {where}: {summary['kernels']} kernels of attorch, liger, fla, the tutorials and this "
-        f"project, each in all its configurations that fit, at most {most}. The groups are the emulated ones in "
-        f"{summary['equal']}; others: {other}.\n"
+        f"project, in all configurations that fit, at most {most}. The GPU has the emulated "
+        f"groups for {summary['equal']} kernels, but not for {other}.\n"
     )

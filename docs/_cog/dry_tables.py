@@ -20,7 +20,7 @@ def libraries_sum() -> str:
     )
     return (
         f"\n{programs} programs of {told['libraries']} collections gave {kernels:,} kernels; {failed} programs failed, "
-        f"and {refused} were refused by their library for this Triton{ended}.\n"
+        f"and libraries refused to run {refused} with this Triton{ended}.\n"
         f"Of {told['kernels_of_gpu']} kernels whose PTX is known from an H200, "
         f"{told['kernels_of_gpu_same_configuration']} were compiled in the same configuration, and {equal} have the "
         "same PTX.\nA run takes {:.2f} times as long as Triton and ptxas compile; {:.2f} times without the emulated "

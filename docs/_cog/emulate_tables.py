@@ -19,46 +19,46 @@ def figures() -> str:
             f"kernels of libraries ({found['with_mma']} with mma or wgmma)",
             f"{found['kernels']:,}",
         ),
-        ("of these, by target", ", ".join(f"{name} {count}" for name, count in found["targets"].items())),
+        ("their targets", ", ".join(f"{name} {count}" for name, count in found["targets"].items())),
         ("understood in both forms", f"{understood:,}"),
-        ("machine code stores what the PTX stores, bit by bit", f"{found['verdicts'].get('same', 0):,}"),
-        ("machine code stores other last bits, as PTX allows", f"{found['verdicts'].get('rounding', 0):,}"),
-        ("the same fault in both: a recorded buffer ends too early", f"{found['verdicts'].get('crash in both', 0):,}"),
-        ("seconds for two CTAs, from PTX or from machine code: median", f"{found['seconds_median']:.1f}"),
+        ("PTX and machine code store the same bits", f"{found['verdicts'].get('same', 0):,}"),
+        ("they differ in last bits, as PTX allows", f"{found['verdicts'].get('rounding', 0):,}"),
+        ("both have the same fault: a recorded buffer is too small", f"{found['verdicts'].get('crash in both', 0):,}"),
+        ("seconds for two CTAs, median", f"{found['seconds_median']:.1f}"),
         ("known miscompilations found", f"{found['known_found']} of {found['known']}"),
-        ("builds of these that an H200 ran as well", f"{found['known_cells_of_h200']:,}"),
-        ("of those, emulated with the H200's verdict", f"{found['known_cells_as_h200']:,}"),
+        ("their builds that an H200 ran too", f"{found['known_cells_of_h200']:,}"),
+        ("of these, emulated with the H200's verdict", f"{found['known_cells_as_h200']:,}"),
     ]
     if found["altered_of_h200"]:
         rows += [
-            ("cubins with one altered instruction that an H200 ran as well", f"{found['altered_of_h200']:,}"),
-            ("of those, emulated with the H200's verdict", f"{found['altered_as_h200']:,}"),
+            ("cubins with one altered instruction that an H200 ran too", f"{found['altered_of_h200']:,}"),
+            ("of these, emulated with the H200's verdict", f"{found['altered_as_h200']:,}"),
         ]
     rows += [
         (
-            "these in other words: come out wrong by emulation",
-            f"{forms['wrong']:,} of {forms['forms']:,} forms; the patterns find {forms['found']:,} of them",
+            "variants of the known miscompilations that are assembled wrongly",
+            f"{forms['wrong']:,} of {forms['forms']:,}; the patterns find {forms['found']:,} of them",
         ),
         (
-            "launches of kernels that were SAME on an H200, all builds verified, -O0 among them",
-            f"{found['verified']:,} of {found['verified_of']:,} ({found['verified_absent']} have no dry run; "
-            f"{found['verified'] - found['verified_same_launch']} share the kernel's name, not the launch)",
+            "kernels that were SAME on an H200, with all builds verified, also at -O0",
+            f"{found['verified']:,} of {found['verified_of']:,} ({found['verified_absent']} are not in a dry run; "
+            f"{found['verified'] - found['verified_same_launch']} have another launch of the kernel)",
         ),
-        ("of those, called wrong", f"{found['false_different']:,}"),
-        ("kernels looked at for faults of their own", f"{found['sanitized']:,}"),
-        ("of those, with a finding", f"{found['sanitized_with_findings']:,}"),
+        ("of these, reported as wrong", f"{found['false_different']:,}"),
+        ("kernels searched for faults of their own", f"{found['sanitized']:,}"),
+        ("of these, with a finding", f"{found['sanitized_with_findings']:,}"),
         (
-            f"the same of {programs['judged']} programs with their libraries: finished",
+            f"the same for {programs['judged']} programs with their libraries: finished kernels",
             f"{programs['kernels'] - programs['not_finished']:,} of {programs['kernels']:,}",
         ),
-        ("of those, with a finding", str(programs["faults"])),
+        ("of these, with a finding", str(programs["faults"])),
         (
-            f"all launches of {real['tried']} programs, with real values: programs that ended, launches (of fla and "
-            "the CuTe DSL not counted), kernels",
+            f"all launches of {real['tried']} programs, with real values: finished programs, launches (without fla and "
+            "the CuTe DSL), kernels",
             f"{real['judged']}, {real['launches']:,}, {real['kernels']}",
         ),
-        ("of those kernels, with a finding", str(real["kernels_with_a_finding"])),
-        ("the same without one of their barriers: found", _barriers(found)),
+        ("of these kernels, with a finding", str(real["kernels_with_a_finding"])),
+        ("kernels with one barrier removed: found", _barriers(found)),
     ]
     return markdown(("emulated", ""), rows)
 
@@ -105,18 +105,24 @@ def opcodes(form: str) -> str:
 
 
 def sanitizer() -> str:
-    """Write who finds what in small kernels, by kind of fault; the last row: who accuses healthy ones."""
+    """State what `emulate` and Compute Sanitizer report on small kernels, faulty and correct ones."""
+    kernels = result("sanitizer_cases")["samples"]
+    faulty, correct = ([one for one in kernels if bool(one["kind"]) == found] for found in (True, False))
 
-    def kind_of(one: dict[str, Any]) -> str:
-        return str(one["kind"]).partition(" (")[0].strip("()?")
+    def count(ones: list[dict[str, Any]], verdict: str) -> tuple[int, int]:
+        ours, theirs = (sum(one[tool] == verdict for one in ones) for tool in ("emulate", "compute_sanitizer"))
+        return ours, theirs
 
-    kernels = sorted(result("sanitizer_cases")["samples"], key=lambda one: (not one["kind"], kind_of(one)))
-    rows = []
-    for kind, group in groupby(kernels, key=kind_of):
-        ones, verdict = list(group), "found" if kind else "false"
-        sums = (sum(one[tool] == verdict for one in ones) for tool in ("emulate", "compute_sanitizer"))
-        rows.append((kind or "none: accused", f"{len(ones)}", *map(str, sums)))
-    return markdown(("fault", "kernels", "`emulate`", "Compute Sanitizer"), rows)
+    (found, found_there), (accused, accused_there) = count(faulty, "found"), count(correct, "false")
+    alone = Counter(
+        str(one["kind"]).partition(" (")[0] for one in faulty if one["emulate"] == "found" != one["compute_sanitizer"]
+    )
+    kinds = ", ".join(f"{kind} {number}" for kind, number in alone.most_common())
+    return (
+        f"\nOf {len(faulty)} small kernels with one fault, `emulate` finds {found}, and Compute Sanitizer (all four "
+        f"tools, on an H100) {found_there}.\nOf {len(correct)} correct ones, `emulate` accuses {accused}, and Compute Sanitizer "
+        f"{accused_there}. Only `emulate` finds: {kinds}.\n\n"
+    )
 
 
 def counters(name: str = "counters_h100") -> str:
@@ -153,9 +159,8 @@ def sanitizer_cost() -> str:
     """State the range of times and memory that the sanitizer costs, in a sentence."""
     rows = result("sanitizer_cost")["samples"]
     times = [row["factor"] for row in rows]
-    most = max(row["more_bytes"] for row in rows) / 2**20
+    most, tensors = (max(row[name] for row in rows) / 2**20 for name in ("more_bytes", "tensors_bytes"))
     return (
-        f"\nFor {len(rows)} programs with up to {max(row['tensors_bytes'] for row in rows) / 2**20:.0f} MiB of tensors, "
-        f"sanitized launches take {min(times):.2f} to {max(times):.2f} times the\nprocessor time, and the process at "
+        f"\nFor {len(rows)} programs with up to {tensors:.0f} MiB of tensors, sanitized launches take {min(times):.2f} to {max(times):.2f} times the\nprocessor time, and the process at "
         f"most {most:.0f} MiB more memory.\n\n"
     )

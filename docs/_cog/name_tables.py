@@ -97,10 +97,12 @@ def mma_throughput_sum() -> str:
     )
 
 
-def mma_throughput_in_time() -> str:
-    """Time with the pragma over time without, with registers."""
+def mma_throughput_in_time(*kernels: str) -> str:
+    """Compare times with the pragma and without, with registers, for these kernels."""
     rows = []
     for row in result("mma_throughput_h200")["samples"]:
+        if _target(row["kernel"]).removeprefix("tutorial ") not in kernels:
+            continue
         low, change, high = change_in_time(row)
         rows.append([_target(row["kernel"]), change, f"{low} to {high}" if low else "", _registers(row)])
     return markdown(["kernel", "time", "95% interval", "registers"], rows)

@@ -33,7 +33,7 @@ def which() -> str:
 
 
 def which_differ(arch: str) -> str:
-    """Compare versions of ptxas for one target, without those whose counts equal the version before; the newest stays."""
+    """Compare versions of ptxas for one target; leave out versions that count as the one before, except the newest."""
     rows = list(_which(_kernels(arch)))
     pairs = zip([None, *rows], rows, strict=False)
     return markdown(TITLES, [row for old, row in pairs if old is None or old[1:6] != row[1:6] or row is rows[-1]])
