@@ -11,7 +11,7 @@ from results import markdown, result
 
 def figures() -> str:
     """What was understood and found."""
-    found, forms = result("emulate")["summary"], result("equivalent_forms")["summary"]
+    found = result("emulate")["summary"]
     programs, real = found["captured"], found["launched"]
     understood = found["kernels"] - found["verdicts"].get("not understood", 0)
     rows = [
@@ -36,19 +36,13 @@ def figures() -> str:
         ]
     rows += [
         (
-            "variants of the known miscompilations that are assembled wrongly",
-            f"{forms['wrong']:,} of {forms['forms']:,}; the patterns find {forms['found']:,} of them",
-        ),
-        (
             "kernels that were SAME on an H200, with all builds verified, also at -O0",
             f"{found['verified']:,} of {found['verified_of']:,} ({found['verified_absent']} are not in a dry run; "
             f"{found['verified'] - found['verified_same_launch']} have another launch of the kernel)",
         ),
         ("of these, reported as wrong", f"{found['false_different']:,}"),
-        ("kernels searched for faults of their own", f"{found['sanitized']:,}"),
-        ("of these, with a finding", f"{found['sanitized_with_findings']:,}"),
         (
-            f"the same for {programs['judged']} programs with their libraries: finished kernels",
+            f"kernels of {programs['judged']} programs searched for faults of their own: finished",
             f"{programs['kernels'] - programs['not_finished']:,} of {programs['kernels']:,}",
         ),
         ("of these, with a finding", str(programs["faults"])),
@@ -86,10 +80,7 @@ def published() -> str:
     found = result("emulate")["summary"]
     wrong = ", ".join(found["published_wrong_in_newest"])
     counts = f"Of {found['published']} programs of FuzzX, {found['published_judged']} are understood in both forms"
-    return (
-        f"{counts}. Only the three newest ptxas were tried: that is no count of what is found.\n"
-        f"The newest is wrong with: {wrong}.\n\n"
-    )
+    return f"{counts}. Only the three newest versions of ptxas were tried.\nThe newest miscompiles {wrong}.\n\n"
 
 
 def opcodes(form: str) -> str:
@@ -120,8 +111,8 @@ def sanitizer() -> str:
     kinds = ", ".join(f"{kind} {number}" for kind, number in alone.most_common())
     return (
         f"\nOf {len(faulty)} small kernels with one fault, `emulate` finds {found}, and Compute Sanitizer (all four "
-        f"tools, on an H100) {found_there}.\nOf {len(correct)} correct ones, `emulate` accuses {accused}, and Compute Sanitizer "
-        f"{accused_there}. Only `emulate` finds: {kinds}.\n\n"
+        f"tools, on an H100) {found_there}.\nOf {len(correct)} correct ones, `emulate` accuses {accused}, and Compute "
+        f"Sanitizer {accused_there}. Only `emulate` finds: {kinds}.\n\n"
     )
 
 
@@ -161,6 +152,6 @@ def sanitizer_cost() -> str:
     times = [row["factor"] for row in rows]
     most, tensors = (max(row[name] for row in rows) / 2**20 for name in ("more_bytes", "tensors_bytes"))
     return (
-        f"\nFor {len(rows)} programs with up to {tensors:.0f} MiB of tensors, sanitized launches take {min(times):.2f} to {max(times):.2f} times the\nprocessor time, and the process at "
-        f"most {most:.0f} MiB more memory.\n\n"
+        f"\nFor {len(rows)} programs with up to {tensors:.0f} MiB of tensors, sanitized launches take {min(times):.2f} "
+        f"to {max(times):.2f} times the\nprocessor time, and the process at most {most:.0f} MiB more memory.\n\n"
     )

@@ -81,7 +81,7 @@ def counted() -> str:
     return (
         f"{len(rows):,} kernels of {', '.join(libraries)} ({', '.join(parts)}), {len(versions)} versions of ptxas.\n"
         f"With those of newer Tritons: {told['tried']:,} pairs of kernel and ptxas, {told['judged']:,} judged, "
-        f"{failed:,} left out, as {why}.\n"
+        f"{failed:,} left out, because {why}.\n"
     )
 
 

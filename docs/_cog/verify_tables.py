@@ -66,6 +66,15 @@ def _cited(url: str) -> str:
     )
 
 
+def patterns() -> str:
+    """State how many variants of the examples the patterns find, and how many correct ones they match."""
+    forms = result("equivalent_forms")["summary"]
+    return (
+        f"\nOf {forms['forms']:,} variants of the examples (*emulated*) {forms['wrong']:,} are assembled wrongly: the "
+        f"patterns find {forms['found']:,} of them, and match {forms['right_but_found']} correct ones.\n\n"
+    )
+
+
 def verified() -> str:
     """What `verify` found on real kernels, on altered cubins, and on known bugs."""
     found = result("verify_h200")["summary"]
