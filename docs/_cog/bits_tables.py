@@ -34,13 +34,13 @@ def on_a_gpu() -> str:
     gpus = Counter(row["on"] for row in samples)
     most = max(row["configurations"] for row in samples)
     other = "; ".join(
-        f"{row['kernel']}, {len(row['gpu'])} on the GPU and {len(row['emulated'])} emulated"
+        f"{row['kernel']} ({len(row['gpu'])} groups on the GPU, {len(row['emulated'])} emulated)"
         for row in samples
         if row["gpu"] != row["emulated"]
     )
     where = " and ".join(f"an {gpu} ({count})" for gpu, count in gpus.items())
     return (
         f"Executed on {where}: {summary['kernels']} kernels of attorch, liger, fla, the tutorials and this "
-        f"project, in all configurations that fit, at most {most}. The GPU has the emulated "
-        f"groups for {summary['equal']} kernels, but not for {other}.\n"
+        f"project, in all configurations that fit, at most {most}. The GPU's groups are the "
+        f"emulated ones for {summary['equal']} kernels; the exception is {other}.\n"
     )

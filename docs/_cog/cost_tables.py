@@ -90,4 +90,4 @@ def host_times() -> str:
         ratios = sorted(a / b for a, b in zip(document["samples"][name], document["samples"]["add"], strict=True))
         median = document["summary"][f"{name}_adds"]
         rows.append((what, f"{median:.1f}", f"{ratios[0]:.1f} to {ratios[-1]:.1f}"))
-    return markdown(("a call of", "times `torch.add_`", "in each round"), rows)
+    return markdown(("a call of", "times `torch.add_`", "range over rounds"), rows)

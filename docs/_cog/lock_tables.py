@@ -22,12 +22,12 @@ def counts() -> str:
     kernels, kinds = rounds[0]["kernels"], len({row[0] for row in _seeded()})
     beside = summary["unchanged_checks"] - sum(one["kernels"] for one in rounds)
     figures = (
-        (f"seeded changes, of {kinds} kinds", "seeded", ","),
+        (f"deliberate changes, of {kinds} kinds", "seeded", ","),
         ("kernels that were changed", "seeded_kernels", ","),
         ("changes found", "seeded_found_ratio", ".1%"),
         ("changes with the right cause", "blame_right_ratio", ".1%"),
         (
-            f"re-checks without a change: {kernels} kernels {len(rounds)} times, {beside} beside changed ones",
+            f"checks of unchanged kernels: {kernels} kernels {len(rounds)} times, and {beside} next to changed ones",
             "unchanged_checks",
             ",",
         ),
@@ -47,6 +47,5 @@ def who(story: str) -> str:
     rows = result("lock")["samples"]["story"][story]
     by = Counter(row[4] or row[3] for row in rows)
     worse = Counter(row[4] or row[3] for row in rows if row[-1])
-    return markdown(
-        ("changed by", "kernels", "of these worse"), [(one, str(n), str(worse[one])) for one, n in by.most_common()]
-    )
+    counts = [("(not changed)" if one == "same" else one, str(n), str(worse[one])) for one, n in by.most_common()]
+    return markdown(("changed by", "kernels", "of these worse"), counts)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from results import Document, markdown, percent, result
 
-ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
+ARCHS = (
+    "sm_80",
+    "sm_90a",
+    "sm_100a",
+    "sm_120a",
+)  # the same shapes change on sm_103a as on sm_100a, on sm_121a as on sm_120a
 SHAPES = ("straight", "loop", "nested", "softmax")
 
 
@@ -38,9 +43,9 @@ def trigger_sum() -> str:
     document = result("name_trigger")
     summary = document["summary"]
     return (
-        f"\nOf {summary['cells']:,} cells, {summary['cells_compared']:,} assemble under both names. The name changes "
-        f"{summary['cells_changed']:,} of these: {summary['code_changed']:,} have other code, {summary['crashes']} "
-        f"crash ptxas, and {summary['cells_unsteady']} are unsteady.\n\n"
+        f"\nOf {summary['cells']:,} [cells](ptxas-lab.md#a-cell), {summary['cells_compared']:,} assemble under both "
+        f"names. The name changes {summary['cells_changed']:,} of these: {summary['code_changed']:,} have other code, "
+        f"{summary['crashes']} crash ptxas, and {summary['cells_unsteady']} are unsteady.\n\n"
     )
 
 
@@ -92,8 +97,9 @@ def mma_throughput_sum() -> str:
     archs = len({row["arch"] for row in cells})
     changed = sum(row["plain"] != row["name"] for row in cells)
     return (
-        f"\nIn {len(cells) - other:,} of {len(cells):,} cells, of {archs} architectures, name and pragma do the same; "
-        f"{changed:,} of them are changed by the name,\nand {sum('draws' in row for row in cells)} are unsteady.\n\n"
+        f"\nName and pragma have the same effect in {len(cells) - other:,} of {len(cells):,} cells, on {archs} "
+        f"architectures. The name changes {changed:,} of them,\nand {sum('draws' in row for row in cells)} are "
+        "unsteady.\n\n"
     )
 
 

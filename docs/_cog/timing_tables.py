@@ -34,7 +34,7 @@ def calibration() -> str:
             )
         ),
     ]
-    return markdown(("calibration on an H100", "as judged then", "today's interval", "so, with 95% confidence"), rows)
+    return markdown(("calibration on an H100", "as judged then", "by today's interval", "with 95% confidence"), rows)
 
 
 def _at_most(found: int, runs: int) -> str:

@@ -80,8 +80,8 @@ def counted() -> str:
     ((why, failed),) = told["left_out"].items()
     return (
         f"{len(rows):,} kernels of {', '.join(libraries)} ({', '.join(parts)}), {len(versions)} versions of ptxas.\n"
-        f"With those of newer Tritons: {told['tried']:,} pairs of kernel and ptxas, {told['judged']:,} judged, "
-        f"{failed:,} left out, because {why}.\n"
+        f"With the kernels of newer Tritons there are {told['tried']:,} pairs of kernel and ptxas: {told['judged']:,} "
+        f"were judged, and {failed:,} left out, because {why}.\n"
     )
 
 

@@ -80,12 +80,12 @@ def verified() -> str:
     found = result("verify_h200")["summary"]
     verdicts = ", ".join(f"{number} {verdict}" for verdict, number in sorted(found["verdicts"].items()))
     same, reasons = found["seeded"]["SAME"], found["seeded_same_for_a_reason"]
-    altered = f"{found['seeded']['DIFFERENT']} DIFFERENT, {same} SAME, of which {reasons} must be"
+    altered = f"{found['seeded']['DIFFERENT']} DIFFERENT, {same} SAME, {reasons} of them expected"
     rows = [
         ("kernels of programs", f"{found['kernels']} run, {found['skipped']} skipped: {verdicts}"),
         ("DIFFERENT or CRASH, not explained", f"{found['accusations_not_explained']} of {found['accusations']}"),
         ("time of a kernel, assembling included", f"median {found['seconds_per_kernel_median']:.2f} s"),
-        ("known bugs of ptxas, run", f"{found['known_found']} of {found['known_tried']} found"),
+        ("known bugs of ptxas", f"{found['known_found']} of {found['known_tried']} found"),
         ("cubins with one altered instruction", altered),
         ("reproducers", f"at most {found['minimised_lines_most']} lines, {found['minimised_seconds_most']:.0f} s"),
     ]
