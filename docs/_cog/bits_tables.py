@@ -9,7 +9,7 @@ from results import Columns, Document, result, table
 
 
 def libraries() -> str:
-    """What became of the kernels and programs of each library."""
+    """Write the table of verdicts on kernels and programs, by library."""
 
     def of(question: str, *verdicts: str) -> Callable[[Document], str]:
         return lambda row: f"{sum(row[question].get(one, 0) for one in verdicts)} of {row[question]['judged']}"
@@ -28,7 +28,7 @@ def libraries() -> str:
 
 
 def on_a_gpu() -> str:
-    """How many kernels have the groups of a GPU."""
+    """State for how many kernels the emulated groups of configurations are those of a GPU."""
     document = result("same_bits_h100")
     summary, samples = document["summary"], document["samples"]
     gpus = Counter(row["on"] for row in samples)

@@ -45,7 +45,7 @@ def _cost(summary: Document, name: str, unit: str, factor: float) -> str:
 
 
 def _short(value: float) -> str:
-    """Two significant digits, and never an exponent."""
+    """Format a value with two significant digits and without an exponent."""
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
@@ -59,7 +59,7 @@ def sweep() -> str:
 
 
 def recording() -> str:
-    """What recording a launch of the CuTe DSL adds to a call, on the host."""
+    """Write the time that recording a launch of the CuTe DSL adds to a call, on the host."""
     document = result("recording")
     calls = {"fa4": "FlashAttention 4, 18 parameters", "small": "a kernel with two pointers"}
     memory = {"known": "as in the call before", "new": "new"}
@@ -73,7 +73,7 @@ def recording() -> str:
 
 
 def host_times() -> str:
-    """How long an attention's call keeps the host, beside `torch.add_`."""
+    """Write the host's time for a call of each attention, as a multiple of that for `torch.add_`."""
     document = result("host_times")
     calls = {
         "torch_flash": "torch's flash attention, with `sdpa_kernel`",

@@ -6,7 +6,7 @@ from results import result
 
 
 def libraries_sum() -> str:
-    """The same in one paragraph, and how much of the GPU's PTX was found."""
+    """State in a paragraph how many programs ran dry, and how many kernels have the PTX of a GPU run."""
     document = result("dry_run")
     rows, told = document["samples"]["libraries"], document["summary"]
     equal = sum(row["equal"] for row in document["samples"]["against_gpu"])

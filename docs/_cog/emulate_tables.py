@@ -10,7 +10,7 @@ from results import markdown, result
 
 
 def figures() -> str:
-    """What was understood and found."""
+    """Write the counts of kernels that the emulator understood, compared and searched for faults."""
     found = result("emulate")["summary"]
     programs, real = found["captured"], found["launched"]
     understood = found["kernels"] - found["verdicts"].get("not understood", 0)
@@ -76,7 +76,7 @@ def made_up() -> str:
 
 
 def published() -> str:
-    """What is known of published programs."""
+    """State how many published programs are understood, and which ones the newest ptxas miscompiles."""
     found = result("emulate")["summary"]
     wrong = ", ".join(found["published_wrong_in_newest"])
     counts = f"Of {found['published']} programs of FuzzX, {found['published_judged']} are understood in both forms"
@@ -84,7 +84,7 @@ def published() -> str:
 
 
 def opcodes(form: str) -> str:
-    """The opcodes that are understood, by their first part. form: "ptx" or "sass"."""
+    """List the opcodes that the emulator understands, by their first part. form: "ptx" or "sass"."""
     names = result("emulate")["opcodes"][form]
     rows = [
         (f"`{first}`", ", ".join(f"`{name}`" for name in several if name != first))
@@ -117,7 +117,7 @@ def sanitizer() -> str:
 
 
 def counters(name: str = "counters_h100") -> str:
-    """Counters beside Nsight Compute's."""
+    """Write how many counters equal those of Nsight Compute."""
     found = result(name)["summary"]
     rows = [
         ("launches tried, judged, left out", f"{found['tried']}, {found['judged']}, {sum(found['left_out'].values())}"),
@@ -133,7 +133,7 @@ def counters(name: str = "counters_h100") -> str:
 
 
 def floors() -> str:
-    """The floor of time beside the times of a GPU."""
+    """Write the floor of time as a share of times that a GPU measured."""
     rows = []
     for label, name in (
         ("simple launches", "counters_h100"),

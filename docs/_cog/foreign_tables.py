@@ -30,7 +30,7 @@ def projects() -> str:
 
 
 def interpreted(*programs: str) -> str:
-    """How long these programs take by both, and the mean of all."""
+    """Write times of these programs under Triton's interpreter and the emulator, and the mean ratio of all programs."""
     document = result("interpret")
     rows = [
         (

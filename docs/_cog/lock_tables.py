@@ -10,13 +10,13 @@ from results import markdown, result
 
 
 def _seeded() -> list[Sequence[Any]]:
-    """Changes of the code, and of what is loaded beside it."""
+    """Return the deliberate changes of code, and of data that is loaded with it."""
     samples = result("lock")["samples"]
     return [*samples.get("seeded", ()), *samples.get("images", ())]
 
 
 def counts() -> str:
-    """The figures of the summary."""
+    """Write how many deliberate changes were found, and how many false alarms there were."""
     document = result("lock")
     summary, rounds = document["summary"], document["samples"]["unchanged"]
     kernels, kinds = rounds[0]["kernels"], len({row[0] for row in _seeded()})
@@ -43,7 +43,7 @@ def counts() -> str:
 
 
 def who(story: str) -> str:
-    """How many kernels changed, by whom."""
+    """Count the changed kernels of a story (such as "triton"), by the cause of the change."""
     rows = result("lock")["samples"]["story"][story]
     by = Counter(row[4] or row[3] for row in rows)
     worse = Counter(row[4] or row[3] for row in rows if row[-1])

@@ -6,7 +6,7 @@ from results import result
 
 
 def total() -> str:
-    """How many were tried and killed, as one paragraph."""
+    """State how many mutants were tried and killed."""
     document = result("mutants")
     summary = document["summary"]
     counted = document.get("counted") or "chosen by an earlier rule, which includes text, `strict=` and defaults"

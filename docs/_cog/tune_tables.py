@@ -6,7 +6,7 @@ from results import markdown, result
 
 
 def tune_simulation() -> str:
-    """How often a tuning certifies a gain that is not there, and one that is."""
+    """Write how often a simulated tuning certifies false gains and real ones."""
     samples = result("tune_simulation")["samples"]
     kernels = {
         "null": "all codes are copies of the compiler's",
@@ -21,7 +21,7 @@ def tune_simulation() -> str:
 
 
 def tuned_sum() -> str:
-    """What was tuned and what it gave, as a paragraph."""
+    """State how many kernels were tuned, and the gains."""
     summary = result("tune_h200")["summary"]
     return (
         f"\n{summary['wins']} of {summary['kernels']} kernels have a lever that beats the best configuration, by "
@@ -33,7 +33,7 @@ def tuned_sum() -> str:
 
 
 def tuned_truth() -> str:
-    """Whether the wins are true, and what they cost."""
+    """Write how reliable the wins are, and the time on the GPU."""
     summary, whole = result("tune_h200")["summary"], result("end_to_end")["summary"]
     low, high = whole["interval_percent_gla"]
     rows = [

@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 
 
 def _kernels(arch: str | None = None) -> list[Row]:
-    """Those from the oldest Triton: the others are for the comparison of Triton."""
+    """Return the kernels of the oldest Triton, of one architecture or all; those of newer Tritons serve other tables."""
     rows: list[Row] = result("upgrades")["samples"]["kernels"]
     oldest = min((row["triton"] for row in rows), key=_key)
     return [row for row in rows if row["triton"] == oldest and arch in (None, row["arch"])]
@@ -54,24 +54,24 @@ def _which(kernels: Sequence[Row]) -> Iterator[tuple[str, ...]]:
 
 
 def _value(row: Row, version: str, name: str) -> int:
-    """A figure of a kernel under a version: a cell has those that differ from the reference's."""
+    """Return a figure of a kernel with a version of ptxas. A cell has only figures that differ from the reference's."""
     other = row["by"][version][3] if len(row["by"][version]) > 3 else {}
     return int(other.get(name, row["figures"][name]) or 0)
 
 
 def _mean(rows: Iterable[Row], version: str, place: int) -> float:
-    """The geometric mean of a figure over the reference's."""
+    """Return the geometric mean of a figure over the reference's."""
     logs = [math.log(row["by"][version][place] / row["by"][row["own"]][place]) for row in rows]
     return math.exp(sum(logs) / len(logs))
 
 
 def _share(rows: Sequence[Row], version: str) -> float:
-    """Processor time of ptxas over the reference's, summed."""
+    """Return the summed processor time of a version of ptxas over the reference's."""
     return float(sum(row["by"][version][2] for row in rows) / sum(row["by"][row["own"]][2] for row in rows))
 
 
 def counted() -> str:
-    """The corpus in words."""
+    """State how many kernels and versions of ptxas were compared."""
     rows, versions = _kernels(), result("upgrades")["ptxas"]
     by_arch = Counter(row["arch"] for row in rows)
     parts = [f"{number:,} for {arch}" for arch, number in by_arch.most_common()]
@@ -86,7 +86,7 @@ def counted() -> str:
 
 
 def verified() -> str:
-    """What `verify --cpu` says of the kernels, in words."""
+    """State the verdicts of `verify --cpu` on the kernels."""
     counts = result("upgrades")["summary"]["verified"]
     parts = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
     return f"{sum(counts.values()):,} kernels: {parts}.\n"

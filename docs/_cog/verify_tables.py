@@ -1,4 +1,4 @@
-"""Write the tables about wrong code of ptxas: known bugs, and what `tritonhook verify` found."""
+"""Write the tables about miscompilations by ptxas: known bugs, and findings of `tritonhook verify`."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def miscompilations(published: bool = True) -> str:
 
 
 def miscompiled_programs() -> str:
-    """The example of each bug."""
+    """Write the example of each bug."""
     bugs = result("miscompiles")["bugs"]
     examples = (f"`{bug['bug']}`:\n\n```text\n{bug['lines'].replace('; ', f';{chr(10)}')}\n```\n" for bug in bugs)
     return "\n" + "\n".join(examples) + "\n"
 
 
 def miscompilation_remedies() -> str:
-    """What each bug does, and what to do."""
+    """List the effect and the remedy of each bug."""
     bugs = result("miscompiles")["bugs"]
     return (
         "\n"
@@ -76,7 +76,7 @@ def patterns() -> str:
 
 
 def verified() -> str:
-    """What `verify` found on real kernels, on altered cubins, and on known bugs."""
+    """Write the verdicts of `verify` on real kernels, altered cubins and known bugs."""
     found = result("verify_h200")["summary"]
     verdicts = ", ".join(f"{number} {verdict}" for verdict, number in sorted(found["verdicts"].items()))
     same, reasons = found["seeded"]["SAME"], found["seeded_same_for_a_reason"]
