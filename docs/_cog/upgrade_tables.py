@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 
 
 def _kernels(arch: str | None = None) -> list[Row]:
-    """Return the kernels of the oldest Triton, of one architecture or all; those of newer Tritons serve other tables."""
+    """Return the kernels of the oldest Triton, of one architecture or all."""
     rows: list[Row] = result("upgrades")["samples"]["kernels"]
     oldest = min((row["triton"] for row in rows), key=_key)
     return [row for row in rows if row["triton"] == oldest and arch in (None, row["arch"])]
