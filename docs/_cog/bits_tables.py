@@ -9,7 +9,7 @@ from results import Columns, Document, result, table
 
 
 def libraries() -> str:
-    """What became of the kernels and programs of each library."""
+    """Write the table of verdicts on kernels and programs, by library."""
 
     def of(question: str, *verdicts: str) -> Callable[[Document], str]:
         return lambda row: f"{sum(row[question].get(one, 0) for one in verdicts)} of {row[question]['judged']}"
@@ -28,19 +28,19 @@ def libraries() -> str:
 
 
 def on_a_gpu() -> str:
-    """How many kernels have the groups of a GPU."""
+    """State for how many kernels the emulated groups of configurations are those of a GPU."""
     document = result("same_bits_h100")
     summary, samples = document["summary"], document["samples"]
     gpus = Counter(row["on"] for row in samples)
     most = max(row["configurations"] for row in samples)
     other = "; ".join(
-        f"{row['kernel']}, {len(row['gpu'])} on the GPU and {len(row['emulated'])} emulated"
+        f"{row['kernel']} ({len(row['gpu'])} groups on the GPU, {len(row['emulated'])} emulated)"
         for row in samples
         if row["gpu"] != row["emulated"]
     )
     where = " and ".join(f"an {gpu} ({count})" for gpu, count in gpus.items())
     return (
         f"Executed on {where}: {summary['kernels']} kernels of attorch, liger, fla, the tutorials and this "
-        f"project, each in all its configurations that fit, at most {most}. The groups are the emulated ones in "
-        f"{summary['equal']}; others: {other}.\n"
+        f"project, in all configurations that fit, at most {most}. The GPU's groups are the "
+        f"emulated ones for {summary['equal']} kernels; the exception is {other}.\n"
     )

@@ -9,21 +9,21 @@ from results import Document, markdown, result
 OVERHEAD = (  # figure, its name in the result, unit, factor from the result's unit
     ("a compile (GEMM, sm_90), cache miss", "compile_miss_added_ratio", "%", 100),
     ("a disk-cache hit, kernel new to the capture folder", "disk_hit_added_ms", "ms", 1),
-    ("the same, captures on a shared disk", "disk_hit_on_disk_added_ms", "ms", 1),
+    ("the same, with captures on a shared disk", "disk_hit_on_disk_added_ms", "ms", 1),
     ("a disk-cache hit, kernel captured before", "disk_hit_repeat_added_ms", "ms", 1),
     ("a launch, capturing kernels only", "launch_added_us", "us", 1),
-    ("a launch, recording launches too", "launch_recorded_added_us", "us", 1),
+    ("a launch, also recording launches", "launch_recorded_added_us", "us", 1),
     ("a launch, renaming", "launch_renamed_added_us", "us", 1),
     ("`import tritonhook`", "import_ms", "ms", 1),
     ("`import tritonhook; tritonhook.enable()` beside Triton", "import_and_enable_ms", "ms", 1),
-    ("renaming a PTX of 320 KB", "rename_ms", "ms", 1),
-    ("diff of the attention pair", "diff_s", "s", 1),
-    ("of this outside nvdisasm", "diff_own_ms", "ms", 1),
+    ("renaming in a PTX of 320 KB", "rename_ms", "ms", 1),
+    ("a `diff` of two attention kernels", "diff_s", "s", 1),
+    ("the part of it outside nvdisasm", "diff_own_ms", "ms", 1),
 )
 
 
 def overhead() -> str:
-    """What tritonhook adds to a program, beside tritonparse. Disk hits also have their 10th and 90th percentile."""
+    """Compare what tritonhook and tritonparse add to a program. Disk hits also have the 10th and 90th percentile."""
     document = result("overhead")
     peer = document["peers"]["tritonparse"]["summary"]
     rows = [
@@ -45,27 +45,24 @@ def _cost(summary: Document, name: str, unit: str, factor: float) -> str:
 
 
 def _short(value: float) -> str:
-    """Two significant digits, and never an exponent."""
+    """Format a value with two significant digits and without an exponent."""
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def sweep() -> str:
-    """How busy a sweep keeps the processors."""
-    summary = result("sweep")["summary"]
-    rows = [
-        ("processor time spent in ptxas", f"{summary['cpu_efficiency']:.1%}"),
-        ("a run of ptxas", f"{summary['ptxas_cpu_ms']:.1f} ms"),
-        ("Python, for each run", f"{summary['python_cpu_ms']:.1f} ms"),
-        ("the same sweep again, from the cache", f"{summary['cached_rerun_s']:.2f} s"),
-    ]
-    return markdown(("sweep of 500 small kernels", "median"), rows)
+    """State how busy a sweep keeps the processors, in a sentence."""
+    found = result("sweep")["summary"]
+    return (
+        f"\nA sweep of 500 small kernels spends {found['cpu_efficiency']:.1%} of its processor time in ptxas "
+        f"({found['ptxas_cpu_ms']:.1f} ms for a kernel).\nFrom the cache it takes {found['cached_rerun_s']:.2f} s.\n\n"
+    )
 
 
 def recording() -> str:
-    """What recording a launch of the CuTe DSL adds to a call, on the host."""
+    """Write the time that recording a launch of the CuTe DSL adds to a call, on the host."""
     document = result("recording")
     calls = {"fa4": "FlashAttention 4, 18 parameters", "small": "a kernel with two pointers"}
-    memory = {"known": "the same as before", "new": "not met before"}
+    memory = {"known": "as in the call before", "new": "new"}
     rows = []
     for call, what in calls.items():
         for kind, told in memory.items():
@@ -76,7 +73,7 @@ def recording() -> str:
 
 
 def host_times() -> str:
-    """How long an attention's call keeps the host, beside `torch.add_`."""
+    """Write the host's time for a call of each attention, as a multiple of that for `torch.add_`."""
     document = result("host_times")
     calls = {
         "torch_flash": "torch's flash attention, with `sdpa_kernel`",
@@ -85,7 +82,7 @@ def host_times() -> str:
         "mma": "gluon_kernels, mma.sync bf16",
         "sm120": "sm120_attn.attention",
         "sm120_packed": "sm120_attn.attention, packed sequences",
-        "sm120_new_length": "sm120_attn.attention, a length not met before",
+        "sm120_new_length": "sm120_attn.attention, the first call with a length",
         "sm120_paged_decode": "sm120_attn.attention_with_kv_cache, pages of 16",
     }
     rows = []
@@ -93,4 +90,4 @@ def host_times() -> str:
         ratios = sorted(a / b for a, b in zip(document["samples"][name], document["samples"]["add"], strict=True))
         median = document["summary"][f"{name}_adds"]
         rows.append((what, f"{median:.1f}", f"{ratios[0]:.1f} to {ratios[-1]:.1f}"))
-    return markdown(("a call of", "times `torch.add_`", "in each round"), rows)
+    return markdown(("a call of", "times `torch.add_`", "range over rounds"), rows)

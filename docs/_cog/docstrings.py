@@ -11,7 +11,7 @@ _ENTRY = re.compile(r"^(\w+): (?=\S)")
 
 
 def as_lists(text: str, names: set[str]) -> str:
-    """`text` with each line that begins with one of `names` and a colon as an item of a list."""
+    """Make list items of the lines in `text` that begin with one of `names` and a colon."""
     lines, inside = [], False
     for line in text.splitlines():
         entry = _ENTRY.match(line)
@@ -28,7 +28,7 @@ def as_lists(text: str, names: set[str]) -> str:
 
 
 class Lists(griffe.Extension):  # type: ignore[misc, unused-ignore]
-    """Rewrite the docstrings of functions and classes by the names of their parameters and attributes."""
+    """Make lists of the lines about parameters and attributes in docstrings of functions and classes."""
 
     def on_function(self, *, func: Any, **_: Any) -> None:
         if func.docstring:

@@ -6,7 +6,7 @@ from results import result
 
 
 def libraries_sum() -> str:
-    """The same in one paragraph, and how much of the GPU's PTX was found."""
+    """State in a paragraph how many programs ran dry, and how many kernels have the PTX of a GPU run."""
     document = result("dry_run")
     rows, told = document["samples"]["libraries"], document["summary"]
     equal = sum(row["equal"] for row in document["samples"]["against_gpu"])
@@ -19,11 +19,11 @@ def libraries_sum() -> str:
         for name, part in (("", ""), ("", "_not_emulated"), ("program_", ""))
     )
     return (
-        f"\n{programs} programs of {told['libraries']} collections gave {kernels:,} kernels; {failed} programs failed, "
-        f"and {refused} were refused by their library for this Triton{ended}.\n"
+        f"\n{programs} programs of {told['libraries']} collections compiled {kernels:,} kernels; {failed} programs "
+        f"failed, and libraries refused to run {refused} with this Triton{ended}.\n"
         f"Of {told['kernels_of_gpu']} kernels whose PTX is known from an H200, "
         f"{told['kernels_of_gpu_same_configuration']} were compiled in the same configuration, and {equal} have the "
-        "same PTX.\nA run takes {:.2f} times as long as Triton and ptxas compile; {:.2f} times without the emulated "
-        "programs, {:.2f} times from the\nfirst program on: the rest is the start of Python, torch and the library, "
-        "once a process.\n\n"
+        "same PTX.\nA run takes {:.2f} times as long as its compilations by Triton and ptxas, {:.2f} times without the "
+        "emulated programs.\nWithout the start of Python, torch and the library, once per process, the factor is "
+        "{:.2f}.\n\n"
     ).format(*times)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby
 from typing import Any
 
@@ -9,8 +10,8 @@ from results import markdown, result
 
 
 def figures() -> str:
-    """What was understood and found."""
-    found, forms = result("emulate")["summary"], result("equivalent_forms")["summary"]
+    """Write the counts of kernels that the emulator understood, compared and searched for faults."""
+    found = result("emulate")["summary"]
     programs, real = found["captured"], found["launched"]
     understood = found["kernels"] - found["verdicts"].get("not understood", 0)
     rows = [
@@ -18,46 +19,40 @@ def figures() -> str:
             f"kernels of libraries ({found['with_mma']} with mma or wgmma)",
             f"{found['kernels']:,}",
         ),
-        ("of these, by target", ", ".join(f"{name} {count}" for name, count in found["targets"].items())),
+        ("their targets", ", ".join(f"{name} {count}" for name, count in found["targets"].items())),
         ("understood in both forms", f"{understood:,}"),
-        ("machine code stores what the PTX stores, bit by bit", f"{found['verdicts'].get('same', 0):,}"),
-        ("machine code stores other last bits, as PTX allows", f"{found['verdicts'].get('rounding', 0):,}"),
-        ("the same fault in both: a recorded buffer ends too early", f"{found['verdicts'].get('crash in both', 0):,}"),
-        ("seconds for two CTAs, from PTX or from machine code: median", f"{found['seconds_median']:.1f}"),
+        ("PTX and machine code store the same bits", f"{found['verdicts'].get('same', 0):,}"),
+        ("they differ in last bits, as PTX allows", f"{found['verdicts'].get('rounding', 0):,}"),
+        ("both have the same fault: a recorded buffer is too small", f"{found['verdicts'].get('crash in both', 0):,}"),
+        ("seconds for two CTAs, median", f"{found['seconds_median']:.1f}"),
         ("known miscompilations found", f"{found['known_found']} of {found['known']}"),
-        ("builds of these that an H200 ran as well", f"{found['known_cells_of_h200']:,}"),
-        ("of those, emulated with the H200's verdict", f"{found['known_cells_as_h200']:,}"),
+        ("their builds that an H200 ran too", f"{found['known_cells_of_h200']:,}"),
+        ("of these, emulated with the H200's verdict", f"{found['known_cells_as_h200']:,}"),
     ]
     if found["altered_of_h200"]:
         rows += [
-            ("cubins with one altered instruction that an H200 ran as well", f"{found['altered_of_h200']:,}"),
-            ("of those, emulated with the H200's verdict", f"{found['altered_as_h200']:,}"),
+            ("cubins with one altered instruction that an H200 ran too", f"{found['altered_of_h200']:,}"),
+            ("of these, emulated with the H200's verdict", f"{found['altered_as_h200']:,}"),
         ]
     rows += [
         (
-            "these in other words: come out wrong by emulation",
-            f"{forms['wrong']:,} of {forms['forms']:,} forms; the patterns find {forms['found']:,} of them",
+            "kernels that were SAME on an H200, with all builds verified, also at -O0",
+            f"{found['verified']:,} of {found['verified_of']:,} ({found['verified_absent']} are not in a dry run; "
+            f"{found['verified'] - found['verified_same_launch']} have another launch of the kernel)",
         ),
+        ("of these, reported as wrong", f"{found['false_different']:,}"),
         (
-            "launches of kernels that were SAME on an H200, all builds verified, -O0 among them",
-            f"{found['verified']:,} of {found['verified_of']:,} ({found['verified_absent']} have no dry run; "
-            f"{found['verified'] - found['verified_same_launch']} share the kernel's name, not the launch)",
-        ),
-        ("of those, called wrong", f"{found['false_different']:,}"),
-        ("kernels looked at for faults of their own", f"{found['sanitized']:,}"),
-        ("of those, with a finding", f"{found['sanitized_with_findings']:,}"),
-        (
-            f"the same of {programs['judged']} programs with their libraries: finished",
+            f"kernels of {programs['judged']} programs searched for faults of their own: finished",
             f"{programs['kernels'] - programs['not_finished']:,} of {programs['kernels']:,}",
         ),
-        ("of those, with a finding", str(programs["faults"])),
+        ("of these, with a finding", str(programs["faults"])),
         (
-            f"all launches of {real['tried']} programs, with real values: programs that ended, launches (of fla and "
-            "the CuTe DSL not counted), kernels",
+            f"all launches of {real['tried']} programs, with real values: finished programs, launches (without fla and "
+            "the CuTe DSL), kernels",
             f"{real['judged']}, {real['launches']:,}, {real['kernels']}",
         ),
-        ("of those kernels, with a finding", str(real["kernels_with_a_finding"])),
-        ("the same without one of their barriers: found", _barriers(found)),
+        ("of these kernels, with a finding", str(real["kernels_with_a_finding"])),
+        ("kernels with one barrier removed: found", _barriers(found)),
     ]
     return markdown(("emulated", ""), rows)
 
@@ -69,36 +64,27 @@ def _barriers(found: dict[str, Any]) -> str:
 
 
 def made_up() -> str:
-    """Write verdicts on made-up kernels that a GPU executed, by group and form."""
+    """Write verdicts on generated kernels that a GPU executed, by form: sums over all groups."""
     found = result("fuzz_gpu")["summary"]
+    kinds = {"equal": "equal", "open": "open", "wrong": "differs", "bug of ptxas": "bug of ptxas"}
     rows = []
-    for group, forms in found["groups"].items():
-        ptx, code = forms["ptx"], forms["machine code"]
-        kernels = sum(ptx.values())
-        figures: list[Any] = [ptx.get(name, 0) for name in ("equal", "open", "wrong", "bug of ptxas", "not understood")]
-        if "ptx_open" not in found:  # of before it was counted
-            figures[1] = "not counted"
-        figures += [code.get(name, 0) for name in ("equal", "wrong", "not understood")]
-        rows.append(
-            (group, f"{kernels:,}", *(f"{figure:,}" if isinstance(figure, int) else figure for figure in figures))
-        )
-    header = ("group", "kernels", "PTX: equal", "open", "differs", "bug of ptxas", "not understood")
-    return markdown((*header, "machine code: equal", "differs", "not understood"), rows)
+    for form, title in (("ptx", "PTX"), ("machine code", "machine code")):
+        counts: Counter[str] = sum((Counter(group[form]) for group in found["groups"].values()), Counter())
+        cells = [f"{counts[kind]:,}" for kind in (*kinds, "not understood")]
+        rows.append((title, f"{counts.total():,}", *cells))
+    return markdown(("form", "kernels", *kinds.values(), "not understood"), rows)
 
 
 def published() -> str:
-    """What is known of published programs."""
+    """State how many published programs are understood, and which ones the newest ptxas miscompiles."""
     found = result("emulate")["summary"]
     wrong = ", ".join(found["published_wrong_in_newest"])
     counts = f"Of {found['published']} programs of FuzzX, {found['published_judged']} are understood in both forms"
-    return (
-        f"{counts}. Only the three newest ptxas were tried: that is no count of what is found.\n"
-        f"The newest is wrong with: {wrong}.\n\n"
-    )
+    return f"{counts}. Only the three newest versions of ptxas were tried.\nThe newest miscompiles {wrong}.\n\n"
 
 
 def opcodes(form: str) -> str:
-    """The opcodes that are understood, by their first part. form: "ptx" or "sass"."""
+    """List the opcodes that the emulator understands, by their first part. form: "ptx" or "sass"."""
     names = result("emulate")["opcodes"][form]
     rows = [
         (f"`{first}`", ", ".join(f"`{name}`" for name in several if name != first))
@@ -110,22 +96,28 @@ def opcodes(form: str) -> str:
 
 
 def sanitizer() -> str:
-    """Write who finds what in small kernels, by kind of fault; the last row: who accuses healthy ones."""
+    """State what `emulate` and Compute Sanitizer report on small kernels, faulty and correct ones."""
+    kernels = result("sanitizer_cases")["samples"]
+    faulty, correct = ([one for one in kernels if bool(one["kind"]) == found] for found in (True, False))
 
-    def kind_of(one: dict[str, Any]) -> str:
-        return str(one["kind"]).partition(" (")[0].strip("()?")
+    def count(ones: list[dict[str, Any]], verdict: str) -> tuple[int, int]:
+        ours, theirs = (sum(one[tool] == verdict for one in ones) for tool in ("emulate", "compute_sanitizer"))
+        return ours, theirs
 
-    kernels = sorted(result("sanitizer_cases")["samples"], key=lambda one: (not one["kind"], kind_of(one)))
-    rows = []
-    for kind, group in groupby(kernels, key=kind_of):
-        ones, verdict = list(group), "found" if kind else "false"
-        sums = (sum(one[tool] == verdict for one in ones) for tool in ("emulate", "compute_sanitizer"))
-        rows.append((kind or "none: accused", f"{len(ones)}", *map(str, sums)))
-    return markdown(("fault", "kernels", "`emulate`", "Compute Sanitizer"), rows)
+    (found, found_there), (accused, accused_there) = count(faulty, "found"), count(correct, "false")
+    alone = Counter(
+        str(one["kind"]).partition(" (")[0] for one in faulty if one["emulate"] == "found" != one["compute_sanitizer"]
+    )
+    kinds = ", ".join(f"{kind} {number}" for kind, number in alone.most_common())
+    return (
+        f"\nOf {len(faulty)} small kernels with one fault, `emulate` finds {found}, and Compute Sanitizer (all four "
+        f"tools, on an H100) {found_there}.\nOf {len(correct)} correct ones, `emulate` accuses {accused}, and Compute "
+        f"Sanitizer {accused_there}. Only `emulate` finds: {kinds}.\n\n"
+    )
 
 
 def counters(name: str = "counters_h100") -> str:
-    """Counters beside Nsight Compute's."""
+    """Write how many counters equal those of Nsight Compute."""
     found = result(name)["summary"]
     rows = [
         ("launches tried, judged, left out", f"{found['tried']}, {found['judged']}, {sum(found['left_out'].values())}"),
@@ -141,7 +133,7 @@ def counters(name: str = "counters_h100") -> str:
 
 
 def floors() -> str:
-    """The floor of time beside the times of a GPU."""
+    """Write the floor of time as a share of times that a GPU measured."""
     rows = []
     for label, name in (
         ("simple launches", "counters_h100"),
@@ -155,16 +147,11 @@ def floors() -> str:
 
 
 def sanitizer_cost() -> str:
-    """Write what `--kernel-sanitize` costs, for each program."""
-    rows = [
-        (
-            row["program"],
-            f"{row['emulated_s']:.2f}",
-            f"{row['sanitized_s']:.2f}",
-            f"{row['factor']:.2f}",
-            f"{row['tensors_bytes'] / 2**20:.1f}",
-            f"{round(row['more_bytes'] / 2**20)}",
-        )
-        for row in result("sanitizer_cost")["samples"]
-    ]
-    return markdown(("program", "emulated, s", "sanitized, s", "times", "tensors, MiB", "more memory, MiB"), rows)
+    """State the range of times and memory that the sanitizer costs, in a sentence."""
+    rows = result("sanitizer_cost")["samples"]
+    times = [row["factor"] for row in rows]
+    most, tensors = (max(row[name] for row in rows) / 2**20 for name in ("more_bytes", "tensors_bytes"))
+    return (
+        f"\nFor {len(rows)} programs with up to {tensors:.0f} MiB of tensors, sanitized launches take {min(times):.2f} "
+        f"to {max(times):.2f} times the\nprocessor time, and the process at most {most:.0f} MiB more memory.\n\n"
+    )

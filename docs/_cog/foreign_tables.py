@@ -12,26 +12,25 @@ _KINDS = "passed", "failed", "skipped", "dry", "not_run"
 
 
 def projects() -> str:
-    """What became of the tests of each project."""
+    """Count the outcomes of the tests of each project."""
 
     def summed(value: Callable[[Document], int]) -> Callable[[list[Document]], str]:
         return lambda files: f"{sum(map(value, files)):,}"
 
     columns: Columns = {
         "project": lambda files: files[0]["project"].replace("_", "-"),
-        "files": lambda files: str(len(files)),
         "tests": summed(lambda one: sum(one[kind] for kind in _KINDS)),
         **{kind.replace("_", " "): summed(itemgetter(kind)) for kind in _KINDS},
         "failures explained": summed(lambda one: sum(bool(test["why"]) for test in one["failures"].values())),
-        "judged by a GPU, too": summed(lambda one: one["gpu"]["compared"]),
-        "otherwise": summed(lambda one: len(one["gpu"]["differ"])),
+        "judged on a GPU too": summed(lambda one: one["gpu"]["compared"]),
+        "other verdict there": summed(lambda one: len(one["gpu"]["differ"])),
     }
     by_project = groupby(result("foreign_tests")["samples"], itemgetter("project"))
     return table((list(files) for _, files in by_project), columns)
 
 
 def interpreted(*programs: str) -> str:
-    """How long these programs take by both, and the mean of all."""
+    """Write times of these programs under Triton's interpreter and the emulator, and the mean ratio of all programs."""
     document = result("interpret")
     rows = [
         (

@@ -1,4 +1,4 @@
-"""The tables of the page of results (docs/_cog/pages.py): those that are too long for the page that they belong to."""
+"""Write the tables of the page of results (docs/_cog/pages.py), which are too long for the page of their topic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from results import RESULTS, markdown, result
 
 
 def coverage() -> str:
-    """How much of what each result tried has a verdict, and why the rest has none."""
+    """Write for each result how many cases were tried and judged, and why the others were left out."""
     rows = []
     for path in sorted(RESULTS.glob("*.json")):
         summary = result(path.stem).get("summary", {})
@@ -22,7 +22,7 @@ def coverage() -> str:
     return markdown(("result", "tried", "judged", "left out"), rows)
 
 
-TABLES: dict[str, tuple[str, Callable[[], str]]] = {  # by title: a note, what makes the table
+TABLES: dict[str, tuple[str, Callable[[], str]]] = {  # by title: a note, and a function that returns the table
     "All known bugs of ptxas": (
         "[Known miscompilations](../explanation/miscompilations.md), *executed* or *assembled* (`miscompiles.json`).",
         verify_tables.miscompilations,
@@ -50,5 +50,5 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {  # by title: a note, what m
 
 
 def sections() -> str:
-    """All tables, each below its title."""
+    """Write all tables, each below its title."""
     return "\n".join(f"## {title}\n\n{note}\n{table()}" for title, (note, table) in TABLES.items())

@@ -20,7 +20,7 @@ GLUON = {
 
 
 def gluon(*shapes: str) -> str:
-    """TFLOPS of the Gluon kernels and their peers on an H200, in graphs / in calls without."""
+    """Write TFLOPS of the Gluon kernels and their peers on an H200, in CUDA graphs / in eager calls."""
     samples = [sample for sample in result("gluon_h200")["samples"] if sample["shape"] in shapes]
     labels = [label for label in GLUON if any(label in sample["tflops"] for sample in samples)]
     rows = [(sample["shape"], *(_speeds(sample, label) for label in labels)) for sample in samples]
@@ -33,7 +33,7 @@ def _speeds(sample: Document, label: str) -> str:
 
 
 def gluon_means() -> str:
-    """Geometric means over all shapes of the table above."""
+    """Write the geometric means of speed ratios over all shapes of `gluon`."""
     summary = result("gluon_h200")["summary"]
     pairs = {
         "hopper_bf16_vs_cudnn_geomean": ("hopper_bf16", "cudnn"),
@@ -53,7 +53,7 @@ def gluon_means() -> str:
 
 
 def gluon_fp8_peers(*kinds: str) -> str:
-    """Errors of O of the fp8 attentions that were timed, by kind of data, with head_dim 128 and no mask."""
+    """Write errors of O of the timed fp8 attentions, by kind of data, with head_dim 128 and no mask."""
     document = result("gluon_h200")
     ours = [s for s in document["fp8_accuracy"] if (s["kernel"], s["head_dim"]) == ("hopper", 128)]
     columns = [("hopper_fp8e4nv", ours, "rms"), ("measure", ours, "measure_rms")]
@@ -72,7 +72,7 @@ def gluon_fp8_peers(*kinds: str) -> str:
 
 
 def gluon_own_sums() -> str:
-    """With four own sums, head_dim 128: the worst row's error with q = k, and the speed by length."""
+    """Write the worst row's error with q = k, and the speed by length, for `own_sums=4` and head_dim 128."""
     document = result("own_sums_h100")
     judged = [s for s in document["errors"] if (s["what"], s["kind"], s["head_dim"]) == ("judge", "q = k", 128)]
     timed = [s for s in document["times"] if s["head_dim"] == 128]
@@ -89,13 +89,13 @@ def gluon_own_sums() -> str:
 
 
 def _own_speeds(sample: Document) -> str:
-    """How often as fast as the default, in graphs / eager."""
+    """Format the speed relative to the default, in graphs / eager."""
     times = [[statistics.median(sample[how][form]["ms"]) for form in ("default", "own4")] for how in ("graph", "eager")]
     return " / ".join(f"{default / own:.3f}" for default, own in times)
 
 
 def gluon_name_counts() -> str:
-    """How many tiles the other scheduler makes faster or slower, as a paragraph."""
+    """State how many tiles the other scheduler makes faster or slower."""
     summary = result("gluon_names")["summary"]
     return (
         f"\nOf {summary['pairs']} tiles that were timed with both schedulers, the other one makes "
@@ -105,7 +105,7 @@ def gluon_name_counts() -> str:
 
 
 def gemm_chain_means() -> str:
-    """Geometric means over all shapes."""
+    """Write the geometric means of speed ratios of the GEMM chain over all shapes."""
     summary = result("gemm_chain")["summary"]
     names = {
         "fused_vs_bmm_geomean": "fused against torch.bmm, in graphs",

@@ -6,10 +6,10 @@ from results import result
 
 
 def total() -> str:
-    """How many were tried and killed, as one paragraph."""
+    """State how many mutants were tried and killed."""
     document = result("mutants")
     summary = document["summary"]
-    counted = document.get("counted") or "of the rule before, which has text, `strict=` and defaults too"
+    counted = document.get("counted") or "chosen by an earlier rule, which includes text, `strict=` and defaults"
     return (
         f"\nIn all {summary['killed']:,} of {summary['tried']:,} mutants ({counted}) were killed, "
         f"{summary['killed_ratio']:.1%}; {summary['killed_of_reached_ratio']:.1%} of those that a test reaches.\n\n"

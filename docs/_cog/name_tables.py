@@ -1,15 +1,20 @@
-"""Write the tables about the cutlass name: which code it changes, and what that does to times."""
+"""Write the tables about the cutlass name: which code it changes, and its effect on times."""
 
 from __future__ import annotations
 
 from results import Document, markdown, percent, result
 
-ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
+ARCHS = (
+    "sm_80",
+    "sm_90a",
+    "sm_100a",
+    "sm_120a",
+)  # left out: sm_103a, where the same shapes change as on sm_100a, and sm_121a, as on sm_120a
 SHAPES = ("straight", "loop", "nested", "softmax")
 
 
 def triggers() -> str:
-    """Families of kernels by architecture: which shapes change, under how many of the ptxas versions."""
+    """Write which shapes of each family of kernels change, by architecture, and with how many versions of ptxas."""
     samples = result("name_trigger")["samples"]
     groups: dict[tuple[str, ...], list[str]] = {}
     for family in dict.fromkeys(key.split("/")[0] for key in samples):
@@ -18,7 +23,7 @@ def triggers() -> str:
 
 
 def _trigger(samples: Document, family: str, arch: str) -> str:
-    """ "loops 9/9": all shapes with a loop change under 9 of 9 versions. "-": there is no such instruction."""
+    """Format a cell. "loops 9/9": all shapes with a loop change, with 9 of 9 versions. "-": no such instruction."""
     found: dict[str, list[str]] = {}
     shapes = [shape for shape in SHAPES if f"{family}/{shape} {arch}" in samples]
     for shape in shapes:
@@ -34,17 +39,17 @@ def _trigger(samples: Document, family: str, arch: str) -> str:
 
 
 def trigger_sum() -> str:
-    """The same in one sentence."""
+    """State how many cells the name changes."""
     document = result("name_trigger")
     summary = document["summary"]
     return (
-        f"\nOf {summary['cells']:,} cells, {summary['cells_compared']:,} assemble under both names. The name changes "
-        f"{summary['cells_changed']:,} of these: {summary['code_changed']:,} have other code, {summary['crashes']} "
-        f"crash ptxas, and {summary['cells_unsteady']} are unsteady.\n\n"
+        f"\nOf {summary['cells']:,} [cells](ptxas-lab.md#a-cell), {summary['cells_compared']:,} assemble under both "
+        f"names. The name changes {summary['cells_changed']:,} of these: {summary['code_changed']:,} have other code, "
+        f"{summary['crashes']} crash ptxas, and {summary['cells_unsteady']} are unsteady.\n\n"
     )
 
 
-README_ROWS = {  # what the README shows of name_effect.json: (kernel, ptxas); shapes are those of ab_targets.py
+README_ROWS = {  # rows of name_effect.json in the README: (kernel, ptxas); the titles have the shapes of ab_targets.py
     ("layer_norm", "Triton's"): "layer norm, bf16, 8192x4096",
     ("attention_mma", "Triton's"): "attention, mma.sync, bf16, 64x4096x128",
     ("row_sum", "Triton's"): "row sum, fp32, 8192x8192",
@@ -54,7 +59,7 @@ README_ROWS = {  # what the README shows of name_effect.json: (kernel, ptxas); s
 
 
 def name_effect() -> str:
-    """Time with `cutlass` in the name over time without, with registers: the rows of the README."""
+    """Write time with `cutlass` in the name over time without, and registers: the rows of the README."""
     samples = {(_target(row["kernel"]), row["ptxas"]): row for row in result("name_effect")["samples"]}
     rows = []
     for (name, version), title in README_ROWS.items():
@@ -70,7 +75,7 @@ def _processes(row: Document) -> int:
 
 
 def name_range() -> str:
-    """From how much faster to how much slower the name makes kernels, as sentences."""
+    """State the range of the name's effect on the times of kernels."""
     rows = [row for row in result("name_effect")["samples"] if row.get("ratio")]
     changes = [1 / row["ratio"] if row.get("stripped") else row["ratio"] for row in rows]
     same = sum(not row.get("ratio") for row in result("name_effect")["samples"])
@@ -86,34 +91,37 @@ def name_range() -> str:
 
 
 def mma_throughput_sum() -> str:
-    """The same in one sentence."""
+    """State in how many cells name and pragma have the same effect."""
     document = result("mma_throughput")
     cells, other = document["samples"], len(document["summary"]["exceptions"])
     archs = len({row["arch"] for row in cells})
     changed = sum(row["plain"] != row["name"] for row in cells)
     return (
-        f"\nIn {len(cells) - other:,} of {len(cells):,} cells, of {archs} architectures, name and pragma do the same; "
-        f"{changed:,} of them are changed by the name,\nand {sum('draws' in row for row in cells)} are unsteady.\n\n"
+        f"\nName and pragma have the same effect in {len(cells) - other:,} of {len(cells):,} cells, on {archs} "
+        f"architectures. The name changes {changed:,} of them,\nand {sum('draws' in row for row in cells)} are "
+        "unsteady.\n\n"
     )
 
 
-def mma_throughput_in_time() -> str:
-    """Time with the pragma over time without, with registers."""
+def mma_throughput_in_time(*kernels: str) -> str:
+    """Compare times with the pragma and without, with registers, for these kernels."""
     rows = []
     for row in result("mma_throughput_h200")["samples"]:
+        if _target(row["kernel"]).removeprefix("tutorial ") not in kernels:
+            continue
         low, change, high = change_in_time(row)
         rows.append([_target(row["kernel"]), change, f"{low} to {high}" if low else "", _registers(row)])
     return markdown(["kernel", "time", "95% interval", "registers"], rows)
 
 
 def _target(text: str) -> str:
-    """ "ab_tutorial_targets:softmax" as "tutorial softmax", other targets by their function."""
+    """Name a target by its function; "ab_tutorial_targets:softmax" is "tutorial softmax"."""
     module, _, name = text.rpartition(":")
     return f"tutorial {name}" if "tutorial" in module else name
 
 
 def change_in_time(row: Document) -> tuple[str, str, str]:
-    """Low, value and high of the change. A stripped row was timed the other way round."""
+    """Return low end, value and high end of the change. For a stripped row, the ratio is inverted."""
     if not row.get("ratio"):
         return "", row["verdict"], ""
     low, high = row["interval"]
@@ -124,7 +132,7 @@ def change_in_time(row: Document) -> tuple[str, str, str]:
 
 
 def _registers(row: Document) -> str:
-    """Registers of every kernel without the trigger, then with it."""
+    """Format the registers of every kernel without the trigger, then with it."""
     kernels = row.get("comparison", {}).get("kernels", {})
     sides = ("candidate", "reference") if row.get("stripped") else ("reference", "candidate")
     found = [[one for entries in kernels.get(side, {}).values() for one in entries] for side in sides]

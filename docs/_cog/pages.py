@@ -1,4 +1,4 @@
-"""Add the pages that are made when the site is built.
+"""Add the pages that are generated when the site is built.
 
 MkDocs calls `on_files` (`hooks` in mkdocs.yml). No such page is committed: the command line's follows from argparse,
 the JSON documents' from the schemas of the results, the tables of instructions and of measurements from
@@ -21,7 +21,7 @@ ROOT = HERE.parents[1]
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the made pages to the files of the site."""
+    """Add the generated pages to the files of the site."""
     from mkdocs.structure.files import File  # type: ignore[import-not-found, unused-ignore]
 
     for name, content in PAGES.items():
@@ -33,7 +33,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def trust() -> str:
-    """What SECURITY.md says of files of others: the docs cannot link to files outside of docs/."""
+    """Copy the section "What is trusted" of SECURITY.md, because the docs cannot link to files outside of docs/."""
     _, _, text = (ROOT / "SECURITY.md").read_text().partition("## What is trusted\n")
     return f"# What is trusted\n{text}"
 
@@ -42,12 +42,12 @@ def trust() -> str:
 
 
 def json_documents() -> str:
-    """Every kind of JSON document with its fields."""
+    """Write every kind of JSON document with its fields."""
     return f"{(HERE / 'json.md').read_text()}\n{schema.documents()}\n"
 
 
 def measurements() -> str:
-    """The tables of which other pages show some rows."""
+    """Write the full tables of which other pages show some rows."""
     return f"{(HERE / 'results.md').read_text()}\n{full_tables.sections()}"
 
 
@@ -55,7 +55,7 @@ def measurements() -> str:
 
 
 def cli_reference() -> str:
-    """Every verb with its arguments, from argparse."""
+    """Write every verb with its arguments, from argparse."""
     from tritonhook.cli import parser
 
     top = parser()
@@ -79,7 +79,7 @@ def _verbs(parser: argparse.ArgumentParser, heading: str) -> Iterator[str]:
 
 
 def _verb(verb: argparse.ArgumentParser, heading: str) -> Iterator[str]:
-    """A heading, the description, the usage and a table of arguments; then the verbs below it."""
+    """Write a heading, the description, the usage and a table of arguments; then the verbs below it."""
     verb.formatter_class = _Usage
     yield from (f"{heading} {verb.prog}", "")
     for paragraph in (verb.description or "").strip().split("\n\n"):
@@ -94,7 +94,7 @@ def _verb(verb: argparse.ArgumentParser, heading: str) -> Iterator[str]:
 
 
 class _Usage(argparse.HelpFormatter):
-    """A usage of a fixed width."""
+    """Format the usage in a fixed width."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=80)
@@ -112,7 +112,7 @@ def _argument(action: argparse.Action) -> str | None:
     text = " ".join((action.help or "").split())
     if "%(" in text:
         text %= {**vars(action), "prog": "tritonhook"}
-    text = text.replace("|", chr(92) + "|")  # in code spans a pipe ends no cell
+    text = text.replace("|", chr(92) + "|")  # an escaped pipe does not end the table's cell
     return f"| {', '.join(names)} | {text} |"
 
 
@@ -120,7 +120,7 @@ def _argument(action: argparse.Action) -> str | None:
 
 
 def instructions() -> str:
-    """The tables of `tritonhook lab caps` over all versions of ptxas, from the committed result."""
+    """Write the tables of `tritonhook lab caps` over all versions of ptxas, from the committed result."""
     from tritonhook._util.schema import as_schema
     from tritonhook.report.render.markdown import markdown_table
     from tritonhook.report.results.capabilities import Capabilities

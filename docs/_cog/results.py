@@ -18,18 +18,18 @@ from typing import Any
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
 Document = dict[str, Any]
-Columns = Mapping[str, str | Callable[[Any], str]]  # by title, a format of a row's fields, or what makes the cell
+Columns = Mapping[str, str | Callable[[Any], str]]  # by title: a format string for a row, or a function of the row
 
 
 @cache
 def result(name: str) -> Document:
-    """The committed result of the benchmark of that name."""
+    """Read the committed result of the benchmark `name`."""
     document: Document = json.loads((RESULTS / f"{name}.json").read_text())
     return document
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table with a blank line on both sides: Markdown readers differ in what may stand right after a comment."""
+    """Write a table between blank lines, because not all Markdown readers accept a table right after a comment."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n\n"
 
@@ -41,6 +41,6 @@ def table(rows: Iterable[Any], columns: Columns) -> str:
 
 
 def percent(ratio: float, digits: int = 1) -> str:
-    """1.079 as "+7.9%", and what rounds to nothing without a sign."""
+    """Format a ratio as a change: 1.079 as "+7.9%", and a change that rounds to zero without a sign."""
     text = f"{(ratio - 1) * 100:+.{digits}f}%"
     return text[1:] if not text.strip("+-0.%") else text

@@ -11,7 +11,7 @@ from msgspec import inspect
 
 
 def documents() -> str:
-    """A section for each kind of document: a list of its fields, then a list for each kind of object in it."""
+    """Write a section for each kind of document: a list of its fields, then a list for each kind of object in it."""
     from tritonhook.report.result import kinds
 
     described: dict[str, Any] = {}
@@ -35,7 +35,7 @@ def _section(verb: str, kind: str, schema: Any, described: dict[str, Any]) -> It
 
 
 def _fields(schema: Any, waiting: list[Any]) -> str:
-    """A line for each field, or for neighbours of one type and meaning. waiting: takes the kinds of their objects."""
+    """Write a line for each field, or for neighbouring fields of one type and meaning. waiting: gets their classes."""
     meanings = _parts(schema)[1]
     lines: list[tuple[list[str], str]] = []
     for field in inspect.type_info(schema).fields:  # type: ignore[attr-defined]
@@ -85,8 +85,10 @@ _NAMES: dict[Any, str] = {
 
 
 def _parts(schema: Any) -> tuple[str, dict[str, str]]:
-    """What a docstring says of its class, and of each field in "field, field: meaning". Fields of a base class have
-    their meaning there."""
+    """Split a docstring into the text about the class, and the meaning of each field ("field, field: meaning").
+
+    The docstring of a base class describes the fields of this base class.
+    """
     meanings: dict[str, str] = {}
     for base in reversed(schema.__mro__):
         if base.__doc__ and _names(base):
@@ -96,7 +98,7 @@ def _parts(schema: Any) -> tuple[str, dict[str, str]]:
 
 
 def _names(schema: Any) -> tuple[str, ...]:
-    """The fields of a schema, or of a value that stands in a document as it is."""
+    """Return the names of the fields of a schema, or of a dataclass that is part of a document."""
     return tuple(getattr(schema, "__struct_encode_fields__", ()) or getattr(schema, "__dataclass_fields__", ()))
 
 

@@ -11,7 +11,7 @@ PEERS = {"torch": "torch flash", "fa4": "FA4, SM120 path", "frost": "cudnn-front
 
 
 def sm120(**where: int | tuple[int, ...]) -> str:
-    """TFLOPS of sm120_attn and its peers on an H100, captured / eager. where: fields of the rows that are shown."""
+    """Write TFLOPS of sm120_attn and its peers on an H100, captured / eager. where: field values that select rows."""
     rows = []
     for one in _where(result("sm120_graph_h100")["problems"], where):
         operations = 4 * one["batch"] * one["heads"] * one["length"] ** 2 * one["head_dim"] / (1 + one["causal"])
@@ -27,7 +27,7 @@ def sm120(**where: int | tuple[int, ...]) -> str:
 
 
 def sm120_decode(**where: int | tuple[int, ...]) -> str:
-    """Decode over a KV cache on an H200, in CUDA graphs: ours and the peers. where: fields of the rows."""
+    """Write times of decode over a KV cache on an H200, ours and the peers'. where: field values that select rows."""
     document = result("sm120_serving_h200")
     rows = []
     for one in _where(document["decode"], where):
@@ -50,7 +50,7 @@ def sm120_decode(**where: int | tuple[int, ...]) -> str:
 
 
 def _flashinfer_us(us: Document, suffix: str = "") -> float:
-    """The faster one of FlashInfer's kernels."""
+    """Return the time of FlashInfer's faster kernel."""
     return min(float(time) for name, time in us.items() if name.startswith("flashinfer") and name.endswith(suffix))
 
 
@@ -60,7 +60,7 @@ def _where(rows: list[Document], fields: Mapping[str, int | tuple[int, ...]]) ->
 
 
 def sm120_kv_formats(*kinds: str) -> str:
-    """Errors of attention over KV caches of four formats, on each kind of data: rms of O, and the worst row."""
+    """Write errors of attention over KV caches of four formats, by kind of data: rms of O, and the worst row."""
     document = result("sm120_kv_formats_error")
     names = [name for name in document["rows"][0] if name not in ("kind", "bf16")]
     rows = []
@@ -75,7 +75,7 @@ def sm120_kv_formats(*kinds: str) -> str:
 
 
 def sm120_kv_speed(**where: int | tuple[int, ...]) -> str:
-    """Times of decode over KV caches of four formats on an H200, captured and eager."""
+    """Write times of decode over KV caches of four formats on an H200, captured / eager."""
     kinds = {"bf16": "BF16", "e4m3": "FP8", "mxfp8": "MXFP8", "nvfp4": "NVFP4"}
 
     def times(kind: str) -> Callable[[Document], str]:
@@ -95,23 +95,25 @@ def _us(value: float) -> str:
 
 
 def sm120_kv_means() -> str:
-    """The same for all rows, as a paragraph, with the kernels' own errors."""
+    """State the mean speeds of the four formats over all rows, and the kernels' own errors."""
     nhd, hnd = (result(f"sm120_kv_formats_{name}")["summary"] for name in ("h200", "hnd_h200"))
     own = max(one["own_worst"] for one in result("sm120_kv_formats_error")["summary"]["worst"].values())
     return (
-        f"\nOver all rows NVFP4 gives {nhd['nvfp4_tokens_over_bf16_geomean']:.2f} times the tokens per second of "
+        f"\nOver all rows, NVFP4 reaches {nhd['nvfp4_tokens_over_bf16_geomean']:.2f} times the tokens per second of "
         f"BF16 and {nhd['nvfp4_tokens_over_e4m3_geomean']:.2f} times those of FP8 (worst row\n"
-        f"{nhd['nvfp4_tokens_over_e4m3_min']:.2f}), at {nhd['nvfp4_of_a_copy_geomean']:.2f} of a copy's rate; "
-        f"FP8 has {nhd['e4m3_of_a_copy_geomean']:.2f}, MXFP8 {nhd['mxfp8_of_a_copy_geomean']:.2f}. With eager calls "
-        f"{nhd['nvfp4_tokens_over_bf16_eager_geomean']:.2f} and {nhd['nvfp4_tokens_over_e4m3_eager_geomean']:.2f}.\n"
-        f"In HND pages {hnd['nvfp4_tokens_over_bf16_geomean']:.2f}, {hnd['nvfp4_tokens_over_e4m3_geomean']:.2f} (worst "
-        f"row {hnd['nvfp4_tokens_over_e4m3_min']:.2f}) and {hnd['nvfp4_of_a_copy_geomean']:.2f}. The kernels "
-        f"add at most {own:.1e}\nof a row's largest value to the errors above, on the twelve kinds of data.\n\n"
+        f"{nhd['nvfp4_tokens_over_e4m3_min']:.2f}); with eager calls "
+        f"{nhd['nvfp4_tokens_over_bf16_eager_geomean']:.2f} and {nhd['nvfp4_tokens_over_e4m3_eager_geomean']:.2f} "
+        f"times; in HND pages {hnd['nvfp4_tokens_over_bf16_geomean']:.2f} and "
+        f"{hnd['nvfp4_tokens_over_e4m3_geomean']:.2f} times (worst row {hnd['nvfp4_tokens_over_e4m3_min']:.2f}).\n"
+        f"It reads at {nhd['nvfp4_of_a_copy_geomean']:.2f} of a copy's rate (HND "
+        f"{hnd['nvfp4_of_a_copy_geomean']:.2f}), FP8 at {nhd['e4m3_of_a_copy_geomean']:.2f}, MXFP8 at "
+        f"{nhd['mxfp8_of_a_copy_geomean']:.2f}. The kernels add at most {own:.1e}\nof a row's largest value to the "
+        "errors above, on the twelve kinds of data.\n\n"
     )
 
 
 def sm120_serving_sum() -> str:
-    """The figures by which attention over a KV cache is chosen or not."""
+    """State how decode compares with its peers, and FP8 caches with BF16 ones."""
     s = result("sm120_serving_h200")["summary"]
     return (
         f"\nDecode is slower than its best peer in {s['decode_slower_than_best_peer_rows']} of "
@@ -122,7 +124,7 @@ def sm120_serving_sum() -> str:
 
 
 def sm120_graph_means() -> str:
-    """Geometric means over all rows and over the long ones, captured and eager."""
+    """Write geometric means of speed ratios over all rows and over the long ones, captured and eager."""
     summary = result("sm120_graph_h100")["summary"]
 
     def means(name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Write the tables about how far a timed verdict can be trusted."""
+"""Write the tables about the reliability of verdicts on times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from results import Columns, Document, markdown, result, table
 
 
 def calibration() -> str:
-    """How often `ab` was right about code whose difference is known."""
+    """Write how often `ab` was right about kernels whose difference is known."""
     summary = result("ab_calibration")["summary"]
     equal, one, two = summary["aa_runs"], summary["runs_1pct"], summary["runs_2pct"]
     false = round(summary["aa_false_positive_ratio"] * equal)
@@ -34,16 +34,16 @@ def calibration() -> str:
             )
         ),
     ]
-    return markdown(("calibration on an H100", "as judged then", "today's interval", "so, with 95% confidence"), rows)
+    return markdown(("calibration on an H100", "as judged then", "by today's interval", "with 95% confidence"), rows)
 
 
 def _at_most(found: int, runs: int) -> str:
-    """The share that `found` of `runs` allows, with 95% confidence; written for none found."""
+    """Format the upper 95% confidence limit of a share of which none were found; else an empty text."""
     return f"at most {1 - 0.05 ** (1 / runs):.1%}" if found == 0 else ""
 
 
 def simulation(*scenarios: str) -> str:
-    """How often `ab` is right about simulated kernels whose difference is known."""
+    """Write the verdicts of `ab` on simulated kernels whose difference is known."""
 
     def counted(verdict: str) -> Callable[[Document], str]:
         return lambda row: str(row["verdicts"].get(verdict, 0))

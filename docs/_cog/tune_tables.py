@@ -6,7 +6,7 @@ from results import markdown, result
 
 
 def tune_simulation() -> str:
-    """How often a tuning certifies a gain that is not there, and one that is."""
+    """Write how often a simulated tuning certifies false gains and real ones."""
     samples = result("tune_simulation")["samples"]
     kernels = {
         "null": "all codes are copies of the compiler's",
@@ -21,19 +21,19 @@ def tune_simulation() -> str:
 
 
 def tuned_sum() -> str:
-    """What was tuned and what it gave, as a paragraph."""
+    """State how many kernels were tuned, and the gains."""
     summary = result("tune_h200")["summary"]
     return (
         f"\n{summary['wins']} of {summary['kernels']} kernels have a lever that beats the best configuration, by "
         f"{summary['gain_geomean_of_wins']:.1f}% in the geometric mean and {summary['gain_most']:.0f}% at most.\n"
         f"{summary['kernels_autotuned']} are autotuned; {summary['configurations_raced']} configurations raced "
-        f"beside those that their tuners chose.\n{summary['kernels_planned']} kernels were planned; the time on the "
-        "GPU ended before the others.\n\n"
+        f"beside those that their tuners chose.\nOf {summary['kernels_planned']} planned kernels, the others "
+        "were not reached in the time on the GPU.\n\n"
     )
 
 
 def tuned_truth() -> str:
-    """Whether the wins are true, and what they cost."""
+    """Write how reliable the wins are, and the time on the GPU."""
     summary, whole = result("tune_h200")["summary"], result("end_to_end")["summary"]
     low, high = whole["interval_percent_gla"]
     rows = [
@@ -42,10 +42,10 @@ def tuned_truth() -> str:
         ("simulated tunings of equal codes", f"{summary['null_tunings_simulated']:,}"),
         ("wins among these", str(summary["null_wins_simulated"])),
         (
-            "wins timed again in new processes, and faster again",
+            "wins that were faster again in new processes",
             f"{round(summary['wins_again'] * summary['wins_reproduced_ratio'])} of {summary['wins_again']}",
         ),
-        ("codes of wins that programs got when they ran with the policy", str(summary["applied"]["applied"])),
+        ("winning codes that programs got when they ran with the policy", str(summary["applied"]["applied"])),
         ("time on the GPU for a kernel", f"median {summary['seconds_per_kernel_median']:.1f} s"),
         (
             f"a training step of a GLA block, {whole['step_us_gla'] / 1000:.1f} ms, with the policy",

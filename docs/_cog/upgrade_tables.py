@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 
 
 def _kernels(arch: str | None = None) -> list[Row]:
-    """Those from the oldest Triton: the others are for the comparison of Triton."""
+    """Return the kernels of the oldest Triton, of one architecture or all."""
     rows: list[Row] = result("upgrades")["samples"]["kernels"]
     oldest = min((row["triton"] for row in rows), key=_key)
     return [row for row in rows if row["triton"] == oldest and arch in (None, row["arch"])]
@@ -23,13 +23,20 @@ def _key(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
-def which(*archs: str) -> str:
-    """What each ptxas does: the answer to which one to ship. archs: none are all."""
-    found = archs or sorted({row["arch"] for row in _kernels()}, key=lambda arch: int(arch.strip("sm_af")))
-    titles = ("ptxas", "kernels", "worse", "better", "new spills", "known bugs", "code", "time of ptxas")
-    if len(found) == 1:
-        return markdown(titles, _which(_kernels(found[0])))
-    return markdown(("target", *titles), ((arch, *cells) for arch in found for cells in _which(_kernels(arch))))
+TITLES = ("ptxas", "kernels", "worse", "better", "new spills", "known bugs", "code", "time of ptxas")
+
+
+def which() -> str:
+    """Compare all versions of ptxas, for every target."""
+    found = sorted({row["arch"] for row in _kernels()}, key=lambda arch: int(arch.strip("sm_af")))
+    return markdown(("target", *TITLES), ((arch, *cells) for arch in found for cells in _which(_kernels(arch))))
+
+
+def which_differ(arch: str) -> str:
+    """Compare versions of ptxas for one target; leave out versions that count as the one before, except the newest."""
+    rows = list(_which(_kernels(arch)))
+    pairs = zip([None, *rows], rows, strict=False)
+    return markdown(TITLES, [row for old, row in pairs if old is None or old[1:6] != row[1:6] or row is rows[-1]])
 
 
 def _which(kernels: Sequence[Row]) -> Iterator[tuple[str, ...]]:
@@ -47,24 +54,24 @@ def _which(kernels: Sequence[Row]) -> Iterator[tuple[str, ...]]:
 
 
 def _value(row: Row, version: str, name: str) -> int:
-    """A figure of a kernel under a version: a cell has those that differ from the reference's."""
+    """Return a figure of a kernel with a version of ptxas. A cell has only figures that differ from the reference's."""
     other = row["by"][version][3] if len(row["by"][version]) > 3 else {}
     return int(other.get(name, row["figures"][name]) or 0)
 
 
 def _mean(rows: Iterable[Row], version: str, place: int) -> float:
-    """The geometric mean of a figure over the reference's."""
+    """Return the geometric mean of a figure over the reference's."""
     logs = [math.log(row["by"][version][place] / row["by"][row["own"]][place]) for row in rows]
     return math.exp(sum(logs) / len(logs))
 
 
 def _share(rows: Sequence[Row], version: str) -> float:
-    """Processor time of ptxas over the reference's, summed."""
+    """Return the summed processor time of a version of ptxas over the reference's."""
     return float(sum(row["by"][version][2] for row in rows) / sum(row["by"][row["own"]][2] for row in rows))
 
 
 def counted() -> str:
-    """The corpus in words."""
+    """State how many kernels and versions of ptxas were compared."""
     rows, versions = _kernels(), result("upgrades")["ptxas"]
     by_arch = Counter(row["arch"] for row in rows)
     parts = [f"{number:,} for {arch}" for arch, number in by_arch.most_common()]
@@ -73,13 +80,13 @@ def counted() -> str:
     ((why, failed),) = told["left_out"].items()
     return (
         f"{len(rows):,} kernels of {', '.join(libraries)} ({', '.join(parts)}), {len(versions)} versions of ptxas.\n"
-        f"With those of newer Tritons: {told['tried']:,} pairs of kernel and ptxas, {told['judged']:,} judged, "
-        f"{failed:,} left out, as {why}.\n"
+        f"With the kernels of newer Tritons there are {told['tried']:,} pairs of kernel and ptxas: {told['judged']:,} "
+        f"were judged, and {failed:,} left out, because {why}.\n"
     )
 
 
 def verified() -> str:
-    """What `verify --cpu` says of the kernels, in words."""
+    """State the verdicts of `verify --cpu` on the kernels."""
     counts = result("upgrades")["summary"]["verified"]
     parts = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
     return f"{sum(counts.values()):,} kernels: {parts}.\n"

@@ -1,4 +1,4 @@
-"""Write the tables about wrong code of ptxas: known bugs, and what `tritonhook verify` found."""
+"""Write the tables about miscompilations by ptxas: known bugs, and findings of `tritonhook verify`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from results import markdown, result
 
 
 def miscompilations(published: bool = True) -> str:
-    """Each known miscompilation, those of others too: what is wrong, and where it is published."""
+    """List known miscompilations with versions, targets, source and evidence; published=False: only this project's."""
     document = result("miscompiles")
     wrong: dict[str, dict[str, list[str]]] = {}
     for one in document["samples"]:
@@ -20,21 +20,26 @@ def miscompilations(published: bool = True) -> str:
             continue
         targets = wrong[bug["bug"]]
         versions = sorted({version for several in targets.values() for version in several}, key=_version)
+        row = (f"`{bug['bug']}`", f"{versions[0]} to {versions[-1]}", _listed_targets(targets))
         source = ", ".join(f"[{_cited(url)}]({url})" for url in bug["sources"]) or "this project"
         evidence = "executed" if bug["executed"] else "assembled"
-        rows.append((f"`{bug['bug']}`", f"{versions[0]} to {versions[-1]}", _listed_targets(targets), source, evidence))
-    return markdown(("bug", "wrong in ptxas", "targets", "published", "evidence"), rows)
+        rows.append((*row, source, evidence) if published else row)
+    header = ("bug", "wrong in ptxas", "targets", "published", "evidence")
+    if published:
+        return markdown(header, rows)
+    rest = [f"`{bug['bug']}`" for bug in document["bugs"] if not bug["sources"] and not bug["executed"]]
+    return markdown(header[:3], rows) + f"Each was *executed*{', except ' if rest else ''}{', '.join(rest)}.\n\n"
 
 
 def miscompiled_programs() -> str:
-    """The example of each bug."""
+    """Write the example of each bug."""
     bugs = result("miscompiles")["bugs"]
     examples = (f"`{bug['bug']}`:\n\n```text\n{bug['lines'].replace('; ', f';{chr(10)}')}\n```\n" for bug in bugs)
     return "\n" + "\n".join(examples) + "\n"
 
 
 def miscompilation_remedies() -> str:
-    """What each bug does, and what to do."""
+    """List the effect and the remedy of each bug."""
     bugs = result("miscompiles")["bugs"]
     return (
         "\n"
@@ -61,17 +66,26 @@ def _cited(url: str) -> str:
     )
 
 
+def patterns() -> str:
+    """State how many variants of the examples the patterns find, and how many correct ones they match."""
+    forms = result("equivalent_forms")["summary"]
+    return (
+        f"\nOf {forms['forms']:,} variants of the examples (*emulated*) {forms['wrong']:,} are assembled wrongly: the "
+        f"patterns find {forms['found']:,} of them, and match {forms['right_but_found']} correct ones.\n\n"
+    )
+
+
 def verified() -> str:
-    """What `verify` found on real kernels, on altered cubins, and on known bugs."""
+    """Write the verdicts of `verify` on real kernels, altered cubins and known bugs."""
     found = result("verify_h200")["summary"]
     verdicts = ", ".join(f"{number} {verdict}" for verdict, number in sorted(found["verdicts"].items()))
     same, reasons = found["seeded"]["SAME"], found["seeded_same_for_a_reason"]
-    altered = f"{found['seeded']['DIFFERENT']} DIFFERENT, {same} SAME, of which {reasons} must be"
+    altered = f"{found['seeded']['DIFFERENT']} DIFFERENT, {same} SAME, {reasons} of them expected"
     rows = [
         ("kernels of programs", f"{found['kernels']} run, {found['skipped']} skipped: {verdicts}"),
         ("DIFFERENT or CRASH, not explained", f"{found['accusations_not_explained']} of {found['accusations']}"),
         ("time of a kernel, assembling included", f"median {found['seconds_per_kernel_median']:.2f} s"),
-        ("known bugs of ptxas, run", f"{found['known_found']} of {found['known_tried']} found"),
+        ("known bugs of ptxas", f"{found['known_found']} of {found['known_tried']} found"),
         ("cubins with one altered instruction", altered),
         ("reproducers", f"at most {found['minimised_lines_most']} lines, {found['minimised_seconds_most']:.0f} s"),
     ]
