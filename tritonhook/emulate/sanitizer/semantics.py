@@ -1,4 +1,4 @@
-"""What an instruction's opcode says about memory order: how strong its access is, whether it acquires or releases."""
+"""Read the memory semantics of a PTX instruction from its opcode: strength, scope, acquire, release."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _OPCODE = re.compile(r"(?:@!?[\w%$]+\s+)?([\w.:]+)")
 
 @dataclass(frozen=True, slots=True)
 class Semantics:
-    """scope: of a strong access or a fence; WEAK: of others. is_constant: `ld.global.nc`. is_atomic: it reads and
-    writes. is_relaxed: a barrier that hands on only what a fence has covered.
-    is_of_warps: lanes wait there for one another."""
+    """Memory semantics of an instruction. scope: of a strong access or a fence; WEAK for other instructions.
+    is_constant: it is `ld.global.nc`. is_atomic: it reads and writes. is_relaxed: it is a barrier that orders only
+    accesses before a fence. is_of_warps: its lanes wait for one another."""
 
     scope: int = WEAK
     acquires: bool = False
