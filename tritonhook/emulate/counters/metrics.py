@@ -220,7 +220,7 @@ class Counted:
             "smsp__thread_inst_executed_pred_on.sum": whole.threads_on,
             "sm__inst_executed_pipe_tensor.sum": sum(
                 one.counters.instructions for one in self.instructions if "MMA" in one.opcode.partition("x")[0]
-            ),  # HFMA2.MMA is of this pipe, too
+            ),  # HFMA2.MMA uses this pipe, too
         }
         done = [one.counters for one in self.instructions if one.counters.instructions]
         unknown = {GLOBAL: None in (one.sectors for one in done), SHARED: None in (one.wavefronts for one in done)}

@@ -270,7 +270,7 @@ def _copied(
     """
     order = np.argsort(lines, axis=1)
     sorted_lines = np.take_along_axis(lines, order, 1)
-    ranks = np.zeros(lines.shape, np.int64)  # of a lane's line among those of its warp
+    ranks = np.zeros(lines.shape, np.int64)  # rank of each lane's line among the lines of its warp
     np.put_along_axis(ranks, order[:, 1:], np.cumsum(sorted_lines[:, 1:] != sorted_lines[:, :-1], axis=1), 1)
     of_one = banks.wavefronts_packed if packed else banks.wavefronts_in_turns
     cost, ideal = of_one(addresses, active, size)

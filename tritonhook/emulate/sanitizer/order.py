@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tritonhook.emulate.sanitizer.tensor import TensorOrder
 
 Place = tuple[str, int]  # a barrier: its kind, e.g. "mbarrier", and its number or byte index
-MOST = 32  # findings
+MOST = 32  # findings that are kept
 _UNIT_BYTES = 27  # to record the last write of a unit
 _WARP_BYTES = 13 << 10  # to record the latest accesses of a warp
 
@@ -72,7 +72,7 @@ class Order:
         self.world = World(memory, unit) if world is None else world
         self.wave = self.world.join(machine, self.grain)
         self.flags = Flags(self.clocks, self.world.published, self.wave)
-        self.events: dict[int, Array] = {}  # see World
+        self.events: dict[int, Array] = {}  # by instruction: the last event of each warp, and its time; see World
         self._meanings: dict[int, Semantics | None] = {}  # by instruction
         self._copies: dict[Place, int] = {}
         self.rows = machine.geometry.padded_threads // self.grain * machine.geometry.cluster_size  # warps of a cluster

@@ -134,7 +134,7 @@ def _to_address(site: Site, words: list[str]) -> Step:
     def step(g: Group) -> None:
         places = (row[g.s].astype(np.int64) + offset) // INSTRUCTION_BYTES
         if (places[g.active] >= count).any():
-            raise Fault("a jump to no instruction", int(g.numbers[0]))
+            raise Fault("a jump beyond the last instruction", int(g.numbers[0]))
         g.scatter(places)
 
     return step

@@ -120,7 +120,7 @@ def _indexed(site: Site, puts: list[Writer], row: Array, bank: int, begin: int, 
         at = row[g.s].view(np.int32).astype(np.int64) + begin
         active = at[g.active]
         if (active < first).any() or (active + 4 * len(puts) > len(data)).any() or (active & 3).any():
-            raise site.refuse("an address outside of the parameters or the bank")
+            raise site.refuse("an address outside of the parameters")
         index = np.where(g.active, at // 4, active[0] // 4)
         for number, put in enumerate(puts):
             put(g, words[index + number])
@@ -131,7 +131,7 @@ def _indexed(site: Site, puts: list[Writer], row: Array, bank: int, begin: int, 
 # --- atomics -------------------------------------------------------------------------------------
 
 
-_SEVERAL = {"F32x2": 2, "F32x4": 4, "F16x4": 2, "F16x8": 4, "BF16x4": 2, "BF16x8": 4}  # registers
+_SEVERAL = {"F32x2": 2, "F32x4": 4, "F16x4": 2, "F16x8": 4, "BF16x4": 2, "BF16x8": 4}  # number of registers
 _KINDS = {one: one.lower() for one in ("F32", "F16x2", "BF16x2", "F64", "S32", "U32", "S64", "U64")} | {"64": "u64"}
 _KINDS |= {one: "f32" if one[:3] == "F32" else f"{one[:-1].lower()}2" for one in _SEVERAL}
 _ATOMIC = {"ATOMG": "G", "REDG": "G", "RED": "G", "ATOMS": "S", "REDS": "S", "ATOM": ""}
