@@ -21,7 +21,7 @@ SHT_CUDA_INFO = 0x70000000
 SHN_UNDEF = 0
 STT_SECTION = 3
 _SHT_SYMTAB = 2
-_EM_CUDA = 190
+EM_CUDA = 190
 _CLASS_64 = 2
 
 KERNEL = "{kernel}"  # placeholder for a kernel's own name
@@ -194,8 +194,8 @@ def check_header(data: bytes) -> None:
     if len(data) < HEADER_BYTES:
         raise CubinError(f"truncated: {len(data)} bytes, an ELF header alone takes {HEADER_BYTES}")
     (machine,) = struct.unpack_from("<H", data, 18)
-    if machine != _EM_CUDA:
-        raise CubinError(f"an ELF image for machine {machine}, not for NVIDIA GPUs ({_EM_CUDA})")
+    if machine != EM_CUDA:
+        raise CubinError(f"an ELF image for machine {machine}, not for NVIDIA GPUs ({EM_CUDA})")
     if data[4] != _CLASS_64:
         raise CubinError("a 32-bit ELF image; cubins have 64 bits")
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from tritonhook.cubin.elf import (
+    KERNEL,
     LINKERS_OWN,
     SHN_UNDEF,
     STT_SECTION,
@@ -34,7 +35,7 @@ from tritonhook.ptx.normal_form import without_hashes
 
 PARTS = ("parameters", "attributes", "data", "relocations")
 _HASH = 16  # hex digits
-_KERNEL = "{kernel}"
+
 _ALLOCATED = 2  # section flag SHF_ALLOC: loaded into memory
 _RESERVED = ".nv.shared.reserved."
 
@@ -205,7 +206,7 @@ def _role(name: str, kernel: str) -> str:
     """Replace the kernel's name in a section name where it is the whole name, its last part, or part of
     `$kernel$function`."""
     if name == kernel:
-        return _KERNEL
+        return KERNEL
     if name.startswith(f"${kernel}$"):
-        return f"${_KERNEL}${name[len(kernel) + 2 :]}"
-    return f"{name[: -len(kernel)]}{_KERNEL}" if name.endswith(f".{kernel}") else without_hashes(name)
+        return f"${KERNEL}${name[len(kernel) + 2 :]}"
+    return f"{name[: -len(kernel)]}{KERNEL}" if name.endswith(f".{kernel}") else without_hashes(name)

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from tritonhook._util.files import read_given, read_start
 from tritonhook._util.text import encodable
-from tritonhook.cubin.elf import MAGIC
+from tritonhook.cubin.elf import EM_CUDA, MAGIC
 
 _HEADER = struct.Struct("<IHHQ")  # magic, version, header size, size of all entries
 _ENTRY = struct.Struct("<HHIQ")  # kind, version, header size, payload size
@@ -212,7 +212,7 @@ def _entries(data: bytes, start: int) -> Iterator[_Entry | None]:
 
 
 _ARCHIVE, _ZIP = b"!<arch>\n", b"PK\3\4"
-_EM_CUDA = 190
+
 _MOST_BYTES = 1 << 32  # per file: libraries of torch have 2 GiB
 _MOST_MEMBER, _MOST_WHEEL = 1 << 32, 1 << 35  # bytes, unpacked
 _MOST_RATIO, _SMALL = 200, 1 << 24  # highest compression ratio of members above _SMALL bytes; libraries have 3 to 20
@@ -302,7 +302,7 @@ def _why_not_unpacked(member: zipfile.ZipInfo, before: int) -> str | None:
 
 def _in_bytes(data: bytes, name: str, room: Room) -> Iterator[ShippedFile]:
     name = encodable(_PYTHON.sub("", name))
-    if data[:4] == MAGIC and data[18:20] == _EM_CUDA.to_bytes(2, "little"):
+    if data[:4] == MAGIC and data[18:20] == EM_CUDA.to_bytes(2, "little"):
         yield ShippedFile(name, ((data, ""),))
         return
     embedded = embedded_cubins(data, room)

@@ -134,7 +134,7 @@ class _Counting:
             counted |= active
         if self.is_parted:  # each class of a warp counts
             lanes = np.nonzero(active)[0]
-            tally.warps += _different(lanes // WARP << _CLASS | self.classes[g.s][lanes])
+            tally.warps += len(np.unique(lanes // WARP << _CLASS | self.classes[g.s][lanes]))
         else:
             tally.warps += int(active.reshape(-1, WARP).any(1).sum())
         threads = int(np.count_nonzero(active))
@@ -175,7 +175,7 @@ class _Counting:
         same = together[order][1:] == together[order][:-1]
         parts = same & (places[order][1:] != places[order][:-1])
         if parts.any():
-            tally.divergent += _different(together[order][1:][parts])
+            tally.divergent += len(np.unique(together[order][1:][parts]))
             own = np.concatenate([[0], np.cumsum(parts | ~same)])
             self.classes[numbers[order]] = self.fresh + own
             self.fresh += int(own[-1]) + 1
@@ -243,11 +243,6 @@ class _Counting:
 def _is_packed(opcode: Sequence[str]) -> bool:
     """Whether an instruction is a copy to shared memory that bypasses the L1 cache."""
     return opcode[0] == "LDGSTS" and "BYPASS" in opcode
-
-
-def _different(keys: Array) -> int:
-    keys = np.sort(keys)
-    return len(keys) and 1 + int(np.count_nonzero(keys[1:] != keys[:-1]))
 
 
 def _shared(addresses: Array, active: Array, size: int, how: str, opcode: Sequence[str]) -> tuple[Array, Array]:

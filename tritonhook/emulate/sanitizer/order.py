@@ -15,7 +15,6 @@ In CTAs of several warps, lanes of one warp are compared only until the warp's n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,14 +29,14 @@ from tritonhook.emulate.sanitizer.flags import Flags
 from tritonhook.emulate.sanitizer.flights import Flights
 from tritonhook.emulate.sanitizer.gates import Gates
 from tritonhook.emulate.sanitizer.lanes import Lanes, Recent
-from tritonhook.emulate.sanitizer.semantics import GPU, Semantics, semantics
+from tritonhook.emulate.sanitizer.semantics import GPU, WEAK, Semantics, semantics
 from tritonhook.emulate.sanitizer.world import World
 from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
     from tritonhook.capture.launches.record import Launch
     from tritonhook.emulate.machine import Group, Machine
-    from tritonhook.emulate.memory import Memory
+    from tritonhook.emulate.memory import Memory, Store
     from tritonhook.emulate.sanitizer.tensor import TensorOrder
 
 Place = tuple[str, int]  # a barrier: its kind, e.g. "mbarrier", and its number or byte index
@@ -97,11 +96,6 @@ class Order:
         self._opened: dict[Place, Array] = {}
         self._waiting: dict[Place, list[Array]] = {}
         self._doubts: list[tuple[Conflict, Array, Array]] = []
-
-    @property
-    def owners(self) -> Sequence[int]:
-        """The CTAs of all actors that are no warps: first of the tensor cores, then of the mbarriers' copies."""
-        return self.clocks.owners
 
     @cached_property
     def tensor(self) -> TensorOrder:
@@ -286,7 +280,7 @@ class Order:
         """Return the memory semantics of the current instruction; None if it accesses memory that nobody writes."""
         pc, code = self.machine.pc, self.machine.code.instructions
         if not 0 <= pc < len(code):
-            return Semantics(GPU, is_atomic=True) if how == "a" else Semantics()
+            return Semantics(GPU if how == "a" else WEAK)
         if pc not in self._meanings:
             self._meanings[pc] = semantics(code[pc].text)
         return self._meanings[pc]
@@ -393,17 +387,23 @@ class Order:
         """Check the values of a write: if warps write different values to one location by one instruction, it is a
         race."""
         self._settle_doubts()
-        if self._meaning("w").scope:
-            return
-        held = self.memory.shared.read(index, unit, len(values))
-        wrong = (held != np.asarray(list(values))).any(0)
-        if wrong.any():
-            actors, lane = g.numbers // self.grain, int(np.flatnonzero(wrong)[0])
-            same = np.flatnonzero((index == index[lane]) & (np.arange(len(index)) != lane))
-            if len(same):
-                pc, at = self.machine.pc, int(index[lane])
-                first, second = (Access("write", pc, int(actors[one])) for one in (lane, int(same[0])))
-                self.add(Conflict("race", first, second, at % self.memory.shared_bytes))
+        if not self._meaning("w").scope and (
+            pair := self.written_differently(self.memory.shared, g, index, unit, values)
+        ):
+            first, second = (Access("write", self.machine.pc, actor) for actor in pair[:2])
+            self.add(Conflict("race", first, second, pair[2] % self.memory.shared_bytes))
+
+    def written_differently(
+        self, store: Store, g: Group, index: Array, unit: int, values: Array
+    ) -> tuple[int, int, int] | None:
+        """Find two actors that have just written different values to one location; return them and its byte index.
+        store: the memory after the write."""
+        wrong = (store.read(index, unit, len(values)) != np.asarray(list(values))).any(0)
+        if not wrong.any():
+            return None
+        actors, lane = g.numbers // self.grain, int(np.flatnonzero(wrong)[0])
+        same = np.flatnonzero((index == index[lane]) & (np.arange(len(index)) != lane))
+        return (int(actors[lane]), int(actors[same[0]]), int(index[lane])) if len(same) else None
 
     # --- asynchronous copies -------------------------------------------------------------------
 

@@ -267,7 +267,7 @@ class _Reporter:
         elif one.actor < order.warps:
             who = f" by {order.wave.who(order.wave.first + one.actor)}"
         else:
-            who = f" to CTA {order.wave.ctas[order.owners[one.actor - order.warps]]}"
+            who = f" to CTA {order.wave.ctas[order.clocks.owners[one.actor - order.warps]]}"
         return self.place(one.what + who, one.pc)
 
     def conflicts(self) -> Iterator[Finding]:

@@ -254,7 +254,7 @@ class World:
         units, every = (
             np.unique(one[:, None] // self.unit + np.arange(max(1, size // self.unit))) for one in (pieces, index)
         )
-        one = Semantics(GPU, is_atomic=True) if how == "a" else Semantics()
+        one = Semantics(GPU if how == "a" else WEAK)
         written, lane = self._slots[0], thread // order.grain
         if not order.waited[lane]:
             self._come_early(every, how)
@@ -447,16 +447,9 @@ class World:
             if (self._bytes(units) != before).any():
                 add()
         self._doubts.clear()
-        if how.scope:
-            return
-        wrong = (self.memory.global_.read(index, unit, len(values)) != np.asarray(list(values))).any(0)
-        if wrong.any():
-            actors, lane = g.numbers // order.grain, int(np.flatnonzero(wrong)[0])
-            same = np.flatnonzero((index == index[lane]) & (np.arange(len(index)) != lane))
-            if len(same):
-                pc, first = order.machine.pc, order.wave.first
-                one, other = (("write", pc, first + int(actors[number])) for number in (lane, int(same[0])))
-                order.add_conflict("global", one, other, int(index[lane]))
+        if not how.scope and (pair := order.written_differently(self.memory.global_, g, index, unit, values)):
+            one, other = (("write", order.machine.pc, order.wave.first + actor) for actor in pair[:2])
+            order.add_conflict("global", one, other, pair[2])
 
     def who(self, actor: int) -> str:
         return self.wave_of(actor).who(actor)

@@ -104,29 +104,18 @@ def branch_by_register(site: Site) -> Step:
     return step
 
 
-@opcode("CALL", moves=True)
+@opcode("CALL", "RET", moves=True)
 def call(site: Site) -> Step:
-    """Decode a call. The code before it has put the return address into a register. A call to the address in a register
-    is decoded like a return."""
-    how = site.known("REL", "NOINC", "ABS")
-    if how != {"REL", "NOINC"}:
+    """Decode a call or a return. The code before a call has put the return address into a register.
+
+    Both can jump to the address in a register, relative to the kernel's start plus an optional offset.
+    """
+    if site.known("REL", "NOINC", "NODEC", "ABS") != {"REL", "NOINC" if site.base == "CALL" else "NODEC"}:
         raise site.refuse()
-    if len(words := re.split(r"[\s,]+", " ".join(site.given))) > 1:
-        return _to_address(site, words)
-    target = site.decoder.index(site, site.given[-1])
-    return lambda g: g.jump(target)
-
-
-@opcode("RET", moves=True)
-def back(site: Site) -> Step:
-    how = site.known("REL", "NODEC", "ABS")
-    if how != {"REL", "NODEC"}:
-        raise site.refuse()
-    return _to_address(site, re.split(r"[\s,]+", " ".join(site.given)))
-
-
-def _to_address(site: Site, words: list[str]) -> Step:
-    """Make the step of a jump to the address in a register, relative to the kernel's start plus an optional offset."""
+    words = re.split(r"[\s,]+", " ".join(site.given))
+    if site.base == "CALL" and len(words) == 1:
+        target = site.decoder.index(site, words[0])
+        return lambda g: g.jump(target)
     row = site.register(words[0])
     offset = int(words[1].strip("`()"), 16) if len(words) > 1 and words[1].strip("`()").startswith("0x") else 0
     count = len(site.decoder.kernel.sass.instructions)

@@ -235,18 +235,15 @@ def halves(site: Site) -> Reader:
     text = site.text()
     sign, size, name = modified(text)
     name, _, which = name.partition(".") if not name.startswith("c[") else _constant_half(name)
-    row = site.source_row(name)
-    read: Reader = _HALVES[which](row) if which in _HALVES else _refused(site, text)
+    if which not in _HALVES:
+        raise site.refuse(f"operand {text}")
+    read = _HALVES[which](site.source_row(name))
     return with_sign(read, sign, size, np.uint32(0x8000_8000), np.uint32(0x7FFF_7FFF))
 
 
 def _constant_half(name: str) -> tuple[str, str, str]:
     head, _, which = name.partition("].H")
     return (f"{head}]", ".", f"H{which}") if which else (name, "", "")
-
-
-def _refused(site: Site, text: str) -> Reader:
-    raise site.refuse(f"operand {text}")
 
 
 _LOW = np.uint32(0xFFFF)

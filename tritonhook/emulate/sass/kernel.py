@@ -117,35 +117,34 @@ class SassKernel:
         places = self.places
         # Code reads parameters in words of 8 bytes.
         image = bytearray(places.parameters) + parameters.ljust(-(-len(parameters) // 8) * 8, b"\0")
-        for at, values in ((places.block, geometry.block), (places.grid, geometry.grid), (places.stack, (self.stack,))):
-            image[at : at + 4 * len(values)] = struct.pack(f"<{len(values)}I", *values)
-        if places.window is not None:
-            image[places.window : places.window + 8] = address.to_bytes(8, "little")
-        if places.window_end is not None:
-            image[places.window_end : places.window_end + 8] = (address + len(parameters)).to_bytes(8, "little")
-        if places.local is not None:
-            image[places.local : places.local + 8] = LOCAL_WINDOW.to_bytes(8, "little")
-        reserved = reserved_in_image(self.arch)
-        sizes = ((places.dynamic, dynamic), (places.reserved, reserved), (places.aggregate, self.shared + dynamic))
-        for place, number in sizes:
+        cluster, counts = geometry.cluster, [a // b for a, b in zip(geometry.grid, geometry.cluster, strict=True)]
+        of_clusters = geometry.cluster_size > 1, *cluster, *(1 / one for one in cluster), *counts
+        word, long = struct.Struct("<I").pack, struct.Struct("<Q").pack
+        for place, value in (
+            (places.block, struct.pack("<3I", *geometry.block)),
+            (places.grid, struct.pack("<3I", *geometry.grid)),
+            (places.stack, word(self.stack)),
+            (places.window, long(address)),
+            (places.window_end, long(address + len(parameters))),
+            (places.local, long(LOCAL_WINDOW)),
+            (places.dynamic, word(dynamic)),
+            (places.reserved, word(reserved_in_image(self.arch))),
+            (places.aggregate, word(self.shared + dynamic)),
+            (places.clustered, struct.pack("<4I3f3I", *of_clusters)),
+            (places.cluster_size, word(geometry.cluster_size)),
+        ):
             if place is not None:
-                image[place : place + 4] = number.to_bytes(4, "little")
-        if places.clustered is not None and places.cluster_size is not None:
-            cluster, counts = geometry.cluster, [a // b for a, b in zip(geometry.grid, geometry.cluster, strict=True)]
-            found = struct.pack("<4I3f3I", geometry.cluster_size > 1, *cluster, *(1 / one for one in cluster), *counts)
-            image[places.clustered : places.clustered + len(found)] = found
-            image[places.cluster_size] = geometry.cluster_size
+                image[place : place + len(value)] = value
         return bytes(image)
 
     def is_known_constant(self, at: int) -> bool:
-        """Whether `constants` sets the four bytes at this offset of bank 0."""
+        """Whether the emulator knows what the driver writes to the four bytes at this offset of bank 0."""
         places = self.places
-        begins = {places.block: 12, places.grid: 12, places.stack: 4, places.descriptor: 8}
-        more: list[tuple[int | None, int]] = [(places.window, 8), (places.clustered, 40), (places.limits, 8)]
-        more += [(places.local, 8), (places.dynamic, 4), (places.reserved, 4), (places.cluster_size, 4)]
-        more += [(places.aggregate, 4), (places.window_end, 8)]
-        begins |= {begin: size for begin, size in more if begin is not None}
-        return at >= places.parameters or any(begin <= at < begin + size for begin, size in begins.items())
+        begins = {places.block: 12, places.grid: 12, places.stack: 4, places.descriptor: 8, places.window: 8}
+        begins |= {places.window_end: 8, places.local: 8, places.limits: 8, places.clustered: 40}
+        begins |= {places.dynamic: 4, places.reserved: 4, places.aggregate: 4, places.cluster_size: 4}
+        found = (begin is not None and begin <= at < begin + size for begin, size in begins.items())
+        return at >= places.parameters or any(found)
 
 
 def _may_recur(sass: Sass, functions: Mapping[str, int]) -> bool:

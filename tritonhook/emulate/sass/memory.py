@@ -162,9 +162,7 @@ def atomic(site: Site) -> Step:
     puts = (site.targets(times) if not is_wide else [site.target_pair()]) if gives else []
     address = site.address(32 if space == spaces.SHARED else 64)
     if times > 1:
-        name = site.text()
-        rows = [site.register(name, number) for number in range(times)]
-        operands: list[list[Reader]] = [[_of_row(row)] for row in rows]
+        operands: list[list[Reader]] = [[_of_row(row)] for row in site.rows(times)]
     else:
         operands = [[site.wide() if is_wide else site.integer() for _ in range(1 + (named[0] == "cas"))]]
     site.done()
