@@ -86,7 +86,7 @@ class Counters:
 
     @property
     def ways(self) -> int | None:
-        """Wavefronts of an instruction, rounded down: ncu's N-way conflicts."""
+        """Wavefronts per executed instruction, rounded down: ncu's N-way conflicts."""
         return None if self.wavefronts is None else self.wavefronts // max(self.instructions, 1)
 
     @property
@@ -116,8 +116,8 @@ def is_uncounted(base: str, arch: int) -> bool:
 
 
 def pipe_of(opcode: str) -> str:
-    """Return type (and "tensor" for tensor cores) of an instruction that multiplies or adds, e.g. "FP32" or
-    "tensor BF16"; "" for other instructions."""
+    """Return the pipe and type of an instruction that multiplies or adds: e.g. "FP32", or "tensor BF16" on tensor
+    cores. Return "" for other instructions."""
     base = opcode.partition(".")[0]
     if base in _FLOPS:
         return _SCALAR_TYPES[base[0]]

@@ -15,7 +15,7 @@ from tritonhook.emulate.words import Array
 PART = 16  # lanes of tensor memory that are tracked together
 PAGE = 64  # units in a page of `Reads`
 READ_BYTES = 8  # to record the last read of a unit by one warp
-READERS = 8  # there is room to record that so many warps read all of a CTA's shared memory
+READERS = 8  # warps; there is room for records of reads of all shared memory of a CTA by so many warps
 _LEAST_READ_BYTES = 192 << 20
 
 

@@ -88,7 +88,7 @@ class Clocks:
         self._times[SEEN, self.cluster(actors), inside, inside] += 1
 
     def of(self, actors: Array) -> Array:
-        """Join the clocks of these actors of one cluster."""
+        """Return the join (elementwise maximum) of the clocks of these actors, which are in one cluster."""
         found: Array = self._times[:, self.cluster(actors[0]), self._inside[actors]].max(1)
         return found
 

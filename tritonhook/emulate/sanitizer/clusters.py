@@ -45,8 +45,8 @@ class Elsewhere:
                 order.add(Conflict("begin", mine, mine, order.machine.geometry.ctas[cta]))
 
     def _known(self, cta: int, actor: int, by_actor: bool) -> int:
-        """Return the latest time of a CTA's warps that is ordered before an actor (by_actor), or the latest time of the
-        actor that is ordered before a warp of the CTA."""
+        """Return the latest time of the CTA's warps that is ordered before the actor, if by_actor. Else return the
+        latest time of the actor that is ordered before a warp of the CTA."""
         order, warps = self._order, np.arange(cta * self._of_cta, (cta + 1) * self._of_cta)
         pair = (np.full_like(warps, actor), warps) if by_actor else (warps, np.full_like(warps, actor))
         return int(order.clocks.known(SEEN, *pair).max())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tritonhook.emulate.sanitizer.order import Order, Place
 
 _MOST_FLIGHTS = 1 << 17
-_WARPS = 4  # of a warpgroup
+_WARPS = 4  # warps of a warpgroup
 _KINDS = {"wgmma": "read of wgmma", "bulk": "read of a bulk store", "tcgen05": "read of tcgen05.mma"}
 
 

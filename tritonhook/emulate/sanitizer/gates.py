@@ -15,7 +15,7 @@ from tritonhook.emulate.words import Array
 if TYPE_CHECKING:
     from tritonhook.emulate.sanitizer.order import Order
 
-_BYTES = 8  # of an mbarrier
+_BYTES = 8  # size of an mbarrier
 _Arrivals = list[tuple[Array, Array, int]]  # actors, their times, instruction
 
 
@@ -25,7 +25,7 @@ class Gates:
     def __init__(self, order: Order, size: int) -> None:
         self._order = order
         self._occupied = np.zeros(size, np.int8)  # number of mbarriers in each unit
-        self._inits: dict[int, tuple[Access, int]] = {}  # by mbarrier: its initialisation, and the time of that
+        self._inits: dict[int, tuple[Access, int]] = {}  # by mbarrier: its initialisation and the time
         self._coming: dict[int, _Arrivals] = {}  # by barrier of a CTA: arrivals of the current phase
         self._met: dict[int, _Arrivals] = {}  # by barrier of a CTA: arrivals of the phase before
 

@@ -76,7 +76,7 @@ class Lanes:
         self._order = order
         self._last = np.zeros(size, np.uint8)  # by unit: the lane that wrote last
         self._wrote = np.zeros(order.warps, np.uint8)  # by warp: the lane that wrote last, or _SEVERAL
-        self._wrote_at = np.zeros(order.warps, np.int64)  # by warp: the time of that
+        self._wrote_at = np.zeros(order.warps, np.int64)  # by warp: the time of its last write
         # By warp and time: the lane that released alone after another lane wrote.
         self._releases: dict[tuple[int, int], int] = {}
         self.recent = Recent(order.machine.threads, order.unit)
@@ -103,8 +103,8 @@ class Lanes:
             self._releases[warp, time] = lane
 
     def are_left_out(self, places: Array, actors: Array) -> Array:
-        """Return for each unit whether its writer has not released it: only another lane of the writer's warp has
-        released."""
+        """Return for each unit whether the lane that wrote it has not released the write: only another lane of its warp
+        has released."""
         order = self._order
         wrong = np.zeros(len(places), bool)
         if self._releases:

@@ -72,7 +72,7 @@ class Order:
         self.wave = self.world.join(machine, self.grain)
         self.flags = Flags(self.clocks, self.world.published, self.wave)
         self.events: dict[int, Array] = {}  # by instruction: the last event of each warp, and its time; see World
-        self._meanings: dict[int, Semantics | None] = {}  # by instruction
+        self._meanings: dict[int, Semantics | None] = {}  # memory semantics, by instruction
         self._copies: dict[Place, int] = {}
         self.rows = machine.geometry.padded_threads // self.grain * machine.geometry.cluster_size  # warps of a cluster
         size = len(memory.shared.data) // unit
@@ -253,7 +253,7 @@ class Order:
         if one.releases and how != "r" and self.grain > 1:
             self.lanes.released(numbers)
         if one.scope:
-            begin = self.wave.first // self.wave.of_cta * self.memory.shared_bytes  # after the CTAs of earlier waves
+            begin = self.wave.first // self.wave.of_cta * self.memory.shared_bytes  # of earlier waves
             self.flags.access("shared", begin + index[numbers - g.s.start], numbers // self.grain, how, one)
 
     def outside(self, g: Group, index: Array, size: int, how: str) -> None:

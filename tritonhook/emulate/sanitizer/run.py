@@ -33,9 +33,10 @@ from tritonhook.ptx.program import Item
 GARBAGE = 0x7F  # value of each unwritten byte; as a float, it is a huge number or a NaN
 _LONGEST = 120  # characters of an instruction that are shown
 _MOST_TRIED = 16  # most executions that look for races that do not matter
-_TIMES_AS_LONG, _LEAST_STEPS = 8, 200_000  # a run with garbage may take so many times the steps, and so many more
+_TIMES_AS_LONG, _LEAST_STEPS = 8, 200_000  # most steps of a run with garbage: times those of the first run, plus this
 _MOST_UNIT = 16  # bytes: the smallest access of wgmma, ldmatrix and bulk copies
-_SMALL = {"shared": ("tcgen05.alloc",), "global": ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")}  # 4 bytes
+# Opcodes that access 4 bytes, by space.
+_SMALL = {"shared": ("tcgen05.alloc",), "global": ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")}
 _NAMED = {  # by the name of a set in Order: kind and text of the finding, and what its instruction is called
     "unfenced": (findings.FENCE, "no wgmma.fence orders registers of the accumulator before a product", "product"),
     "parted": (findings.BARRIER, "lanes of a warp have ended before a barrier that needs whole warps", "barrier"),
@@ -215,7 +216,7 @@ class _Reporter:
         self.unit, self.source, self.lines = _unit(kernel), source_lines(ptx), ptx.text.splitlines()
         self.orders: list[Order] = []  # of waves that have not ended
         self.found: dict[tuple[str, int, int], Finding] = {}
-        self.at: dict[str, set[int]] = {name: set() for name in ("unwritten", "lost", *_NAMED)}  # see Order
+        self.at: dict[str, set[int]] = {name: set() for name in ("unwritten", "lost", *_NAMED)}  # sets of Order
         self.code: list[tuple[int, str]] = []
         self.undefined = {name for name, _ in read_unwritten(kernel.function)}
         self.shadow = Shadow(kernel.function.items, self.undefined, GARBAGE)
@@ -314,8 +315,8 @@ class _Reporter:
         return Finding(kind, text + self.hint, both)
 
     def drop_idle(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> None:
-        """Drop races in global memory if garbage in place of the values read changes no result (see idle.py). Raises
-        Late, Unfinished."""
+        """Drop races in global memory that do not matter: garbage in place of the values that were read changes no
+        result (see idle.py). Raises Late, Unfinished."""
         readers, grain = self.world.readers, self.world.wave_of(0).grain
         each = [{pc: found} for pc, found in readers.items()]
         for some in [readers, *each][:_MOST_TRIED] if len(each) > 1 else each:

@@ -15,7 +15,7 @@ from tritonhook.emulate.words import Array
 
 _WORD = 4
 _SEVERAL = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}  # by number of words: dtype of one byte per word
-OTHERS = 0x7F, 0x3F  # in place of unwritten bytes in other runs: huge floats, and floats below 1, which change a sum
+OTHERS = 0x7F, 0x3F  # in place of unwritten bytes in other runs: huge floats, and floats near 1, which change a sum
 
 
 def unset_words(data: Array) -> Array:

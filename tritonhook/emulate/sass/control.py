@@ -228,7 +228,7 @@ def barrier(site: Site) -> Step:
     def step(g: Group) -> None:
         number, counts = numbers(g), None if count is None else count(g)
         if is_packed:
-            counts = number >> np.uint32(16) if (number >> np.uint32(16))[g.active].any() else None  # 0: all threads
+            counts = number >> np.uint32(16) if (number >> np.uint32(16))[g.active].any() else None  # 0 means all
             number = number & np.uint32(15)
         barriers.arrive(g, number, counts, waits, vote)
 

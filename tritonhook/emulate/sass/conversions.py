@@ -141,7 +141,7 @@ def _values(codes: Array, bits: int, signed: bool) -> Array:
     return values - ((values >> bits - 1 & 1) << bits) if signed else values
 
 
-# Bits of each result.
+# Packing modifiers of F2FP, with the bits of one result.
 _PACKED = {"PACK_AB": 16, "PACK_AB_MERGE_C": 8, "PACK_B": 32, "MERGE_C": 16, "UNPACK_B_MERGE_C": 8, "UNPACK_B": 16}
 
 

@@ -72,7 +72,7 @@ def _two_singles(site: Site) -> Reader:
 
 @opcode("FMNMX", "UFMNMX", "FMNMX3", "HMNMX2", "UHMNMX2", "VHMNMX")
 def least(site: Site) -> Step:
-    """Decode the minimum (where the predicate is true) or maximum of floats or pairs of halves."""
+    """Decode FMNMX and its forms for halves: the minimum where the predicate is true, else the maximum."""
     of_halves = "H" in site.base
     how = site.known("FTZ", "NAN", "XORSIGN", *(["BF16_V2"] if of_halves else []))
     kind, put = ("bf16" if "BF16_V2" in how else "f16") if of_halves else "f32", site.target()

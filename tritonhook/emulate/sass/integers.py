@@ -100,7 +100,7 @@ def _add_saturated(site: Site) -> Step:
 
 @opcode("IMNMX", "UIMNMX", "VIMNMX", "UVIMNMX", "VIMNMX3", "VIADDMNMX")
 def least(site: Site) -> Step:
-    """Decode the minimum (where the predicate is true) or maximum of integers."""
+    """Decode IMNMX and its forms: the minimum where the predicate is true, else the maximum."""
     how = site.known("U32", "S32", "S16x2", "U16x2", "RELU", "S64", "U64")
     if len(how - {"RELU"}) > 1 or ("RELU" in how and how & {"U32", "U16x2"}):
         raise site.refuse()

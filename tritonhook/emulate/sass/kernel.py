@@ -37,7 +37,7 @@ class Places:
     parameters: int
     window: int | None = None  # generic address of the parameters
     clustered: int | None = None  # 1 if CTAs are in clusters; then cluster extents, their reciprocals, cluster counts
-    limits: int | None = None  # of a generic address window; isspacep compares with it twice, so any value will do
+    limits: int | None = None  # limits of an address window; isspacep compares with them twice, so any value will do
     local: int | None = None  # generic address of local memory
     dynamic: int | None = None  # bytes of dynamic shared memory
     reserved: int | None = None  # bytes of shared memory that the system reserves

@@ -22,7 +22,7 @@ _FORMATS = {"BF16": "bf16", "TF32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2"}
 _INTEGERS = {"S8": "s8", "U8": "u8", "S4": "s4", "U4": "u4"}
 _SHAPES = {"16816": (16, 16), "1688": (16, 8), "1684": (16, 4), "16832": (16, 32), "16864": (16, 64), "8816": (8, 16)}
 _OF_BITS = {"88128": (8, 128), "168128": (16, 128), "168256": (16, 256)}
-_OF_DOUBLES = {"884": (8, 4), "8x8x4": (8, 4), "16x8x4": (16, 4), "16x8x8": (16, 8), "16x8x16": (16, 16)}  # m, k
+_OF_DOUBLES = {"884": (8, 4), "8x8x4": (8, 4), "16x8x4": (16, 4), "16x8x8": (16, 8), "16x8x16": (16, 16)}  # (m, k)
 
 
 def _stacked(site: Site, count: int) -> Reader:
@@ -55,7 +55,7 @@ def _computing(site: Site, product: Callable[..., Array], d: int, a: int, b: int
 
 
 def _kinds(site: Site) -> tuple[str, str, str]:
-    """Return the types of D and C, of A, and of B."""
+    """Return the type of D and C, the type of A and the type of B, e.g. ("f32", "bf16", "bf16")."""
     table = _INTEGERS if site.base.startswith("I") else _FORMATS
     kinds = [table[one] for one in site.modifiers if one in table] or ["f16"]
     result = "s32" if table is _INTEGERS else "f32" if "F32" in site.modifiers else "f16"

@@ -42,7 +42,7 @@ FLOAT = re.compile(r"[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|INF|QNAN|SNAN)$")
 
 
 def split(text: str) -> list[str]:
-    """Split the operands of an instruction, without reuse flags."""
+    """Split an instruction's operands at commas, and drop the suffix .reuse."""
     return [part.strip() for part in _OPERAND.findall(text.replace(".reuse", "")) if part.strip()]
 
 
@@ -61,7 +61,7 @@ class Site:
         return self.decoder.machine
 
     def refuse(self, why: str = "") -> NotUnderstood:
-        """Return the error to raise for an unknown form."""
+        """Return the NotUnderstood error of this instruction, for the caller to raise. why: what is not understood."""
         return NotUnderstood(self.one.opcode, self.one.offset, why)
 
     def known(self, *modifiers: str) -> frozenset[str]:
@@ -207,7 +207,7 @@ class Site:
         return (lambda g: numbers64.with_sign(read(g), sign, size)) if sign or size else read
 
     def predicate(self) -> Reader:
-        """Take a predicate, which may be inverted."""
+        """Take a predicate to read, which may be inverted."""
         return self.decoder.predicate(self, self.text())
 
     def flags(self, pattern: str = r"!?U?P(\d+|T)") -> list[str]:
@@ -218,7 +218,7 @@ class Site:
         return found
 
     def carries(self) -> list[Writer]:
-        """Take the predicates that follow a target register and are written, too."""
+        """Take the predicates after a target register that receive its carries; return their writers."""
         return [self.flag_writer(name) for name in self.flags(r"U?P(\d+|T)")]
 
     def no_flags(self, why: str = "a predicate is written") -> None:
@@ -266,7 +266,7 @@ class Site:
     # --- targets -----------------------------------------------------------------------------
 
     def target(self) -> Writer:
-        """Take a register that is written."""
+        """Take a register to write; return its writer."""
         return self.writer(self.text())
 
     def writer(self, text: str, offset: int = 0) -> Writer:
@@ -279,7 +279,7 @@ class Site:
         return _uniformly(row) if match[1] else lambda g, value: g.put(row, value)
 
     def targets(self, count: int) -> list[Writer]:
-        """Take an operand that names the first of several consecutive registers to write."""
+        """Take an operand that names the first of several consecutive registers to write; return their writers."""
         name = self.text()
         return [self.writer(name, number) for number in range(count)]
 
@@ -289,7 +289,7 @@ class Site:
         return [self.register(name, number) for number in range(count)]
 
     def target_pair(self) -> Writer:
-        """Take a pair of registers that is written with 64 bits."""
+        """Take a pair of registers to write; return a writer of 64-bit values."""
         text = self.text().removesuffix(".64")
         low, high = self.writer(text), self.writer(text, 1)
         if low is _nowhere:
@@ -311,7 +311,7 @@ class Site:
         return _uniformly(row) if match[2] else lambda g, value: g.put(row, value)
 
     def target_flag(self) -> Writer:
-        """Take a predicate that is written."""
+        """Take a predicate to write; return its writer."""
         return self.flag_writer(self.text())
 
 
