@@ -50,7 +50,7 @@ _OF_THE_CODE = frozenset((0x1C, 0x1D, 0x25, 0x27, 0x28, 0x29, 0x2D, 0x2E, 0x31, 
 _OF_THE_CODE |= {0x4F, 0x57, 0x59, 0x65, 0x6C}
 # FRAME_SIZE, MIN_STACK_SIZE, MAX_STACK_SIZE, REGCOUNT, CRS_STACK_SIZE, and launch bounds.
 _IN_RESOURCES = frozenset((0x11, 0x12, 0x23, 0x2F, 0x1E, *LAUNCH_BOUNDS))
-_ZERO_IS_NONE = frozenset((0x50, 0x6D))  # SPARSE_MMA_MASK and PREEXIT_USED, which older versions of ptxas omit
+_ZERO_IS_NONE = frozenset((0x50, 0x6D))  # SPARSE_MMA_MASK, PREEXIT_USED: older versions of ptxas do not write a 0
 _LEFT_OUT = _OF_PARAMETERS | _OF_THE_TOOL | _OF_THE_CODE | _IN_RESOURCES
 
 

@@ -56,8 +56,8 @@ def sectors_ideal(active: Array, size: int) -> Array:
 
 
 def sectors_ideal_packed(addresses: Array, active: Array, size: int) -> Array:
-    """Count the sectors that a copy's bytes would fill if they were contiguous. The copy bypasses the L1 cache, so equal
-    addresses of a warp count once."""
+    """Count the sectors that the bytes of a copy would fill if they were contiguous. The copy bypasses the L1 cache, so
+    equal addresses of a warp count once."""
     return -(-distinct(addresses, active) * size // SECTOR)
 
 

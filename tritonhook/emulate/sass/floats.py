@@ -13,7 +13,7 @@ from tritonhook.emulate import comparisons, numbers, numbers64
 from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.mufu import mufu, mufu64, mufu_half
 from tritonhook.emulate.opcodes import rounding
-from tritonhook.emulate.sass.integers import comparison, names_of
+from tritonhook.emulate.sass.integers import combined, comparison, names_of
 from tritonhook.emulate.sass.site import FLOAT, Array, Reader, Site, modified, opcode, with_sign
 from tritonhook.emulate.words import joined
 
@@ -87,18 +87,12 @@ def least(site: Site) -> Step:
     terms = [halves(site) if of_halves else site.single() for _ in range(count)]
     picks = [site.predicate() for _ in site.given.copy()]
 
-    def step(g: Group) -> None:
-        found, *values = [read(g) for read in terms]
-        for number, value in enumerate(values):
-            lower = picks[min(number, len(picks) - 1)](g)
-            if of_halves:
-                both = partial(comparisons.extreme, lower=lower, kind=kind, **options)
-                found = numbers.by_halves(both, found, value)
-            else:
-                found = comparisons.extreme(found, value, lower, kind=kind, **options)
-        put(g, found)
+    def extreme(a: Array, b: Array, lower: Array) -> Array:
+        if of_halves:
+            return numbers.by_halves(partial(comparisons.extreme, lower=lower, kind=kind, **options), a, b)
+        return comparisons.extreme(a, b, lower, kind=kind, **options)
 
-    return step
+    return lambda g: put(g, combined(g, [read(g) for read in terms], picks, extreme))
 
 
 @opcode("FSETP", "UFSETP", "DSETP", "HSETP2", "UHSETP2", "HSET2", "UHSET2")

@@ -116,15 +116,14 @@ def least(site: Site) -> Step:
     picks = [site.predicate() for _ in site.given.copy()]
     kind = {"U32": np.uint32, "S16x2": np.int16, "U16x2": np.uint16}.get(next(iter(how - {"RELU"}), ""), np.int32)
 
+    def extreme(a: Array, b: Array, lower: Array) -> Array:
+        return np.where(lower, words.in_halves(np.minimum, kind)(a, b), words.in_halves(np.maximum, kind)(a, b))
+
     def step(g: Group) -> None:
         values = [read(g) for read in terms]
         if adds:
             values = [words.in_halves(np.add, kind)(*values[:2]), values[2]]
-        found = values[0]
-        for number, value in enumerate(values[1:]):
-            pick = picks[min(number, len(picks) - 1)](g)
-            low, high = (words.in_halves(function, kind)(found, value) for function in (np.minimum, np.maximum))
-            found = np.where(pick, low, high)
+        found = combined(g, values, picks, extreme)
         if "RELU" in how:
             found = words.in_halves(lambda x: np.maximum(x, 0), kind)(found)
         for write in is_first:
@@ -132,6 +131,15 @@ def least(site: Site) -> Step:
         put(g, found)
 
     return step
+
+
+def combined(g: Group, values: list[Array], picks: list[Reader], function: Callable[..., Array]) -> Array:
+    """Combine two or three values from left to right. function: takes two values and a predicate. picks: readers of the
+    predicates; the last one counts for all further values."""
+    found = values[0]
+    for number, value in enumerate(values[1:]):
+        found = function(found, value, picks[min(number, len(picks) - 1)](g))
+    return found
 
 
 def _least_wide(site: Site, kind: type) -> Step:
