@@ -209,8 +209,8 @@ ELSEWHERE = (
     [
         ("arrive;", "arrive.relaxed;", "nothing orders the two accesses"),
         ("arrive;", "arrive.relaxed; barrier.cluster.wait; bar.sync 0; barrier.cluster.arrive;", ""),
-        (MEET + "mov", "bar.sync 0; mov", "behind the begin of CTA"),
-        (MEET + "add", "bar.sync 0; add", "before the end of CTA"),
+        (MEET + "mov", "bar.sync 0; mov", "after the start of that CTA"),
+        (MEET + "add", "bar.sync 0; add", "before the end of that CTA"),
         (MEET + "add", MEET.replace("arrive;", "arrive.relaxed;") + "add", ""),  # what is read is read
     ],
 )

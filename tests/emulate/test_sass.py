@@ -426,7 +426,7 @@ def test_a_collective_waits_for_its_lanes():
         ("", "BRA", "0x40"),  # 0xb0
     ]
     assert run(lines, threads=32) == b"\xff" * 4
-    with pytest.raises(NotUnderstood, match="several masks"):
+    with pytest.raises(NotUnderstood, match="different masks"):
         run([*lines[:3], ("@P0", "MOV", "R8,0xaaaaaaaa"), ("@!P0", "MOV", "R8,0x55555555"), *lines[5:]], threads=32)
 
 

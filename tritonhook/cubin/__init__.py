@@ -1,4 +1,4 @@
-"""Cubins: the ELF images of GPU code, their resources, their machine code and where it comes from."""
+"""Read cubins, the ELF images of GPU code: sections, resources, machine code and source lines of instructions."""
 
 from __future__ import annotations
 

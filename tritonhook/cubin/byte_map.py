@@ -1,7 +1,7 @@
 """Label every byte of a cubin once, so that the parts add up to the size of the file.
 
 Sections may overlap (ptxas 12.9 points .nv.merc.nv_debug_ptx_txt at .nv_debug_ptx_txt), so that the sum of their sizes
-can exceed the file. A byte that several sections hold counts for the first of them in file order.
+can exceed the file. A byte of several sections counts for the section that begins first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Read the ELF structure of a cubin with struct alone: header, sections, symbols, relocations, .nv.info attributes.
 
-Every offset, size and index that the file gives is checked before it is used, so that damage is a CubinError and
-nothing else. What sections and attributes mean for a kernel is image.py's and summary.py's.
+Every offset, size and index in the file is checked before it is used, so that a damaged file raises CubinError and no
+other error. image.py and summary.py interpret the sections and attributes of a kernel.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from tritonhook.errors import CubinError
 MAGIC = b"\x7fELF"
 HEADER_BYTES = 64
 SHT_NOBITS = 8
-_SHT_CUDA_SHARED = 0x7000000A  # .nv_debug.shared of CUDA 11.8: a size, and no bytes in the file either
+_SHT_CUDA_SHARED = 0x7000000A  # .nv_debug.shared of CUDA 11.8: it has a size, but no bytes in the file
 NO_BYTES = frozenset((SHT_NOBITS, _SHT_CUDA_SHARED))
 SHT_CUDA_INFO = 0x70000000
 SHN_UNDEF = 0
 STT_SECTION = 3
 _SHT_SYMTAB = 2
-_EM_CUDA = 190
+EM_CUDA = 190
 _CLASS_64 = 2
 
-KERNEL = "{kernel}"  # instead of a kernel's own name
-# Marks in shared memory, and the unified function and data tables: symbols for the linker's own use.
+KERNEL = "{kernel}"  # placeholder for a kernel's own name
+# Prefixes of symbols that only the linker uses: markers in shared memory, the unified function and data tables.
 LINKERS_OWN = (".nv.", "__UFT", "__UDT")
 
 _SECTION = struct.Struct("<IIQ8xQQI4xQ8x")  # name, type, flags, offset, size, link, alignment
@@ -37,8 +37,8 @@ _TWO_WORDS = struct.Struct("<II")
 
 
 class Header(NamedTuple):
-    """One entry of the section table. size: in the file, or in memory for a section without bytes (NO_BYTES). align:
-    in bytes."""
+    """One entry of the section table. size: bytes in the file; bytes in memory if the section has none in the file
+    (NO_BYTES). align: in bytes."""
 
     name: str
     kind: int
@@ -63,8 +63,8 @@ class Symbol(NamedTuple):
 
 
 class Relocation(NamedTuple):
-    """A field in a section that a linker fills in. symbol: index into Elf.symbols(). addend: what is added to its
-    address; 0 where the section has it."""
+    """A field in a section that a linker fills with the address of a symbol. symbol: index into Elf.symbols(). addend:
+    number that is added to the address; 0 for .rel sections, where the field itself holds it."""
 
     offset: int
     kind: int
@@ -80,7 +80,8 @@ class Attribute(NamedTuple):
 
 
 class Elf(NamedTuple):
-    """The parts of an image. headers: in file order; the first is the null section. by_name: the first of each name."""
+    """A parsed ELF image. headers: in file order, beginning with the null section. by_name: headers by section name;
+    the first if several have the same name."""
 
     data: bytes
     flags: int
@@ -104,7 +105,7 @@ class Elf(NamedTuple):
         if header.kind != _SHT_SYMTAB or header.link >= len(self.headers) or header.size % _SYMBOL.size:
             raise _damaged(f".symtab is not a symbol table (type {header.kind}, {header.size:,} bytes)")
         strings = self.bytes_of(self.headers[header.link])
-        new = tuple.__new__  # as in read_elf
+        new = tuple.__new__  # takes half the time of Symbol()
         try:
             return [
                 new(
@@ -170,7 +171,7 @@ def read_elf(data: bytes) -> Elf:
         raise _damaged(f"{count} section headers of {entry_bytes} bytes, their names in section {names_at}")
     raw = list(_SECTION.iter_unpack(data[table : table + count * _SECTION.size]))
     strings = data[raw[names_at][3] : raw[names_at][3] + raw[names_at][4]]
-    new = tuple.__new__  # takes half the time of Header(): a sweep waits for this
+    new = tuple.__new__  # takes half the time of Header(); a sweep reads thousands of images
     try:
         headers = tuple(
             [
@@ -193,14 +194,14 @@ def check_header(data: bytes) -> None:
     if len(data) < HEADER_BYTES:
         raise CubinError(f"truncated: {len(data)} bytes, an ELF header alone takes {HEADER_BYTES}")
     (machine,) = struct.unpack_from("<H", data, 18)
-    if machine != _EM_CUDA:
-        raise CubinError(f"an ELF image for machine {machine}, not for NVIDIA GPUs ({_EM_CUDA})")
+    if machine != EM_CUDA:
+        raise CubinError(f"an ELF image for machine {machine}, not for NVIDIA GPUs ({EM_CUDA})")
     if data[4] != _CLASS_64:
         raise CubinError("a 32-bit ELF image; cubins have 64 bits")
 
 
 def table_extents(data: bytes) -> tuple[tuple[str, int, int], ...]:
-    """Read the program and section header tables, each with the bytes [start, end) that it takes in the file."""
+    """Locate the program and section header tables as (label, start, end), with byte offsets in the file."""
     segments, sections = struct.unpack_from("<QQ", data, 32)
     segment_bytes, segment_count, section_bytes, section_count = struct.unpack_from("<4H", data, 54)
     return (
@@ -220,8 +221,8 @@ def values_by_symbol(attributes: Iterable[Attribute], kind: int) -> dict[int, in
 
 
 def kernel_names(elf: Elf) -> list[str]:
-    """List the entries of an image: only they have a constant bank 0 for parameters. Device functions have code,
-    too."""
+    """List the kernels of an image. Device functions have code, too, but only kernels have a constant bank 0, which
+    holds their parameters."""
     texts = [header.name[6:] for header in elf.headers if header.name.startswith(".text.")]
     return [text for text in texts if f".nv.constant0.{text}" in elf.by_name]
 

@@ -1,6 +1,7 @@
-"""Cubin: one CUDA ELF image: its sections by role, resource usage, undefined symbols. Needs no tool and no GPU.
+"""Cubin: a CUDA ELF image with its sections, resource usage and undefined symbols. Needs no tool and no GPU.
 
-Bytes are read by elf.py; instructions are sass.py's. A sweep of thousands reads summary.py's ImageSummary instead.
+elf.py decodes the bytes; sass.py decodes the instructions. For sweeps over thousands of images, summary.py's
+ImageSummary is faster to read.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ from tritonhook.cubin.resources import Resources, local_traffic, proven_spills, 
 from tritonhook.errors import CubinError, listed
 from tritonhook.ptx.module import Ptx
 
-# Sections of the whole module. They are not a kernel's, even if a kernel is called "info" or "symtab".
+# Sections of the whole module. A kernel that is named "info" or "symtab" owns none of them.
 MODULE_SECTIONS = frozenset(
     f"{merc}{name}"
     for merc in ("", ".nv.merc")
     for name in (".nv.info", ".nv.callgraph", ".nv.compat", ".nv.prototype", ".nv.rel.action", ".nv.global", ".symtab")
 ) | {".shstrtab", ".strtab", ".symtab_shndx", ".nv.global.init"}
-_PREFIX_PARTS = 8  # at most, that ptxas puts in front of a kernel's name: `.nv.merc.rela.text.` has five
-_KINDS = ("NULL", "PROGBITS", "SYMTAB", "STRTAB", "RELA", "HASH", "DYNAMIC", "NOTE", "NOBITS", "REL")  # by number
+_PREFIX_PARTS = 8  # most parts between dots before a kernel's name in a section name; `.nv.merc.rela.text.` has five
+_KINDS = ("NULL", "PROGBITS", "SYMTAB", "STRTAB", "RELA", "HASH", "DYNAMIC", "NOTE", "NOBITS", "REL")  # types 0 to 9
 
 # .nv.info attributes (names as `cuobjdump -elf` prints them).
 _EIATTR_EXTERNS = 0x0F
 _EIATTR_REQNTID = 0x10
-# What a launch of the kernel has to keep to, or gets: PTX's name for each attribute.
+# Attributes that fix or limit the block and cluster size of launches, with the name of their PTX directive.
 LAUNCH_BOUNDS = {
     0x05: "maxntid",
     _EIATTR_REQNTID: "reqntid",
@@ -58,9 +59,9 @@ _EIATTR_MIN_STACK_SIZE = 0x12
 EIATTR_REGCOUNT = 0x2F
 _EIATTR_INDIRECT_BRANCH_TARGETS = 0x34
 _EIATTR_NUM_BARRIERS = 0x4C
-_NUMBERS = (EIATTR_REGCOUNT, EIATTR_FRAME_SIZE, _EIATTR_MIN_STACK_SIZE)  # given for each symbol
+_NUMBERS = (EIATTR_REGCOUNT, EIATTR_FRAME_SIZE, _EIATTR_MIN_STACK_SIZE)  # attributes with one number per symbol
 
-CAPMERC_RECORD = b"\x31\x02"  # opens the 16-byte records that only ptxas's other scheduler writes
+CAPMERC_RECORD = b"\x31\x02"  # first bytes of the 16-byte records that ptxas writes only with its second scheduler
 _WHOLE_RECORD = re.compile(re.escape(CAPMERC_RECORD) + b".{14}", re.DOTALL)
 
 
@@ -68,10 +69,11 @@ _WHOLE_RECORD = re.compile(re.escape(CAPMERC_RECORD) + b".{14}", re.DOTALL)
 class Section(Brief):
     """One ELF section.
 
-    role: its name with the kernel's name replaced, e.g. ".text.{kernel}", so that a rename alone changes no role.
-    kernel: the kernel it belongs to, or None. kind: its type, e.g. "SHT_NOBITS", or "0x70000000" for CUDA's own.
-    file_range: (start, end) in the file; empty for sections without bytes. Sections may overlap.
-    size: bytes; for a section without file bytes (shared memory), what it reserves.
+    role: its name with the kernel's name replaced, e.g. ".text.{kernel}", so that renaming a kernel changes no role.
+    kernel: the kernel that it belongs to; None for a section of the module. kind: its ELF type, e.g. "SHT_NOBITS";
+    CUDA's own types as numbers, e.g. "0x70000000".
+    file_range: byte offsets (start, end) in the file; empty for sections without bytes. Sections may overlap.
+    size: in bytes; for a section without bytes in the file (e.g. shared memory), the memory that it reserves.
     """
 
     name: str
@@ -88,12 +90,12 @@ class Cubin(Notebook):
     """A CUDA ELF image.
 
     arch: SM number, e.g. 100. kernels: names of the entries in file order.
-    ptxas_version, ptxas_arguments: from the tool note, which ptxas writes for sm_100 and newer
-    (from 13.x for sm_90 too); None elsewhere.
+    ptxas_version, ptxas_arguments: from the section .note.nv.tkinfo; None if the image has no such section. ptxas
+    writes it for sm_100 and newer; ptxas 13.x also for sm_90.
     indirect_targets: per kernel, the byte offsets that its indirect branches can reach.
-    relocations: per kernel, (byte offset, type, symbol) of each field in its code that a linker will fill; the
-    kernel's own name is written {kernel}.
-    symbols: per kernel, the index of its symbol in the symbol table; a damaged image lacks some.
+    relocations: per kernel, (byte offset, type, symbol) of each field in its code that a linker will fill; {kernel}
+    stands for the kernel's own name.
+    symbols: per kernel, the index of its symbol in the symbol table; a damaged image may lack some.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("arch", "kernels", "ptxas_version", "data")
@@ -129,8 +131,10 @@ class Cubin(Notebook):
         return hashlib.sha256(self.data).hexdigest()
 
     def only_kernel(self, kernel: str | None = None) -> str:
-        """Check and return a kernel's name, or return the only kernel. Raises CubinError if no kernel fits, or if there
-        are several and `kernel` is None."""
+        """Return `kernel` if the image has it; if `kernel` is None, return the image's only kernel.
+
+        Raises CubinError if the image lacks the kernel, or has not exactly one and `kernel` is None.
+        """
         if kernel is not None:
             if kernel not in self.kernels:
                 raise CubinError(f"no kernel {kernel!r} in the cubin; it has: {listed(self.kernels)}")
@@ -160,16 +164,15 @@ class Cubin(Notebook):
         return section.data
 
     def scheduler_records(self, kernel: str) -> int | None:
-        """Count the `31 02` records in the kernel's .nv.capmerc section; None if it has no such section (before
-        sm_100).
+        """Count the `31 02` records in the kernel's .nv.capmerc section; None without such a section (before sm_100).
 
-        ptxas writes such records only for functions that its other scheduler took.
+        ptxas writes these records only for functions that its second scheduler scheduled.
         """
         section = self.section(f".nv.capmerc.text.{KERNEL}", kernel)
         return None if section is None else count_capmerc_records(section.data)
 
     def with_proven_spills(self, ptx: Ptx | None) -> Cubin:
-        """Copy the image and add the spills that its code and its PTX prove. Keep spills that were read from a log."""
+        """Copy the image and fill in unknown spills as far as its code and its PTX prove them (`proven_spills`)."""
         stackless = stackless_in(ptx)
         proven = {kernel: proven_spills(kernel, r, stackless) for kernel, r in self.resources.items()}
         known = {k: (a, b) for k, (a, b) in proven.items() if a is not None and b is not None}
@@ -187,8 +190,8 @@ class Cubin(Notebook):
 def count_capmerc_records(data: bytes) -> int:
     """Count the 16-byte records of a .nv.capmerc section that start with `31 02`.
 
-    Layout: u32 version, u16 n, u16 flags, a bitmap of n bits, records. Records of other kinds have other
-    lengths, so that there is no fixed stride: the search goes on behind each match.
+    Layout: u32 version, u16 n, u16 flags, a bitmap of n bits, records. Records of other kinds have other lengths, so
+    the records have no fixed stride; the search continues after each match.
     """
     return len(_WHOLE_RECORD.findall(data))
 
@@ -197,7 +200,7 @@ def owner_of(section: str, kernels: Collection[str]) -> str | None:
     """Find the kernel that a section belongs to; None if it belongs to the whole module. kernels: a set, or a dict by
     name.
 
-    The longest name that fits: one kernel's name can end like another's.
+    If the section's name ends with several kernels' names, return the longest.
     """
     if section in MODULE_SECTIONS:
         return None
@@ -212,8 +215,8 @@ def owner_of(section: str, kernels: Collection[str]) -> str | None:
 
 
 class _Parts(NamedTuple):
-    """Sources of all kernels' resources. info: the attributes of each .nv.info section; numbers: the
-    values of each attribute of _NUMBERS, by symbol."""
+    """Decoded tables from which each kernel's Resources are made. indices: symbol indices by name. info: attributes by
+    name of their .nv.info section. numbers: for each attribute in _NUMBERS, its values by symbol index."""
 
     elf: Elf
     symbols: list[Symbol]
@@ -236,7 +239,7 @@ def _parse(data: bytes) -> Cubin:
     numbers = {kind: values_by_symbol(attributes, kind) for kind in _NUMBERS}
     kernels = dict.fromkeys(kernel_names(elf))
     relocations = {k: relocations_of(k, elf, symbols) for k in kernels}
-    # The undefined symbols that a kernel's code refers to; all of the module's if it is the only kernel.
+    # Undefined symbols that a kernel's code refers to; if it is the only kernel, all undefined symbols of the module.
     referred = {k: {name for _, _, name in relocations[k]} if len(kernels) > 1 else undefined for k in kernels}
     tool, parts = _tool_note(note), _Parts(elf, symbols, indices, info, numbers)
     return Cubin(
@@ -286,7 +289,7 @@ def _resources(kernel: str, parts: _Parts, needed: set[str]) -> Resources:
         stack=stack,
         min_stack=min_stack,
         shared=0 if shared is None else shared.size,
-        # Newer images have an attribute; older ones keep the count in bits 20..26 of the code section's flags.
+        # Newer images have an attribute for barriers; older ones count them in bits 20..26 of the code section's flags.
         barriers=barriers[0] if barriers else parts.elf.by_name[f".text.{kernel}"].flags >> 20 & 0x7F,
         threads=prod(sizes) if len(sizes) >= 3 else None,
         launch_bounds=tuple(" ".join([name, *map(str, words(value))]) for name, value in bounds.items()),
@@ -299,13 +302,13 @@ def _resources(kernel: str, parts: _Parts, needed: set[str]) -> Resources:
 
 
 def _externs(own: Mapping[int, bytes], symbols: Sequence[Symbol], needed: set[str]) -> tuple[str, ...]:
-    """List the undefined symbols that a kernel lists itself, and those in `needed`."""
+    """List the symbols in `needed` and in the kernel's EXTERNS attribute, without those for the linker's own use."""
     listed = {symbols[i].name for i in words(own.get(_EIATTR_EXTERNS, b"")) if i < len(symbols)}
     return tuple(sorted(name for name in listed | needed if not name.startswith(LINKERS_OWN)))
 
 
 def _indirect_targets(attributes: Sequence[Attribute]) -> tuple[int, ...]:
-    """Parse the targets of BRX: per branch u32 offset, u16 pad, u16 pad, u32 count, count x u32."""
+    """Parse the targets of BRX. Layout per branch: u32 offset, u16 pad, u16 pad, u32 count, count x u32."""
     targets: set[int] = set()
     for attribute in attributes:
         if attribute.kind == _EIATTR_INDIRECT_BRANCH_TARGETS:
@@ -319,7 +322,7 @@ def _indirect_targets(attributes: Sequence[Attribute]) -> tuple[int, ...]:
 
 
 def _tool_note(content: bytes) -> dict[str, str]:
-    """Read .note.nv.tkinfo, the note on the tool that made the image: version, arguments."""
+    """Read version and arguments of the tool that made the image from its section .note.nv.tkinfo."""
     note: dict[str, str] = {}
     for text in (part.decode("ascii", "replace") for part in content[24:].split(b"\0") if len(part) > 3):
         if version := re.search(r"\bV(\d+\.\d+\.\d+)", text):

@@ -1,4 +1,4 @@
-"""Read which source line and which PTX line each instruction of a kernel comes from: the DWARF line tables.
+"""Read the DWARF line tables: the source line and the PTX line of each instruction of a kernel.
 
 ptxas -lineinfo writes two tables: .debug_line (the source lines that .loc names in the PTX) and .nv_debug_line_sass
 (lines of the PTX text). An image without them has no lines; that is not an error.
@@ -39,9 +39,9 @@ class Lines(Brief):
 
 
 def read_lines(cubin: Cubin, kernel: str, ptx: str | None = None) -> Lines:
-    """Read the lines of a kernel's instructions. A damaged table counts as none: the code can be read without it.
+    """Read the lines of a kernel's instructions. A damaged table counts as missing: it is not needed to read code.
 
-    ptx: the text that the cubin was made from; with it, code of a library is charged to the line that called it.
+    ptx: the text that the cubin was made from. With it, code of a library is attributed to the line that called it.
     """
     count = len(cubin.text(kernel)) // INSTRUCTION_BYTES
     lines: list[int | None] = [None] * count
@@ -60,7 +60,7 @@ def read_lines(cubin: Cubin, kernel: str, ptx: str | None = None) -> Lines:
 
 
 def _table(cubin: Cubin, kernel: str, section: str, count: int) -> list[tuple[int, tuple[str, int]]]:
-    """Yield (instruction index, (file, line)) of every instruction in the line table."""
+    """List (instruction index, (file, line)) of every instruction in a line table; empty if it is damaged."""
     from elftools.common.exceptions import DWARFError, ELFError
     from elftools.construct import ConstructError
 
@@ -70,12 +70,12 @@ def _table(cubin: Cubin, kernel: str, section: str, count: int) -> list[tuple[in
         return []
 
 
-_DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # what pyelftools raises on it
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # pyelftools raises these, too
 
 
 def _rows(cubin: Cubin, kernel: str, section: str, count: int) -> Iterator[tuple[int, tuple[str, int]]]:
     elf = read_elf(cubin.data)
-    # A sequence begins with DW_LNE_set_address, which the linker fills in: its relocation names the function.
+    # A sequence begins with DW_LNE_set_address. The linker fills in this address; its relocation names the function.
     owners = _functions(elf, section)
     for number, (program, states) in enumerate(_sequences(elf.content(section))):
         if number >= len(owners) or owners[number] not in (kernel, f".text.{kernel}"):
@@ -90,7 +90,7 @@ def _rows(cubin: Cubin, kernel: str, section: str, count: int) -> Iterator[tuple
 
 
 def _functions(elf: Elf, section: str) -> list[str]:
-    """List the functions whose addresses a linker writes into the line table, in order."""
+    """List the functions whose addresses a linker writes into the line table, in the order of the table."""
     symbols = elf.symbols()
     waiting = sorted((relocation.offset, relocation.symbol) for relocation in elf.relocations(section))
     named = [symbols[index] for _, index in waiting]
@@ -98,7 +98,7 @@ def _functions(elf: Elf, section: str) -> list[str]:
 
 
 def _sequences(data: bytes) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield each sequence of rows, with the line program that it belongs to."""
+    """Yield (line program, its rows) for each sequence of a line table."""
     from elftools.dwarf.dwarfinfo import DebugSectionDescriptor, DwarfConfig, DWARFInfo
     from elftools.dwarf.structs import DWARFStructs
 

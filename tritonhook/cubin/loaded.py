@@ -1,14 +1,14 @@
-"""Parts of a kernel that the driver loads or reads besides its instructions: parameters, attributes, data, relocations.
+"""Hash the parts of a kernel that the driver loads besides instructions: parameters, attributes, data, relocations.
 
-Each part is a hash by meaning: symbols by their names and not their numbers, sections by their roles, in one order.
-The kernel's own name is {kernel}. Omitted parts, and why:
+Two images with the same meaning have the same hashes: symbols are hashed by name instead of number and sections by
+role, both sorted, and {kernel} replaces the kernel's own name. These are omitted:
 
-- unloaded sections (debug information, notes, strings, call graph), with the tool's version and its paths;
+- sections that are not loaded (debug information, notes, strings, call graph), with the tool's version and its paths;
 - the code of other kernels, which have parts of their own;
-- copies of the code for other architectures (.nv.capmerc, .nv.merc) and what only the linker reads (.nv.compat);
-- attributes that follow from the version of ptxas (_OF_THE_TOOL), that give positions in the code
-  (_OF_THE_CODE), that are separate facts (_TOLD_ELSEWHERE), or that are 0, which older versions leave out;
-- the bytes that a relocation replaces, the order of symbols, and the hashes that nvcc puts into names.
+- copies of the code for other architectures (.nv.capmerc, .nv.merc) and sections for the linker alone (.nv.compat);
+- attributes that depend on the version of ptxas (_OF_THE_TOOL), that hold positions in the code (_OF_THE_CODE), that
+  image.Resources has (_IN_RESOURCES), or that are 0, which older versions of ptxas do not write;
+- bytes that a relocation replaces, the order of symbols, and the hashes that nvcc adds to names.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from tritonhook.cubin.elf import (
+    KERNEL,
     LINKERS_OWN,
     SHN_UNDEF,
     STT_SECTION,
@@ -34,28 +35,28 @@ from tritonhook.ptx.normal_form import without_hashes
 
 PARTS = ("parameters", "attributes", "data", "relocations")
 _HASH = 16  # hex digits
-_KERNEL = "{kernel}"
-_ALLOCATED = 2  # flag of a section that is in memory
+
+_ALLOCATED = 2  # section flag SHF_ALLOC: loaded into memory
 _RESERVED = ".nv.shared.reserved."
 
 # .nv.info attributes (names as `cuobjdump -elf` of CUDA 13.5 prints them).
 _KPARAM_INFO, _KPARAM_INFO_V2, _PARAM_CBANK, _CBANK_PARAM_SIZE, _EXTERNS = 0x17, 0x45, 0x0A, 0x19, 0x0F
 _OF_PARAMETERS = frozenset((_KPARAM_INFO, _KPARAM_INFO_V2, _PARAM_CBANK, _CBANK_PARAM_SIZE))
-# CUDA_API_VERSION, LANGUAGE, (PERF_)STATISTICS, PER_REG_TARGET_PERF_STATS, workarounds of bugs of the hardware, and one
-# that cuobjdump has no name for, which ptxas 13.x writes for every kernel.
+# CUDA_API_VERSION, LANGUAGE, (PERF_)STATISTICS, PER_REG_TARGET_PERF_STATS, workarounds for hardware bugs, and an
+# attribute without a name in cuobjdump, which ptxas 13.x writes for every kernel.
 _OF_THE_TOOL = frozenset((0x37, 0x66, 0x33, 0x4E, 0x3C, 0x2A, 0x30, 0x35, 0x36, 0x47, 0x6B, 0x5F))
 # *_INSTR_OFFSETS, *_OFFSETS, INSTR_REG_MAP, COOP_GROUP_MASK_REGIDS, INDIRECT_BRANCH_TARGETS, AT_ENTRY_FRAGMENTS.
 _OF_THE_CODE = frozenset((0x1C, 0x1D, 0x25, 0x27, 0x28, 0x29, 0x2D, 0x2E, 0x31, 0x34, 0x39, 0x3A, 0x40, 0x44, 0x46))
 _OF_THE_CODE |= {0x4F, 0x57, 0x59, 0x65, 0x6C}
-# FRAME_SIZE, MIN_STACK_SIZE, MAX_STACK_SIZE, REGCOUNT, CRS_STACK_SIZE; and launch bounds (image.Resources).
-_TOLD_ELSEWHERE = frozenset((0x11, 0x12, 0x23, 0x2F, 0x1E, *LAUNCH_BOUNDS))
-_ZERO_IS_NONE = frozenset((0x50, 0x6D))  # SPARSE_MMA_MASK and PREEXIT_USED, which older versions of ptxas omit
-_LEFT_OUT = _OF_PARAMETERS | _OF_THE_TOOL | _OF_THE_CODE | _TOLD_ELSEWHERE
+# FRAME_SIZE, MIN_STACK_SIZE, MAX_STACK_SIZE, REGCOUNT, CRS_STACK_SIZE, and launch bounds.
+_IN_RESOURCES = frozenset((0x11, 0x12, 0x23, 0x2F, 0x1E, *LAUNCH_BOUNDS))
+_ZERO_IS_NONE = frozenset((0x50, 0x6D))  # SPARSE_MMA_MASK, PREEXIT_USED: older versions of ptxas do not write a 0
+_LEFT_OUT = _OF_PARAMETERS | _OF_THE_TOOL | _OF_THE_CODE | _IN_RESOURCES
 
 
 class Image:
-    """An image with its symbols; it reads only the parts of a kernel and of the module, so many kernels are fast.
-    kernels: as in elf.kernel_names."""
+    """An image whose sections and symbols are indexed by kernel, so that images of many kernels are fast to read.
+    kernels: the names from elf.kernel_names."""
 
     def __init__(self, elf: Elf, symbols: Sequence[Symbol], kernels: frozenset[str]) -> None:
         self.elf, self.symbols = elf, symbols
@@ -113,7 +114,8 @@ def loaded_parts(image: Image, kernel: str) -> dict[str, str]:
 def parameter_places(data: bytes, kernel: str) -> tuple[tuple[int, int], ...]:
     """List (offset, bytes) of each parameter of a kernel; empty if the image does not contain them.
 
-    KPARAM_INFO: an index, the ordinal with the offset in the upper half, then flags with the size from bit 18 on.
+    The attribute KPARAM_INFO has three words: an index; the parameter's number (low half) and offset (high half); flags
+    with the size in bits 18 and up.
     """
     infos = (words(one.value) for one in read_elf(data).attributes(f".nv.info.{kernel}") if one.kind == _KPARAM_INFO)
     found = {place & 0xFFFF: (place >> 16, flags >> 18) for _, place, flags in infos}
@@ -121,7 +123,7 @@ def parameter_places(data: bytes, kernel: str) -> tuple[tuple[int, int], ...]:
 
 
 def _parameters(image: Image, kernel: str) -> Iterator[str]:
-    """Describe the parameters: offsets, sizes and order, and the size of the constant bank that a launcher fills."""
+    """Describe the parameters by offset, size and order, and the constant bank for them by size."""
     for attribute in image.elf.attributes(f".nv.info.{kernel}"):
         if attribute.kind in _OF_PARAMETERS:
             yield _line(image, kernel, attribute)
@@ -130,7 +132,7 @@ def _parameters(image: Image, kernel: str) -> Iterator[str]:
 
 
 def _attributes(image: Image, kernel: str) -> Iterator[str]:
-    """List the attributes that the driver obeys at a launch, and whether another kernel may replace this one."""
+    """Describe the attributes that the driver uses at a launch, and the kernel's symbol by binding and visibility."""
     for attribute in image.elf.attributes(f".nv.info.{kernel}"):
         if attribute.kind not in _LEFT_OUT and (any(attribute.value) or attribute.kind not in _ZERO_IS_NONE):
             yield _line(image, kernel, attribute)
@@ -166,7 +168,7 @@ def _data(image: Image, kernel: str) -> Iterator[str]:
 
 
 def _relocations(image: Image, kernel: str) -> Iterator[str]:
-    """List which symbol's address is written to which offset."""
+    """Describe each relocation: section, offset, type, symbol and addend."""
     for header in image.headers_of(kernel):
         for relocation in image.elf.relocations(header.name):
             target = _name_at(image, kernel, relocation.symbol)
@@ -174,7 +176,7 @@ def _relocations(image: Image, kernel: str) -> Iterator[str]:
 
 
 def _is_code(header: Header, kernel: str) -> bool:
-    """Check whether its bytes are the kernel's instructions, or the bank of its parameters."""
+    """Check whether a section holds no data of the program: code, the parameter bank, or the system's shared memory."""
     return header.name in (f".text.{kernel}", f".nv.constant0.{kernel}") or header.name.startswith(_RESERVED)
 
 
@@ -204,7 +206,7 @@ def _role(name: str, kernel: str) -> str:
     """Replace the kernel's name in a section name where it is the whole name, its last part, or part of
     `$kernel$function`."""
     if name == kernel:
-        return _KERNEL
+        return KERNEL
     if name.startswith(f"${kernel}$"):
-        return f"${_KERNEL}${name[len(kernel) + 2 :]}"
-    return f"{name[: -len(kernel)]}{_KERNEL}" if name.endswith(f".{kernel}") else without_hashes(name)
+        return f"${KERNEL}${name[len(kernel) + 2 :]}"
+    return f"{name[: -len(kernel)]}{KERNEL}" if name.endswith(f".{kernel}") else without_hashes(name)

@@ -1,10 +1,12 @@
-"""Resources that a kernel needs. An image lacks two: spills, and the shared memory of a launch.
+"""Compute the resources that a kernel needs, and its occupancy.
 
-A cubin does not record spills; only `ptxas -v` prints them. Its figure is the bytes of all STL and LDL instructions,
-each counted once, without those that the program asked for itself: variables in local memory, and calls. So the code
-proves them, or code and PTX do. The tests hold the count to ptxas's figure.
+A cubin does not record spills; only `ptxas -v` prints them: the bytes of all STL and LDL instructions, each counted
+once, except those for variables in local memory and for calls. So a kernel has no spills if its code does not use local
+memory. If its PTX needs no stack, all its local-memory traffic is spills. Tests compare these counts with ptxas's.
 
-And how many blocks and warps of a kernel an SM holds at a time: NVIDIA's occupancy calculator.
+A cubin does not record the shared memory that a launch adds either; it comes from the compiler's metadata or the PTX.
+
+The occupancy is the number of blocks and warps that an SM holds at a time, as in NVIDIA's occupancy calculator.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 _STEP = 16  # bytes of an instruction, since sm_70
 _FIRST_SM = 70
-_STL, _LDL = 0x187, 0x183  # the low 9 bits of an instruction; above them is the form of its operands
+_STL, _LDL = 0x187, 0x183  # the low 9 bits of an instruction; the bits above them encode the types of its operands
 _LOW_BYTES = re.compile(b"[\x83\x87]")
 _EXTERN_SHARED = re.compile(r"\.extern\b[^;]*\.shared\b")
 _WIDTHS = (1, 1, 2, 2, 4, 8, 16, 16)  # bytes, by bits 73 to 75: U8, S8, U16, S16, 32, 64, 128
@@ -39,7 +41,7 @@ class LocalTraffic(NamedTuple):
 
 
 def local_traffic(code: bytes, arch: int) -> LocalTraffic | None:
-    """Count a kernel's STL and LDL instructions. arch: SM number. None: code of before sm_70, which is not read."""
+    """Sum the bytes of a kernel's STL and LDL instructions. arch: SM number. Return None for code older than sm_70."""
     if arch < _FIRST_SM:
         return None
     bytes_of = {_STL: 0, _LDL: 0}
@@ -56,15 +58,15 @@ Stackless = Callable[[], frozenset[str]]
 
 
 def spills_of_code(traffic: LocalTraffic | None) -> Spills:
-    """Report the spills that the code alone proves: no spills if the code does not use local memory."""
+    """Return the spills that the code alone proves: (0, 0) if it does not use local memory, else unknown."""
     return traffic if traffic == (0, 0) else (None, None)
 
 
 def proven_spills(kernel: str, known: Resources | KernelSummary, stackless: Stackless) -> Spills:
-    """Return a kernel's known spills. If they are unknown and its PTX needs no stack, count all local-memory traffic.
+    """Return a kernel's known spills. If they are unknown and its PTX needs no stack, return all local-memory traffic.
 
     stackless: lists the PTX's entries without a stack; called only if needed. A system call passes its arguments on the
-    stack, e.g. that of ptxas 12.9 for TMA loads on sm_120a: next to such a call, traffic proves nothing.
+    stack, e.g. the call that ptxas 12.9 makes for TMA loads on sm_120a, so traffic proves nothing for such a kernel.
     """
     if known.spill_stores is None and known.local_stores is not None and not known.externs and kernel in stackless():
         return known.local_stores, known.local_loads
@@ -72,7 +74,7 @@ def proven_spills(kernel: str, known: Resources | KernelSummary, stackless: Stac
 
 
 def stackless_in(ptx: Ptx | str | None) -> Stackless:
-    """Make a function that lists the entries of PTX that need no stack. It reads the PTX once, at its first call, and
+    """Return a function that lists the entries of PTX that need no stack. It reads the PTX once, at its first call, and
     lists nothing if the text is not PTX."""
 
     @lru_cache(maxsize=1)
@@ -86,8 +88,8 @@ def stackless_in(ptx: Ptx | str | None) -> Stackless:
 
 
 def dynamic_shared(given: object, ptx: str | None) -> int | None:
-    """Compute the shared memory, in bytes, that a launch adds to the image's. given: the compiler's metadata. None: the
-    program decides at the launch, or it is unknown."""
+    """Compute the shared memory, in bytes, that a launch adds to the image's. given: the value in the compiler's
+    metadata. Return None if it is unknown, e.g. because the program decides it at each launch."""
     if isinstance(given, int):
         return given
     return 0 if ptx is not None and _EXTERN_SHARED.search(ptx) is None else None
@@ -100,14 +102,15 @@ def launch_shared(static: int, dynamic: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Resources(Brief):
-    """Resource usage of one kernel. None: unknown in this source.
+    """Resource usage of one kernel. None: unknown.
 
-    registers: per thread. stack, min_stack: bytes per thread. shared: static bytes per block, from sm_90 on with
-    the 1,024 that the system takes.
+    registers: per thread. stack, min_stack: bytes per thread. shared: static bytes per block; from sm_90 on, they
+    include the 1,024 that the system reserves. barriers: number of hardware barriers. threads: per block, if the kernel
+    requires a block size.
     spill_stores, spill_loads: bytes, as `ptxas -v` prints them. From its log or `proven_spills`.
-    local_stores, local_loads: bytes of all instructions that access local memory; spills are among them.
-    launch_bounds: threads of a block, and cluster sizes, that its launches must have or may not exceed, as PTX names
-    them: "reqntid 128 1 1". externs: undefined symbols it needs; syscalls: those served by the driver.
+    local_stores, local_loads: bytes of all instructions that access local memory, spills included.
+    launch_bounds: required or maximum block and cluster sizes, as PTX directives, e.g. "reqntid 128 1 1".
+    externs: undefined symbols that the kernel needs. syscalls: those of them that the driver defines.
     """
 
     registers: int | None = None
@@ -136,8 +139,8 @@ class Resources(Brief):
 
 
 WARP = 32  # threads
-REGISTERS, _QUARTERS, _UNIT = 65_536, 4, 256  # per SM; parts of an SM; registers per allocation of a warp
-_RESERVED, SHARED_UNIT = 1024, 128  # bytes of shared memory: for the system, per block; per allocation
+REGISTERS, _QUARTERS, _UNIT = 65_536, 4, 256  # registers of an SM; its partitions; registers in an allocation unit
+_RESERVED, SHARED_UNIT = 1024, 128  # bytes of shared memory: reserved by the system per block; in an allocation unit
 _KIB = 1024
 _NUMBER = re.compile(r"sm_(\d+)[af]?")
 
@@ -165,8 +168,8 @@ _LIMITS = {
 
 
 def reserved_in_image(number: int) -> int:
-    """Return the bytes at the begin of shared memory that a kernel's own variables lie behind, and that .nv.shared
-    counts: the system's, from sm_90 on. number: of the SM."""
+    """Return the bytes that the system reserves at the start of a block's shared memory and that the section .nv.shared
+    includes: 1,024 from sm_90 on, else 0. The kernel's variables follow them. number: SM number, e.g. 90."""
     return _RESERVED if number >= 90 else 0
 
 
@@ -179,7 +182,8 @@ def most_shared(arch: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """blocks, warps: of one SM at a time. most_warps: that it can hold. limits: what keeps further blocks out."""
+    """Occupancy of one SM. blocks, warps: resident at a time. most_warps: the most that the SM holds. limits: the
+    resources that prevent a further block, e.g. "registers"."""
 
     blocks: int
     warps: int
@@ -188,22 +192,24 @@ class Occupancy:
 
     @property
     def text(self) -> str:
-        """ "12 of 64 warps in 3 blocks, limited by registers"."""
+        """The occupancy in words, e.g. "12 of 64 warps in 3 blocks, limited by registers"."""
         blocks = f"{self.blocks:,} block{'' if self.blocks == 1 else 's'}"
         return f"{self.warps} of {self.most_warps} warps in {blocks}, limited by {' and '.join(self.limits)}"
 
 
 def registers_of_warp(registers: int) -> int:
-    """Compute the registers that a warp is given. registers: of a thread."""
+    """Compute the registers that the hardware allocates to a warp. registers: per thread."""
     return -(-registers * WARP // _UNIT) * _UNIT
 
 
 def occupancy(
     arch: str, registers: int | None, threads: int | None, shared: int | None, dynamic: int = 0
 ) -> Occupancy | None:
-    """Compute the occupancy; None if the architecture or a figure is unknown. arch: such as "sm_90a". registers: per
-    thread. threads, shared: per block; shared memory in bytes, with what the launch adds. dynamic: bytes that the
-    launch adds. An image without shared memory does not count the system's, which a block takes all the same."""
+    """Compute the occupancy; None if the architecture or a figure is unknown.
+
+    arch: e.g. "sm_90a". registers: per thread. threads: per block. shared: bytes per block, including `dynamic`, the
+    bytes that the launch adds. An image without shared memory omits the system's reserved bytes; they are added here.
+    """
     number = _NUMBER.fullmatch(arch)
     limits = _LIMITS.get(int(number[1])) if number else None
     if number is None or limits is None or not registers or not threads or shared is None:

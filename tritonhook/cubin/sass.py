@@ -1,7 +1,7 @@
-"""Sass: one kernel's machine code: instructions, basic blocks, loops; and the classes of work of its opcodes.
+"""Sass: the instructions, basic blocks and loops of one kernel's machine code. Also classifies opcodes.
 
 Opcodes and operands come from `nvdisasm -json`, control fields from the instruction bytes (nvdisasm prints none).
-Comparing two kernels is compare/diff.py's.
+compare/diff.py compares two kernels.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ MIN_LOOP_INSTRUCTIONS = 8
 MIN_BLOCK_INSTRUCTIONS = 8
 
 _TARGET = re.compile(r"(-?0x[0-9a-f]+)\)?\s*$")
-_RELATIVE = ("BRA", "BSSY", "CALL.REL", "RET.REL", "LEPC", "WARPSYNC.COLLECTIVE")  # target counts from the instruction
+_RELATIVE = ("BRA", "BSSY", "CALL.REL", "RET.REL", "LEPC", "WARPSYNC.COLLECTIVE")  # target relative to the instruction
 _REGISTER = re.compile(r"\b(U?R|U?P|B|UB|SB)(?:\d+|Z|T)\b")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
-_COMMA_LOST = re.compile(r"(?<=[\dZ])desc,?(?=\[)")  # `R0desc[UR4][R4.64]`, of LDG with .EL: nvdisasm 12.8 to 13.5
+# nvdisasm 12.8 to 13.5 omit a comma in LDG with .EL: `R0desc[UR4][R4.64]`.
+_COMMA_LOST = re.compile(r"(?<=[\dZ])desc,?(?=\[)")
 
 
 class Instruction(NamedTuple):
-    """One instruction. A NamedTuple, because a diff makes thousands of them.
+    """One instruction. A NamedTuple, because it is fast to make and a diff makes thousands.
 
     offset: bytes from the function's start. predicate: e.g. "@!P0" or "". opcode: with all modifiers.
     control: 21 bits that ptxas sets for the issue logic: stall cycles (4), yield (1), write barrier (3),
@@ -70,7 +71,7 @@ class Instruction(NamedTuple):
         return _shape(self.predicate, self.opcode, self.operands)
 
     def at(self, offset: int) -> Instruction:
-        """Copy the instruction with another offset."""
+        """Copy the instruction to another offset; a relative branch target moves with it."""
         operands = self.operands
         if self.opcode.startswith(_RELATIVE):
             operands = _TARGET.sub(lambda match: hex(int(match[1], 16) - self.offset + offset), operands)
@@ -99,7 +100,7 @@ class Block:
 class Loop(Brief):
     """A natural loop: all blocks of all back edges to one header block.
 
-    instructions: indices, ascending. innermost: it holds no other loop of at least MIN_LOOP_INSTRUCTIONS.
+    instructions: indices, ascending. innermost: it contains no other loop of at least MIN_LOOP_INSTRUCTIONS.
     """
 
     header: int
@@ -138,13 +139,17 @@ class Sass(Brief):
         return counts
 
     def is_rescheduled(self, loop: Loop) -> bool:
-        """Check whether ptxas's other scheduler took this loop: most of its instructions are in yielded blocks."""
+        """Check whether ptxas's second scheduler scheduled this loop: `_is_yielded` holds for blocks with most of its
+        instructions."""
         yielded = sum(b.end - b.first for i in loop.blocks if self._is_yielded(b := self.blocks[i]))
         return 2 * yielded > len(loop.instructions)
 
     def _is_yielded(self, block: Block) -> bool:
-        """Check whether nearly all of at least 8 instructions have the yield bit: all but one, and one more for each
-        fifty (120 of 123 were seen on sm_80). ptxas's other scheduler makes every block of a loop like this."""
+        """Check whether a block has at least 8 instructions and nearly all of them have the yield bit.
+
+        ptxas's second scheduler makes all blocks of a loop like this. One instruction may lack the bit, and one more
+        for every fifty (120 of 123 had it in code for sm_80).
+        """
         size = block.end - block.first
         if size < MIN_BLOCK_INSTRUCTIONS:
             return False
@@ -157,8 +162,8 @@ def parse_nvdisasm(
     """Read kernels from the output of `nvdisasm -json`.
 
     texts: instruction bytes per kernel. targets: per kernel, the byte offsets that its indirect branches can reach.
-    Raises CubinError if the output has another form, lacks a kernel, or does not fit the bytes: what was not read
-    must never count as equal.
+    Raises CubinError if the output has another form, lacks a kernel, or does not match the code bytes: code that was
+    not read must never count as equal.
     """
     try:
         _, functions = json.loads(output)
@@ -204,8 +209,8 @@ def words_of(text: bytes) -> list[bytes]:
 
 
 def instructions_of(listed: Sequence[Mapping[str, Any]], words: Sequence[bytes]) -> Iterator[Instruction]:
-    """Read the instructions that nvdisasm listed of these bytes. Raises KeyError, AttributeError or TypeError where it
-    lists them in another form."""
+    """Make an Instruction of each item of nvdisasm's listing and the bytes of that instruction. Raises KeyError,
+    AttributeError or TypeError if the listing has another form."""
     for index, (item, word) in enumerate(zip(listed, words, strict=True)):
         yield Instruction(
             index * INSTRUCTION_BYTES,
@@ -216,7 +221,7 @@ def instructions_of(listed: Sequence[Mapping[str, Any]], words: Sequence[bytes])
         )
 
 
-_INDIRECT = ("BRX", "JMX")  # and with a uniform register BRXU, JMXU
+_INDIRECT = ("BRX", "JMX")  # prefixes, which include BRXU and JMXU (with a uniform register)
 _ENDS = ("BRA", "BRX", "JMP", "JMX", "EXIT", "RET", "BREAK", "KILL", "BPT")
 
 
@@ -231,7 +236,7 @@ def _branch_target(instruction: Instruction) -> int | None:
 def _falls_through(instruction: Instruction) -> bool:
     if not instruction.opcode.startswith(_ENDS) or instruction.base_opcode == "BPT":
         return True
-    # `BRA UP0, 0x100`, `BRA.DIV R1, ...` carry their condition as an operand.
+    # In `BRA UP0, 0x100` and `BRA.DIV R1, ...`, the condition is an operand.
     return bool(instruction.predicate) or (instruction.base_opcode == "BRA" and "," in instruction.operands)
 
 
@@ -257,7 +262,7 @@ def _blocks(code: tuple[Instruction, ...], indirect: tuple[int, ...]) -> tuple[B
 
 
 def _loops(blocks: tuple[Block, ...]) -> tuple[Loop, ...]:
-    """Find natural loops by dominators: an outlined slow path that jumps back is not a loop."""
+    """Find natural loops by dominators. So an outlined slow path that jumps back does not count as a loop."""
     after, before = [block.successors for block in blocks], [list[int]() for _ in blocks]
     for tail, successors in enumerate(after):
         for header in successors:
@@ -279,11 +284,11 @@ def _loops(blocks: tuple[Block, ...]) -> tuple[Loop, ...]:
 
 
 def _dominators(after: Sequence[Sequence[int]], before: Sequence[Sequence[int]]) -> list[int]:
-    """Find the blocks that every way to a block passes, as bits of a number. after, before: the blocks that can follow
-    each block, and precede it.
+    """Compute the dominators of each block, i.e. the blocks on every path to it, as a bit set. after, before: the
+    successors and the predecessors of each block.
 
-    Ways begin at the first block and at every block that nothing leads to, such as the targets of an indirect branch
-    that the image does not list.
+    Paths begin at the first block and at every block that no earlier block leads to, e.g. the target of an indirect
+    branch that the image does not list.
     """
     begins, seen = set[int](), dict[int, None]()
     for may_lead_back in (False, True):
@@ -302,7 +307,7 @@ def _dominators(after: Sequence[Sequence[int]], before: Sequence[Sequence[int]])
 
 
 def _walk(start: int, edges: Sequence[Sequence[int]], seen: dict[int, None]) -> None:
-    """Add to `seen` the blocks that edges lead to from a block, not past blocks in `seen`."""
+    """Add all blocks to `seen` that are reachable from `start` along `edges`; do not go beyond blocks in `seen`."""
     stack = [start]
     while stack:
         if (block := stack.pop()) not in seen:
@@ -313,7 +318,7 @@ def _walk(start: int, edges: Sequence[Sequence[int]], seen: dict[int, None]) -> 
 # --- classes of work ------------------------------------------------------------------------------
 
 
-# The first pattern that fits decides. Opcodes as nvdisasm prints them for sm_70 to sm_121.
+# The first matching pattern decides. Opcodes as nvdisasm prints them for sm_70 to sm_121.
 _CLASSES = (
     ("tensor", r"[HIDQBO]MMA|[HIQB]GMMA|UTC.*MMA|WARPGROUP"),
     ("global memory", r"LD|LDG|ST|STG|LDL|STL|ATOM|ATOMG|RED|REDG|CCTL|LDC|LDCU|ULDC|UTMA.*|UBLK.*|LDGSTS|LDGDEPBAR"),
@@ -334,7 +339,7 @@ CLASSES = (*(name for name, _ in _CLASSES), "integer and moves")
 
 @lru_cache(maxsize=4096)
 def opcode_class(base_opcode: str) -> str:
-    """Look up the class of an opcode, one of CLASSES. If no pattern fits, it is integer arithmetic, logic or a move."""
+    """Look up the class of an opcode, one of CLASSES. Without a matching pattern, it is "integer and moves"."""
     return next((name for name, pattern in _COMPILED if pattern.fullmatch(base_opcode)), CLASSES[-1])
 
 

@@ -1,14 +1,14 @@
-"""Shipped files with GPU code: shared libraries, archives, wheels, cubins, fat binaries, and folders of them.
+"""Find GPU code in shipped files: shared libraries, archives, wheels, cubins, fat binaries, and folders of these.
 
 Files are recognised by their first bytes, and read whole, one at a time. A wheel is unpacked member by member,
-within limits. Unreadable files are named, and the rest is read.
+within limits. An unreadable file results in a note, and reading goes on with the next file.
 
-Cubins are found where they are embedded in other bytes. A fat binary is a header and entries; an entry is a header and
-a payload. Layout (fatbinary_section.h and fatbinary.h of the CUDA toolkit): the magic number 0xBA55ED50, version,
-header size, payload size; an entry begins with its kind (1 for PTX, 2 for machine code), a version, the size of its
-header, and the size of its payload. Then come the payload's compressed size at byte 16, flags at byte 40 and the
-size before compression at byte 56. What nvcc 13.0 writes, and its header omits: kind 8 is code for the linker
-(NVVM's, for LTO), and flags mark sm_90a and sm_100f.
+Libraries embed cubins in fat binaries. A fat binary is a header and entries; an entry is a header and a payload.
+Layout (fatbinary_section.h and fatbinary.h of the CUDA toolkit): the magic number 0xBA55ED50, version, header size,
+payload size; an entry begins with its kind (1 for PTX, 2 for machine code), a version, the size of its header, and the
+size of its payload. Then come the payload's compressed size at byte 16, flags at byte 40 and the size before
+compression at byte 56. nvcc 13.0 also writes values that these headers do not document: kind 8, which is NVVM code for
+the linker (LTO), and the flags of sm_90a and sm_100f.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from tritonhook._util.files import read_given, read_start
 from tritonhook._util.text import encodable
-from tritonhook.cubin.elf import MAGIC
+from tritonhook.cubin.elf import EM_CUDA, MAGIC
 
 _HEADER = struct.Struct("<IHHQ")  # magic, version, header size, size of all entries
 _ENTRY = struct.Struct("<HHIQ")  # kind, version, header size, payload size
@@ -35,14 +35,15 @@ FATBIN_MAGIC = struct.pack("<I", 0xBA55ED50)
 _PTX, _MACHINE_CODE, _FOR_LINKER = 1, 2, 8
 _LZ4, _ZSTD = 0x2000, 0x8000  # flags
 _FAMILY, _ONE_ARCH = 0x200000, 0x100000  # flags of sm_100f and sm_90a
-_ROOM, _GROWTH = 1 << 28, 32  # bytes that compressed code may grow to in all, and for each byte that is read
+_ROOM, _GROWTH = 1 << 28, 32  # limit of decompressed code in bytes: _ROOM, and _GROWTH more for each byte read
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Cubins of a file. packed: number of compressed ones that were not read; too_large: number of these that exceed
-    the limit when unpacked. ptx: number of PTX modules; linked: number of modules for the linker (no machine code yet).
-    damaged: number of truncated fat binaries. suffixes: of each cubin's target, "a" of sm_90a."""
+    """GPU code in a file. cubins: its images, without repetitions. packed: number of compressed cubins that were not
+    read; too_large: how many of these exceed the limit when unpacked. ptx: number of PTX modules; linked: number of
+    modules for the linker, which hold no machine code yet. damaged: number of truncated fat binaries. suffixes: for
+    each cubin, the suffix of its target, e.g. "a" for sm_90a. limit: of unpacked code, in bytes."""
 
     cubins: tuple[bytes, ...]
     packed: int = 0
@@ -55,16 +56,16 @@ class Embedded:
 
     @property
     def not_read(self) -> tuple[str, ...]:
-        """Reason why compressed cubins were not read."""
+        """Notes on the compressed cubins that were not read: how many, and why."""
         whys = {
-            f"beyond the {self.limit:,} bytes that code may grow to in all": self.too_large,
+            f"all unpacked code together exceeds the limit of {self.limit:,} bytes": self.too_large,
             "`pip install lz4 zstandard`, or damaged": self.packed - self.too_large,
         }
         return tuple(f"{number:,} compressed and not read ({why})" for why, number in whys.items() if number)
 
 
 class Room:
-    """Limit for unpacked bytes. taken_in: bytes of files that were read so far."""
+    """Limit for decompressed bytes, which grows with the bytes that were read. taken_in: bytes read so far."""
 
     def __init__(self) -> None:
         self.taken_in = self._taken = 0
@@ -81,10 +82,11 @@ class Room:
 
 
 def embedded_cubins(data: bytes, room: Room | None = None) -> Embedded:
-    """Find every cubin in the fat binaries of `data`, wherever they begin; equal ones once. What a fat binary holds is
-    not searched for others. room: for what is compressed, of several files together.
+    """Find the cubins in all fat binaries of `data`; list equal cubins once.
 
-    Compressed ones are read where Python has the module for it (`lz4`, `zstandard`), or the system the library.
+    A fat binary may begin at any byte; its payloads are not searched for further fat binaries. A compressed cubin is
+    read if Python has the module `lz4` or `zstandard`, or the system has the library.
+    room: limit for decompressed bytes; several files can share it.
     """
     room = room or Room()
     room.taken_in += len(data)
@@ -121,7 +123,7 @@ class _Entry(NamedTuple):
 
     @property
     def compression(self) -> tuple[int, int, int]:
-        """The compressed size, the flags and the size before; zeros where the header is too short for them."""
+        """(compressed size, flags, size before compression); zeros if the header is too short for these fields."""
         whole = len(self.header) >= _COMPRESSION.size
         return _COMPRESSION.unpack_from(self.header) if whole else (0, 0, 0)
 
@@ -143,7 +145,7 @@ def _unpacked(entry: _Entry) -> bytes | None:
     for unpack in (_unpack_lz4, _system_lz4) if flags & _LZ4 else (_unpack_zstd, _system_zstd):
         try:
             image = unpack(packed, size)
-        except Exception:  # no such module or library, or damaged: each has errors of its own
+        except Exception:  # missing module or library, or damaged data; each library raises other errors
             continue
         return image if len(image) == size and image.startswith(MAGIC) else None
     return None
@@ -158,7 +160,8 @@ def _unpack_lz4(packed: bytes, size: int) -> bytes:
 def _unpack_zstd(packed: bytes, size: int) -> bytes:
     import zstandard  # type: ignore[import-not-found,unused-ignore]
 
-    if zstandard.frame_content_size(packed) not in (-1, size):  # the decompressor trusts the frame's size
+    # If the frame states its size, the decompressor ignores max_output_size.
+    if zstandard.frame_content_size(packed) not in (-1, size):
         return b""
     return bytes(zstandard.ZstdDecompressor().decompress(packed, max_output_size=size))
 
@@ -183,7 +186,8 @@ def _library(name: str) -> ctypes.CDLL:
 
 
 def _entries(data: bytes, start: int) -> Iterator[_Entry | None]:
-    """Yield each entry of a fat binary; nothing if no fat binary begins at `start`, and None for a truncated entry."""
+    """Yield each entry of a fat binary, and None for a truncated one. Yield nothing if no fat binary begins at
+    `start`."""
     if len(data) < start + _HEADER.size:
         return
     _, version, header_size, size = _HEADER.unpack_from(data, start)
@@ -208,18 +212,18 @@ def _entries(data: bytes, start: int) -> Iterator[_Entry | None]:
 
 
 _ARCHIVE, _ZIP = b"!<arch>\n", b"PK\3\4"
-_EM_CUDA = 190
+
 _MOST_BYTES = 1 << 32  # per file: libraries of torch have 2 GiB
 _MOST_MEMBER, _MOST_WHEEL = 1 << 32, 1 << 35  # bytes, unpacked
-_MOST_RATIO, _SMALL = 200, 1 << 24  # unpacked over packed, of members larger than this; libraries have 3 to 20
+_MOST_RATIO, _SMALL = 200, 1 << 24  # highest compression ratio of members above _SMALL bytes; libraries have 3 to 20
 _PYTHON = re.compile(r"\.(?:cpython-\d+\w*|abi3|cp\d+)(?:-[\w-]+)?(?=\.so\b)")
 
 
 @dataclass(frozen=True, slots=True)
 class ShippedFile:
-    """A file with GPU code, or notes on it. name: in its wheel or folder, without the Python that an
-    extension module was built for; it stays from release to release. notes: on parts without machine code, or damaged.
-    images: its cubins, each with the suffix of its target, as "a" of sm_90a; "" if unknown."""
+    """A file with GPU code or with notes. name: path in its wheel or folder; the Python version of an extension module
+    is removed from it, so that releases can be compared by name. images: pairs of a cubin and the suffix of its target,
+    e.g. "a" for sm_90a; "" if unknown. notes: parts that are damaged or have no machine code."""
 
     name: str
     images: tuple[tuple[bytes, str], ...] = ()
@@ -227,7 +231,7 @@ class ShippedFile:
 
 
 def shipped_files(path: Path) -> Iterator[ShippedFile]:
-    """Read a file, a wheel or a folder. Host code without GPU code gives nothing. Raises OSError if `path` itself
+    """Read a file, a wheel or a folder. Yield nothing for files without GPU code. Raises OSError if `path` itself
     cannot be read."""
     room = Room()
     if path.is_dir():
@@ -241,7 +245,7 @@ def shipped_files(path: Path) -> Iterator[ShippedFile]:
 
 
 def is_shipped(path: Path) -> bool:
-    """Check whether a file begins as a library, an archive, a wheel or a cubin does; what is in it is not looked at."""
+    """Check by its first bytes whether a file is a library, an archive, a wheel or a cubin; it may hold no GPU code."""
     try:
         start = read_start(path, len(_ARCHIVE))
     except OSError:
@@ -262,7 +266,7 @@ def _may_have_code(start: bytes) -> bool:
 
 
 def _in_wheel(path: Path, room: Room) -> Iterator[ShippedFile]:
-    """List the cubins and PTX in each member of a wheel."""
+    """Read each member of a wheel that may have GPU code."""
     unpacked = 0
     try:
         with zipfile.ZipFile(path) as wheel:
@@ -282,23 +286,23 @@ def _in_wheel(path: Path, room: Room) -> Iterator[ShippedFile]:
                 unpacked += len(data)
                 yield from _in_bytes(data, member.filename, room)
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        yield ShippedFile(path.name, notes=(f"no wheel that can be read: {error}",))
+        yield ShippedFile(path.name, notes=(f"not a readable wheel: {error}",))
 
 
 def _why_not_unpacked(member: zipfile.ZipInfo, before: int) -> str | None:
     size, packed = member.file_size, max(member.compress_size, 1)
     if size > _MOST_MEMBER:
-        return f"{size:,} bytes, more than the {_MOST_MEMBER:,} that are read"
+        return f"{size:,} bytes, more than the limit of {_MOST_MEMBER:,}"
     if before + size > _MOST_WHEEL:
-        return f"the wheel has more than the {_MOST_WHEEL:,} bytes that are read"
+        return f"the wheel has more than {_MOST_WHEEL:,} bytes, the limit"
     if size > _SMALL and size > _MOST_RATIO * packed:
-        return f"{packed:,} bytes would become {size:,}, as of a zip bomb"
+        return f"{packed:,} bytes would become {size:,}, as in a zip bomb"
     return None
 
 
 def _in_bytes(data: bytes, name: str, room: Room) -> Iterator[ShippedFile]:
     name = encodable(_PYTHON.sub("", name))
-    if data[:4] == MAGIC and data[18:20] == _EM_CUDA.to_bytes(2, "little"):
+    if data[:4] == MAGIC and data[18:20] == EM_CUDA.to_bytes(2, "little"):
         yield ShippedFile(name, ((data, ""),))
         return
     embedded = embedded_cubins(data, room)

@@ -1,7 +1,7 @@
 """ImageSummary: the few values of a cubin that a sweep keeps, read about ten times as fast as a Cubin.
 
-ptxas needs some ten milliseconds for a small kernel; a sweep of thousands must not spend a tenth of that on reading.
-The tests hold ImageSummary and Cubin to the same answers.
+ptxas takes about 10 ms for a small kernel; reading thousands of cubins in a sweep must take less than a tenth of that.
+Tests check that ImageSummary and Cubin agree.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _HASH = 16  # hex digits
 
 @dataclass(frozen=True, slots=True)
 class KernelSummary:
-    """One kernel of a cubin. None: in neither the image nor ptxas's log.
+    """Values of one kernel of a cubin. None: neither the image nor ptxas's log has the value.
 
     code_sha256, code_bytes: of its instructions, without the padding between sections.
     stack, shared, spill_stores, spill_loads, local_stores, local_loads: bytes, as in resources.Resources.
     scheduler_records: as Cubin.scheduler_records.
-    externs: undefined symbols; of the whole module, where several kernels share it.
-    linked_sha256: of the symbols that a linker will fill into its instructions, and where; "" if there are none.
+    externs: undefined symbols of the whole module, even if it has several kernels.
+    linked_sha256: hash of the relocations in its code, i.e. their offsets and symbols; "" if there are none.
     """
 
     kernel: str
@@ -47,13 +47,13 @@ class KernelSummary:
 
 @dataclass(frozen=True)
 class ImageSummary:
-    """One cubin.
+    """Values of one cubin.
 
-    sections: (role, bytes) in file order. A role is a section's name with the kernel's name replaced:
-    ".text.{kernel}"; with several kernels ".text.{kernel 1}" and so on, in the order of `kernels`.
-    program_sha256: of what the program has besides the kernels' own instructions, as in compare.diff: device
-    functions, constant banks other than the parameters', initialised globals. functions_sha256: of the device functions
-    alone.
+    sections: (role, bytes) in file order. A role is a section's name with the kernel's name replaced, e.g.
+    ".text.{kernel}"; if there are several kernels, ".text.{kernel 1}" and so on, in the order of `kernels`.
+    program_sha256: hash of code and data besides the kernels' own instructions; compare.diff compares the same parts:
+    device functions, constant banks except those of parameters, initialised globals.
+    functions_sha256: hash of the device functions alone.
     """
 
     kernels: tuple[KernelSummary, ...]
@@ -79,8 +79,8 @@ class ImageSummary:
         return self._hash(name, self.program_sha256)
 
     def own_code_hash(self, name: str) -> str:
-        """Hash one kernel's code and its device functions, without other kernels and data of the module. Raises
-        CubinError as `code_hash`."""
+        """Hash one kernel's code and the module's device functions, without other kernels and without data. Raises
+        CubinError if there is no kernel of this name."""
         return self._hash(name, self.functions_sha256)
 
     def _hash(self, name: str, program: str) -> str:
@@ -138,7 +138,7 @@ def _kernels(elf: Elf, names: Sequence[str], spills: Mapping[str, tuple[int, int
 
 
 def _linked(relocations: Sequence[tuple[int, int, str]]) -> str:
-    """Hash relocations (offsets, types and symbols), which compare.diff compares, too; "" if there are none."""
+    """Hash the offsets and symbols of relocations; "" if there are none."""
     places = [(offset, symbol) for offset, _, symbol in relocations]
     return hashlib.sha256(repr(places).encode()).hexdigest() if places else ""
 

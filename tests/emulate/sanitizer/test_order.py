@@ -197,7 +197,7 @@ def test_bulk_copies_are_done_when_their_mbarrier_says_so(w):
     w.at(2)
     w.order.bulk_write(4 * 32, index, 4, BYTES + 8)
     copies = w.order.warps + 2
-    assert w.order.owners == [0, 1, 1]
+    assert w.order.clocks.owners == [0, 1, 1]
     assert w.found == [race(("read", 1, 6), ("bulk copy", 2, copies), 512)]
     w.order.copied(("mbarrier", BYTES + 8))
     w.access("read", 3, 5, 572)
@@ -208,7 +208,7 @@ def test_bulk_copies_are_done_when_their_mbarrier_says_so(w):
     assert len(w.found) == 2
     w.at(5)
     w.order.bulk_write(4 * 32, index, 4, BYTES + 16)  # another mbarrier: an actor of its own
-    assert w.order.owners == [0, 1, 1, 1]
+    assert w.order.clocks.owners == [0, 1, 1, 1]
     assert race(("bulk copy", 2, copies), ("bulk copy", 5, copies + 1), 512) in w.found
 
 

@@ -1,5 +1,5 @@
-"""Nsight Compute's counters of a launch, without a GPU: what is counting in them, and no measurement.
+"""Compute Nsight Compute's counters of a launch without a GPU: those that count events, not those that measure time.
 
-`banks` computes what one access of a warp costs. `observer` watches a machine while it executes machine code. `metrics`
-has the values, in ncu's names and units, and the evidence of each rule. `run` executes a launch with all of it.
+`banks` computes the cost of one access of a warp. `observer` counts events while a machine executes machine code.
+`metrics` has the counters in ncu's names and units, and the evidence of each rule. `run` executes a launch and counts.
 """

@@ -1,7 +1,7 @@
-"""What accesses of warps cost: wavefronts of shared memory, tags and sectors of global memory. Pure: arrays to arrays.
+"""Compute the cost of accesses by warps: wavefronts of shared memory, tags and sectors of global memory.
 
-addresses: bytes, shape (warps, lanes). active: which lanes access, of the same shape. size: bytes of each lane. Results
-have one number for each warp. The rules were found on an H100; docs/explanation/counters.md has each with its evidence.
+addresses: in bytes, shape (warps, lanes). active: mask of the lanes that access, same shape. size: bytes per lane.
+Results have one number per warp. The rules were measured on an H100; docs/explanation/counters.md has the evidence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ _NONE = np.iinfo(np.int64).max
 
 
 def _firsts(keys: Array, active: Array) -> tuple[Array, Array]:
-    """Sort the keys of each row; tell where one is that is not left of it. Those of inactive lanes do not count."""
+    """Sort the keys of each row; return them with a mask of the first occurrence of each key. Keys of inactive lanes
+    do not count."""
     keys = np.sort(np.where(active, keys, _NONE), axis=1)
     is_first = keys != _NONE
     is_first[:, 1:] &= keys[:, 1:] != keys[:, :-1]
@@ -29,7 +30,7 @@ def distinct(keys: Array, active: Array) -> Array:
 
 
 def tags_and_sectors(addresses: Array, active: Array) -> tuple[Array, Array]:
-    """Count the lines of 128 bytes and the sectors of 32 bytes that each warp asks for."""
+    """Count the lines of 128 bytes (tags) and the sectors of 32 bytes that each warp requests."""
     sectors, is_first = _firsts(addresses // SECTOR, active)
     is_tag = is_first.copy()
     is_tag[:, 1:] &= sectors[:, 1:] // (LINE // SECTOR) != sectors[:, :-1] // (LINE // SECTOR)
@@ -37,29 +38,31 @@ def tags_and_sectors(addresses: Array, active: Array) -> tuple[Array, Array]:
 
 
 def local_sectors(offsets: Array, active: Array, size: int) -> Array:
-    """Count the sectors of local memory: each 4 bytes of the stacks of 32 lanes lie side by side in a line."""
+    """Count the sectors of local memory. A line holds the same 4 bytes of the stacks of all 32 lanes."""
     words = offsets[:, :, None] // WORD + np.arange(max(1, size // WORD))
     places = words * LINE + np.arange(LANES)[:, None] * WORD
     return distinct((places // SECTOR).reshape(len(offsets), -1), np.repeat(active, words.shape[2], axis=1))
 
 
 def sectors_in_turns(addresses: Array, active: Array) -> Array:
-    """Count the sectors that atomics ask for: lanes of one address take turns, and each turn asks anew."""
+    """Count the sectors that atomics request. Lanes with the same address are served in turns, and each turn requests
+    its sectors again."""
     return distinct(_turns(addresses, active) << 48 | addresses // SECTOR, active)
 
 
 def sectors_ideal(active: Array, size: int) -> Array:
-    """Count the sectors that the lanes' bytes would fill behind one another."""
+    """Count the sectors that the lanes' bytes would fill if they were contiguous."""
     return -(-active.sum(1) * size // SECTOR)
 
 
 def sectors_ideal_packed(addresses: Array, active: Array, size: int) -> Array:
-    """Count the same for copies past the first cache: each address of a warp is served once."""
+    """Count the sectors that the bytes of a copy would fill if they were contiguous. The copy bypasses the L1 cache, so
+    equal addresses of a warp count once."""
     return -(-distinct(addresses, active) * size // SECTOR)
 
 
 def _turns(addresses: Array, active: Array) -> Array:
-    """Assign numbers to the lanes of each address."""
+    """Assign numbers 0, 1, 2, ... to the lanes that have the same address, in order of the lanes."""
     keys = np.where(active, addresses, -1 - np.arange(addresses.shape[1]))
     order = np.argsort(keys, axis=1, kind="stable")
     keys = np.take_along_axis(keys, order, 1)
@@ -72,10 +75,10 @@ def _turns(addresses: Array, active: Array) -> Array:
 
 
 def wavefronts(addresses: Array, active: Array, size: int, may_join: bool = False) -> tuple[Array, Array]:
-    """Count the wavefronts of shared memory of each warp, and those without conflicts.
+    """Count the wavefronts of shared memory of each warp, with bank conflicts and without.
 
-    Lanes go in parts: half warps for 8 bytes, quarter warps for 16. may_join: two neighbouring parts are served as one
-    where their addresses repeat: those of a load, but not of a load of matrices."""
+    Lanes are served in parts: half warps for 8 bytes per lane, quarter warps for 16. may_join: two neighbouring parts
+    are served as one if their addresses repeat, as for loads, but not for loads of matrices."""
     cost, ideal = _by_part(addresses, active, size)
     if may_join and (parts := cost.shape[1]) > 1:
         pairs = addresses.reshape(-1, 2 * LANES // parts), active.reshape(-1, 2 * LANES // parts)
@@ -87,13 +90,14 @@ def wavefronts(addresses: Array, active: Array, size: int, may_join: bool = Fals
 
 
 def wavefronts_in_turns(addresses: Array, active: Array, size: int) -> tuple[Array, Array]:
-    """Count the same where lanes of one address take turns: for atomics, and for copies through registers."""
+    """Count wavefronts where lanes with the same address are served in turns: for atomics, and for copies through
+    registers."""
     cost, ideal = _by_part(addresses, active, size, in_turns=True)
     return cost.sum(1), ideal.sum(1)
 
 
 def wavefronts_packed(addresses: Array, active: Array, size: int) -> tuple[Array, Array]:
-    """Count the same where each address of a warp is served once: for copies past the first cache."""
+    """Count wavefronts where equal addresses of a warp are served once: for copies that bypass the L1 cache."""
     keys, is_first = _firsts(addresses, active)
     order = np.argsort(~is_first, axis=1, kind="stable")
     own, is_first = (np.take_along_axis(one, order, 1) for one in (np.where(is_first, keys, 0), is_first))
@@ -101,7 +105,7 @@ def wavefronts_packed(addresses: Array, active: Array, size: int) -> tuple[Array
 
 
 def _by_part(addresses: Array, active: Array, size: int, in_turns: bool = False) -> tuple[Array, Array]:
-    """Count the wavefronts of each part of each warp, and those without conflicts."""
+    """Count the wavefronts of each part of each warp, with bank conflicts and without."""
     lanes = LANES if size <= WORD else LANES * WORD // size
     parts = addresses.reshape(-1, lanes), active.reshape(-1, lanes)
     cost = _worst_bank(*parts, size, _turns(*parts) if in_turns else None)
@@ -110,7 +114,8 @@ def _by_part(addresses: Array, active: Array, size: int, in_turns: bool = False)
 
 
 def _worst_bank(addresses: Array, active: Array, size: int, turns: Array | None = None) -> Array:
-    """Count the different words of the bank that has the most of them. turns: words of two turns are different."""
+    """Count the different words in the bank that has most of them. turns: the turn of each lane; equal words of
+    different turns count as different."""
     count = max(1, size // WORD)
     words = addresses[:, :, None] // WORD + np.arange(count)
     if turns is not None:
@@ -122,7 +127,7 @@ def _worst_bank(addresses: Array, active: Array, size: int, turns: Array | None 
 
 
 def _repeats(addresses: Array, active: Array) -> Array:
-    """Tell whether lanes 2i and 2i + 1, or i and i + 2, have one address all over the row."""
+    """Return for each row whether all lanes i and i ^ 1, or all lanes i and i ^ 2, have the same address."""
     found = np.zeros(len(addresses), bool)
     for step in (1, 2):
         other = np.arange(addresses.shape[1]) ^ step

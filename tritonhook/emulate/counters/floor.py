@@ -1,6 +1,7 @@
-"""A floor of a launch's time: what its units must at least do, at their rates. Modelled, not measured: a launch takes
-longer, as it waits for memory, for other warps, and for its start and its end. What is not counted, as the operands of
-TMA, only lowers the floor.
+"""Model a lower bound of a launch's time: the work of each hardware unit, divided by the unit's peak rate.
+
+A real launch takes longer: it waits for memory and for other warps, and it needs time to start and to end. Work that is
+not counted, such as operands of TMA, only lowers the bound.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from tritonhook.emulate.counters.metrics import Counted
 
 SECTOR = 32  # bytes
 ISSUE, SHARED, TAGS, MEMORY = "issue", "shared memory", "L1 tags", "memory"
-_IN_A_CYCLE = {ISSUE: 4, SHARED: 1, TAGS: 1}  # of an SM: instructions of warps, wavefronts, lines
-# Operations of an SM in a cycle. Sources: NVIDIA's whitepapers, A100, GA102, AD102, H100 and RTX Blackwell GPU
-# architecture: peak rates by SMs and clock. A type with two rates, by what it adds up in, has the higher.
+_IN_A_CYCLE = {ISSUE: 4, SHARED: 1, TAGS: 1}  # per SM and cycle: warp instructions, wavefronts, lines
+# Operations per SM and cycle: peak rates divided by SMs and clock. Sources: NVIDIA's whitepapers on the A100, GA102,
+# AD102, H100 and RTX Blackwell GPU architectures. If a type's rate depends on the accumulator, this is the higher rate.
 _GEFORCE = {
     "tensor FP16": 1024, **dict.fromkeys(("tensor FP8", "tensor INT8"), 2048), "tensor BF16": 512, "tensor TF32": 256,
     **dict.fromkeys(("FP32", "FP16"), 256), "FP64": 4,
@@ -36,7 +37,7 @@ OPERATIONS: Mapping[int, Mapping[str, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """A GPU. mhz: its highest clock. memory: GB/s. operations: of an SM in a cycle, by pipe and type."""
+    """Peak rates of a GPU. mhz: highest clock. memory: GB/s. operations: per SM and cycle, by pipe and type."""
 
     gpu: str
     sms: int
@@ -45,17 +46,17 @@ class Rates:
     operations: Mapping[str, int]
 
 
-# By the name of memory/prediction.py, the highest clock in MHz and the memory's GB/s. Sources: the data sheets.
+# By the GPU's name in memory/prediction.py: highest clock in MHz, memory bandwidth in GB/s. Sources: data sheets.
 CLOCKS = {
     "A100": (1410, 2039), "RTX 3090": (1695, 936), "RTX 4090": (2520, 1008), "RTX 5090": (2407, 1792),
     "H100 SXM": (1980, 3350), "H100 PCIe": (1755, 2039), "H200": (1980, 4800),
 }  # fmt: skip
-USUAL = {80: "A100", 86: "RTX 3090", 89: "RTX 4090", 90: "H100 SXM", 120: "RTX 5090"}  # by architecture
+USUAL = {80: "A100", 86: "RTX 3090", 89: "RTX 4090", 90: "H100 SXM", 120: "RTX 5090"}  # default GPU, by architecture
 
 
 def cycles_of(counted: Counted, rates: Rates) -> dict[str, float] | None:
-    """Compute the fewest cycles of the busiest SM at the highest clock, by unit. None if the whole launch is not
-    known."""
+    """Compute for each unit the fewest cycles that it needs on the busiest SM, at the highest clock. Return None if
+    counters of the whole launch are unknown."""
     if (factor := counted.factor) is None:
         return None
     whole, sms = counted.total, min(rates.sms, counted.of_ctas)

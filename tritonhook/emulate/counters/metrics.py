@@ -1,5 +1,5 @@
-"""Counters of a launch: by instruction, source line and kernel, in Nsight Compute's names and units. And which rule
-has which evidence. None is what no rule is known for.
+"""Counters of a launch by instruction, source line and kernel, in Nsight Compute's names and units, and the evidence
+for their rules. A counter is None if no rule is known for it.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _LSU = {  # opcodes by the space that they access, and by ncu's name of the acce
 }  # fmt: skip
 _NO_RULE = re.compile(r"(UTMA\w+|UBLK\w+|SYNCS|ARRIVES|STAS|REDAS|REDS|LDTM|STTM|UTC\w+)$")
 _GENERIC = re.compile(r"(LD|ST|ATOM|RED)$")
-# Accesses of which ncu's source page has no sectors and no wavefronts (measured on an H100).
+# Opcodes for whose accesses ncu's source page shows no sectors and no wavefronts (measured on an H100).
 _WITHOUT_COUNTERS = {90: re.compile(r"(UTMALDG|UTMASTG|UTMACMDFLUSH|UBLKCP|UBLKRED|SYNCS|ARRIVES|STAS)$")}
 _WARPGROUP = re.compile(r"[HQIB]GMMA\.64x(\d+)x(\d+)\b")
 _MMA = re.compile(r"([HIQBD]MMA)(?:\.SF)?\.(\d+x\d+x\d+|\d+)")
 _SHAPES = {"1688": (16, 8), "1684": (16, 4), "16816": (16, 16), "16832": (16, 32), "16864": (16, 64), "8816": (8, 16)}
-_ROW, _WAVEFRONT, _WARPS = 32, 128, 4  # bytes: k numbers of a wgmma, of any type; a wavefront. Warps of a warpgroup
+_ROW, _WAVEFRONT, _WARPS = 32, 128, 4  # bytes of a row of a wgmma operand; bytes of a wavefront; warps of a warpgroup
 _IN_GLOBAL = "global_requests", "tags", "sectors", "sectors_ideal", "turns", "global_bytes"
 _IN_SHARED = "shared_requests", "wavefronts", "wavefronts_ideal"
-_TENSOR_TYPES = (  # by what an opcode contains: the first that fits
+_TENSOR_TYPES = (  # part of an opcode, and its type; the first part that an opcode contains decides
     ("DMMA", "FP64"), ("IMMA", "INT8"), ("IGMMA", "INT8"), ("QMMA", "FP8"), ("QGMMA", "FP8"), ("BF16", "BF16"),
     ("TF32", "TF32"), ("HMMA", "FP16"), ("HGMMA", "FP16"),
 )  # fmt: skip
@@ -48,13 +48,14 @@ _FLOPS = {"FADD": 1, "FMUL": 1, "FFMA": 2, "DADD": 1, "DMUL": 1, "DFMA": 2, "HAD
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What one instruction, line or kernel did; None: no rule is known.
+    """Counters of one instruction, source line or kernel. None: no rule is known.
 
-    instructions: of warps. threads, threads_on: of their lanes, and of those that a predicate does not turn off.
-    requests: of warps. tags: lines of 128 bytes. sectors: of 32 bytes; ideal: if the bytes lay behind one another.
-    global_bytes: that lanes asked for. turns: sectors, those of atomics anew for each lane of an address. wavefronts:
-    of shared memory. local_bytes, local_sectors: of the stack, spills among them. tensor_ops, flops: multiplications
-    and additions of tensor cores, and of floating-point instructions."""
+    instructions: executed by warps. threads, threads_on: executed by lanes; by lanes that no predicate turns off.
+    ..._requests: accesses by warps. tags: accessed lines of 128 bytes. sectors: accessed sectors of 32 bytes.
+    ..._ideal: the number if bytes were contiguous, or without bank conflicts. global_bytes: requested by lanes. turns:
+    like sectors, but those of atomics count again for each lane with the same address. wavefronts: of shared memory.
+    local_bytes, local_sectors: of the stack, spills included. tensor_ops, flops: multiplications and additions by
+    tensor cores and by floating-point instructions."""
 
     instructions: int = 0
     threads: int = 0
@@ -85,12 +86,12 @@ class Counters:
 
     @property
     def ways(self) -> int | None:
-        """Wavefronts of an instruction, rounded down: ncu's N-way conflicts."""
+        """Wavefronts per executed instruction, rounded down: ncu's N-way conflicts."""
         return None if self.wavefronts is None else self.wavefronts // max(self.instructions, 1)
 
     @property
     def ncu(self) -> dict[str, int | None]:
-        """By the names of ncu's source page."""
+        """The counters by their names on ncu's source page."""
         return {
             "Instructions Executed": self.instructions,
             "Thread Instructions Executed": self.threads,
@@ -109,14 +110,14 @@ class Counters:
 
 
 def is_uncounted(base: str, arch: int) -> bool:
-    """Whether ncu's source page has no sectors and no wavefronts of an opcode that accesses memory."""
+    """Whether ncu's source page shows no sectors and no wavefronts for an opcode that accesses memory."""
     pattern = _WITHOUT_COUNTERS.get(arch)
     return pattern is not None and pattern.match(base) is not None
 
 
 def pipe_of(opcode: str) -> str:
-    """Name the pipe and the type of an instruction that multiplies or adds floating-point numbers, or of tensor cores;
-    "" for others."""
+    """Return the pipe and type of an instruction that multiplies or adds: e.g. "FP32", or "tensor BF16" on tensor
+    cores. Return "" for other instructions."""
     base = opcode.partition(".")[0]
     if base in _FLOPS:
         return _SCALAR_TYPES[base[0]]
@@ -129,14 +130,15 @@ def _less(all_: int | None, ideal: int | None) -> int | None:
 
 
 def total(several: Iterable[Counters]) -> Counters:
-    """Add counters up, without those that are not known: `Counted.without` names their instructions."""
+    """Add up counters. Unknown counters count as 0; `Counted.without` lists their opcodes."""
     several = tuple(several)
     return Counters(*(sum(getattr(one, field.name) or 0 for one in several) for field in fields(Counters)))
 
 
 @dataclass(frozen=True, slots=True)
 class CountedInstruction:
-    """index: in the kernel. text: as people read it. file, line: in the source; "" and 0 where no table says it."""
+    """One instruction with its counters. index: in the kernel. text: with predicate and operands. file, line: of the
+    source; "" and 0 if unknown."""
 
     index: int
     opcode: str
@@ -152,9 +154,9 @@ class CountedInstruction:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Counters of one launch. ctas: that were executed, of so many (of_ctas). agree: whether each of these, or each
-    cluster, has the same counters; None where all were executed together. distinct_sectors: of global memory, that the
-    launch's loads, stores and atomics touch; None where some CTAs were executed by themselves."""
+    """Counters of one launch. ctas, of_ctas: number of executed CTAs, and of all. agree: whether each cluster (or CTA)
+    that was executed alone has the same counters; None if all were executed together. distinct_sectors: number of
+    sectors of global memory that loads, stores and atomics touch; None if clusters were executed alone."""
 
     kernel: str
     arch: int
@@ -166,17 +168,17 @@ class Counted:
 
     @property
     def evidence(self) -> Mapping[str, str]:
-        """The evidence of each rule, by what the rule is about."""
+        """The evidence for the rules of this architecture, by subject, e.g. "shared memory"."""
         return RULES.get(self.arch, {})
 
     @property
     def total(self) -> Counters:
-        """The counters of all instructions that were executed."""
+        """The sum of all instructions' counters."""
         return total(one.counters for one in self.instructions)
 
     @property
     def operations(self) -> dict[str, int]:
-        """Multiplications and additions, by pipe and type."""
+        """Number of multiplications and additions, by pipe and type (`pipe_of`)."""
         found: dict[str, int] = {}
         for one in self.instructions:
             if pipe := pipe_of(one.opcode):
@@ -184,23 +186,24 @@ class Counted:
         return {pipe: count for pipe, count in found.items() if count}
 
     def executed(self, *bases: str) -> int:
-        """Count the instructions of warps with these opcodes."""
+        """Count the instructions that warps executed with these base opcodes."""
         return sum(one.counters.instructions for one in self.instructions if one.base in bases)
 
     @property
     def factor(self) -> float | None:
-        """What the whole launch has for each that was counted; None: not known, as CTAs differ."""
+        """Factor from the counted events to those of the whole launch; None: unknown, because counters of CTAs
+        differ."""
         return 1.0 if self.ctas == self.of_ctas else self.of_ctas / self.ctas if self.agree else None
 
     @property
     def without(self) -> tuple[str, ...]:
-        """The opcodes that were executed, and whose accesses no total has."""
+        """Base opcodes of executed instructions with unknown counters, which no total includes."""
         unknown = (one for one in self.instructions if one.counters.instructions)
         return tuple(sorted({one.base for one in unknown if None in (one.counters.sectors, one.counters.wavefronts)}))
 
     @property
     def lines(self) -> dict[tuple[str, int], Counters]:
-        """By file and line of the source."""
+        """Counters by file and line of the source."""
         found: dict[tuple[str, int], list[Counters]] = {}
         for one in self.instructions:
             if one.line:
@@ -209,7 +212,7 @@ class Counted:
 
     @property
     def raw(self) -> dict[str, int]:
-        """Totals by the names of ncu's raw page. Those of accesses whose rule is not known are left out."""
+        """Totals by their names on ncu's raw page, without totals to which an unknown counter belongs."""
         whole = self.total
         found = {
             "smsp__inst_executed.sum": whole.instructions,
@@ -217,7 +220,7 @@ class Counted:
             "smsp__thread_inst_executed_pred_on.sum": whole.threads_on,
             "sm__inst_executed_pipe_tensor.sum": sum(
                 one.counters.instructions for one in self.instructions if "MMA" in one.opcode.partition("x")[0]
-            ),  # HFMA2.MMA is of this pipe, too
+            ),  # HFMA2.MMA uses this pipe, too
         }
         done = [one.counters for one in self.instructions if one.counters.instructions]
         unknown = {GLOBAL: None in (one.sectors for one in done), SHARED: None in (one.wavefronts for one in done)}
@@ -239,7 +242,7 @@ class Counted:
 
 
 def counters(opcode: str, operands: str, tally: Tally, arch: int) -> Counters:
-    """Give what was counted of an instruction; None where the architecture has no rule for it."""
+    """Convert the counts of one instruction to counters; None for counters without a rule on this architecture."""
     base, rules = opcode.partition(".")[0], RULES.get(arch, {})
     is_tensor, operations, wavefronts = _tensor(opcode, operands)
     is_generic = _GENERIC.match(base) is not None and rules.get(SHARED) != MEASURED
@@ -274,8 +277,8 @@ def counters(opcode: str, operands: str, tally: Tally, arch: int) -> Counters:
 
 
 def _tensor(opcode: str, operands: str) -> tuple[bool, int, int]:
-    """Whether an instruction is of tensor cores; operations of a warp; bytes of operands in shared memory: a
-    warpgroup reads each of its tiles once."""
+    """Return whether an instruction uses tensor cores, its operations per warp, and the bytes of its operands in shared
+    memory. A warpgroup reads each of its tiles once."""
     if (match := _WARPGROUP.match(opcode)) is not None:
         n, k = int(match[1]), int(match[2])
         rows = n + (64 if operands.split(",")[1].strip().startswith("gdesc") else 0)

@@ -1,7 +1,8 @@
-"""Watches a machine while it executes machine code, and counts. It changes nothing of what is executed.
+"""Count events while a machine executes machine code. This does not change the execution.
 
-A *warp execution* is one for each convergence class: lanes of a warp that parted at a branch go apart, also where they
-happen to meet, until BSYNC or WARPSYNC joins them. Steps that wait are counted when their threads arrive, once.
+Lanes of a warp that diverged at a branch belong to different *convergence classes* until BSYNC or WARPSYNC joins them,
+even if they execute the same instruction at the same time. An instruction counts once for each class of a warp. An
+instruction that waits counts once, when its threads arrive.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ if TYPE_CHECKING:
     from tritonhook.emulate.memory import Store
 
 _JOINING = ("BSYNC", "WARPSYNC")
-_ZEROS = -1  # no line: a lane of a LDGSTS that writes zeros
-_FLAG = re.compile(r",\s*(!?U?P\w+)$")  # a predicate as operand of LDGSTS: zeros where it is false
-_CLASS = 40  # bits of a class, in a key of warp and class
+_ZEROS = -1  # in place of a line number: this lane's LDGSTS writes zeros
+_FLAG = re.compile(r",\s*(!?U?P\w+)$")  # the predicate operand of LDGSTS, which writes zeros where it is false
+_CLASS = 40  # bits of the class in a key of warp and class
 _GENERIC = ("LD", "ST", "ATOM", "RED")
 _VECTOR = {"F32x2": 2, "F32x4": 4}  # elements of an atomic access
-_BYTES = (1, 2, 4, 8, 16)  # of one lane's access
+_BYTES = (1, 2, 4, 8, 16)  # possible sizes of one lane's access
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one instruction; metrics.py says what they are. turns: sectors, those of atomics anew for each
-    turn. odd: accesses that no rule is known for. mixed: warps of LDGSTS.BYPASS that copy and write zeros: no rule is
-    known for these. parts: elements of an access that were seen, of several."""
+    """Counts of one instruction; metrics.Counters describes most of them. warps: instructions of warps. on: threads
+    that no predicate turns off. odd: accesses without a known rule. mixed: warps that both copy and write zeros in one
+    LDGSTS.BYPASS; they have no known rule. parts: elements of the current vector access that were seen so far."""
 
     warps: int = 0
     threads: int = 0
@@ -59,36 +60,36 @@ class Tally:
 
 
 class Counter:
-    """Counts of all machines of a launch. opcodes: of the kernel's instructions, with modifiers. flags:
-    predicates as their operands, of LDGSTS."""
+    """Counts for all machines of a launch. opcodes: of the kernel's instructions, split at dots. flags: the last
+    operand of each instruction if it is a predicate, else ""."""
 
     def __init__(self, instructions: Sequence[SassInstruction]) -> None:
         self.opcodes = [one.opcode.split(".") for one in instructions]
         self.flags = [match[1] if (match := _FLAG.search(one.operands)) else "" for one in instructions]
         self.tallies = [Tally() for _ in instructions]
-        self.touched = np.zeros(0, bool)  # sectors of global memory
+        self.touched = np.zeros(0, bool)  # by sector of global memory: whether it was accessed
 
     def begin(self, machine: Machine, code: Code) -> Code:
         return _Counting(self, machine).watched(code)
 
     def end(self, machine: Machine) -> None:
-        """Do nothing: counts are of all machines."""
+        """Do nothing: the counts are sums over all machines."""
 
 
 class _Counting:
-    """Counts of one machine. classes: lanes of a warp with one number go together. waiting: by instruction, the threads
-    that have been counted and wait there."""
+    """Counts the events of one machine. classes: the convergence class of each thread. is_parted: whether any warp has
+    several classes. waiting: by instruction, a mask of the threads that were counted and still wait there."""
 
     def __init__(self, counter: Counter, machine: Machine) -> None:
         self.counter, self.machine, self.memory = counter, machine, machine.memory
         self.classes, self.fresh, self.is_parted = np.zeros(machine.threads, np.int64), 1, False
         self.waiting: dict[int, Array] = {}
         self.off: Array | None = None  # lanes that the guard of a LDGSTS.BYPASS turns off
-        self.pc, self.lines = 0, np.full(machine.threads, _ZEROS)  # of global memory, from which a LDGSTS copies
+        self.pc, self.lines = 0, np.full(machine.threads, _ZEROS)  # the line from which each thread's LDGSTS copies
         machine.memory.observe = self.access
 
     def watched(self, code: Code) -> Code:
-        """Return the code with steps that count."""
+        """Return the code with steps that also count."""
         steps = enumerate(code.instructions)
         watched = [Instruction(self._step(pc, one), one.text, one.line, one.ends, one.guard) for pc, one in steps]
         return replace(code, instructions=watched)
@@ -113,7 +114,7 @@ class _Counting:
             numbers = g.numbers if ends else None
             try:
                 inner(g)
-            except Exception:  # they wait, and run it again
+            except Exception:  # the threads wait, and will run this step again
                 waiting.setdefault(pc, np.zeros(self.machine.threads, bool))[g.s] |= g.active
                 raise
             if active is not None:
@@ -131,9 +132,9 @@ class _Counting:
             counted = self.waiting.setdefault(pc, np.zeros(self.machine.threads, bool))[g.s]
             active = active & ~counted
             counted |= active
-        if self.is_parted:  # each class of a warp goes by itself
+        if self.is_parted:  # each class of a warp counts
             lanes = np.nonzero(active)[0]
-            tally.warps += _different(lanes // WARP << _CLASS | self.classes[g.s][lanes])
+            tally.warps += len(np.unique(lanes // WARP << _CLASS | self.classes[g.s][lanes]))
         else:
             tally.warps += int(active.reshape(-1, WARP).any(1).sum())
         threads = int(np.count_nonzero(active))
@@ -141,7 +142,7 @@ class _Counting:
         tally.on += threads if where is None else int(np.count_nonzero(where & active))
 
     def _classes(self, s: slice, active: Array) -> list[Array]:
-        """Masks of lanes that go together, at most one class of each warp in a mask."""
+        """Split the active lanes into masks; each mask has at most one convergence class of each warp."""
         if not self.is_parted:
             return [active]
         classes, left, found = self.classes[s].reshape(-1, WARP), active.reshape(-1, WARP).copy(), []
@@ -153,7 +154,7 @@ class _Counting:
         return found
 
     def _leave(self, pc: int, s: slice, active: Array, joins: bool) -> None:
-        """Threads have executed an instruction that some waited at."""
+        """Record that threads have executed an instruction that may wait. joins: it also joins classes."""
         if pc in self.waiting:
             self.waiting[pc][s] &= ~active
         if joins and self.is_parted:
@@ -164,7 +165,7 @@ class _Counting:
             self.is_parted = bool(((rows != most[:, None]) & live).any())
 
     def _moved(self, tally: Tally, numbers: Array) -> None:
-        """Threads have executed what may move them: lanes of a warp that are at different instructions now part."""
+        """Give lanes of a class that are now at different instructions different classes."""
         places = self.machine.places()[numbers]
         numbers, places = numbers[places >= 0], places[places >= 0]
         if not len(numbers) or (places == places[0]).all():
@@ -174,7 +175,7 @@ class _Counting:
         same = together[order][1:] == together[order][:-1]
         parts = same & (places[order][1:] != places[order][:-1])
         if parts.any():
-            tally.divergent += _different(together[order][1:][parts])
+            tally.divergent += len(np.unique(together[order][1:][parts]))
             own = np.concatenate([[0], np.cumsum(parts | ~same)])
             self.classes[numbers[order]] = self.fresh + own
             self.fresh += int(own[-1]) + 1
@@ -183,11 +184,12 @@ class _Counting:
     # --- memory ------------------------------------------------------------------------------
 
     def access(self, g: Group, store: Store, index: Array, size: int, how: str) -> None:
-        """Lanes access memory. index: bytes, over the slice. how: as in Memory.locate."""
+        """Count an access of memory. index: byte indices for the threads of the group's slice. how: see
+        Memory.locate."""
         tally, opcode = self.counter.tallies[self.pc], self.counter.opcodes[self.pc]
         if store is self.memory.local:
             tally.local_bytes += int(np.count_nonzero(g.active)) * size
-            tally.odd += opcode[0] in ("LD", "ST")  # generic accesses of the stack: no rule is known
+            tally.odd += opcode[0] in ("LD", "ST")  # no rule is known for generic accesses of the stack
             lanes = (index % self.memory.local_bytes).reshape(-1, WARP), g.active.reshape(-1, WARP)
             tally.local_sectors += int(banks.local_sectors(*lanes, size).sum())
             return
@@ -196,17 +198,17 @@ class _Counting:
             tally.odd += 1
             return
         part = _VECTOR.get(opcode[3] if opcode[0] == "REDG" and len(opcode) > 3 else "", 1)
-        if part > 1:  # one access, whose elements are added one by one
+        if part > 1:  # the emulator executes a vector access element by element; count it once
             size, tally.parts = size * part, (tally.parts + 1) % part
             if tally.parts != 1:
                 return
         allowed = on = g.active
-        if packed and (off := self.off) is not None and off.any():  # it counts lanes that are off, but for tags
+        if packed and (off := self.off) is not None and off.any():  # lanes that are off count, except for tags
             tally.odd += self.counter.flags[self.pc] != ""
             allowed = allowed | off
         if opcode[0] == "LDGSTS" and store is self.memory.global_:
             self.lines[g.s][allowed] = index[allowed] // banks.LINE
-        if store is self.memory.shared and opcode[0] in _GENERIC:  # ncu has none of another CTA's
+        if store is self.memory.shared and opcode[0] in _GENERIC:  # ncu does not count another CTA's shared memory
             begin = self.machine.cta[g.s] * self.memory.shared_bytes
             allowed = allowed & (index >= begin) & (index < begin + self.memory.shared_bytes)
         for one in self._classes(g.s, allowed):
@@ -239,32 +241,31 @@ class _Counting:
 
 
 def _is_packed(opcode: Sequence[str]) -> bool:
-    """Whether an instruction copies past the first cache."""
+    """Whether an instruction is a copy to shared memory that bypasses the L1 cache."""
     return opcode[0] == "LDGSTS" and "BYPASS" in opcode
 
 
-def _different(keys: Array) -> int:
-    keys = np.sort(keys)
-    return len(keys) and 1 + int(np.count_nonzero(keys[1:] != keys[:-1]))
-
-
 def _shared(addresses: Array, active: Array, size: int, how: str, opcode: Sequence[str]) -> tuple[Array, Array]:
-    """Count the wavefronts of each warp, and those without conflicts."""
-    if how == "a" and "POPC" not in opcode:  # that adds the number of lanes
+    """Count the wavefronts of each warp, with bank conflicts and without."""
+    if how == "a" and "POPC" not in opcode:  # POPC adds the number of lanes in one turn
         cost, ideal = banks.wavefronts_in_turns(addresses, active, size)
-        return (2 * cost, 2 * ideal) if "CAS" in opcode else (cost, ideal)  # the old and the new value
+        return (2 * cost, 2 * ideal) if "CAS" in opcode else (cost, ideal)  # CAS sends the old and the new value
     return banks.wavefronts(addresses, active, size, how == "r" and opcode[0] == "LDS")
 
 
 def _copied(
     addresses: Array, active: Array, size: int, lines: Array, packed: bool, flag: str
 ) -> tuple[Array, Array, int]:
-    """Count the wavefronts of each warp of a LDGSTS, those without conflicts, and the warps that no rule is known for.
-    lines: of global memory, for each lane. Each line is written by itself, and so are zeros; of BYPASS only with a
-    predicate as operand that is not P0 (executed: 128 instructions; with P0, 20, all lines are written as one)."""
+    """Count the wavefronts of each warp of a LDGSTS, with bank conflicts and without, and the warps without a known
+    rule.
+
+    lines: the line of global memory that each lane copies from. Each line is written separately, and so are zeros. For
+    BYPASS, this holds only with a predicate operand other than P0 (measured: 128 instructions). Otherwise, all lines
+    are written together (measured with P0: 20 instructions).
+    """
     order = np.argsort(lines, axis=1)
     sorted_lines = np.take_along_axis(lines, order, 1)
-    ranks = np.zeros(lines.shape, np.int64)  # of a lane's line among those of its warp
+    ranks = np.zeros(lines.shape, np.int64)  # rank of each lane's line among the lines of its warp
     np.put_along_axis(ranks, order[:, 1:], np.cumsum(sorted_lines[:, 1:] != sorted_lines[:, :-1], axis=1), 1)
     of_one = banks.wavefronts_packed if packed else banks.wavefronts_in_turns
     cost, ideal = of_one(addresses, active, size)
@@ -281,7 +282,7 @@ def _copied(
 def _count_global(
     tally: Tally, addresses: Array, active: Array, on: Array, size: int, how: str, opcode: Sequence[str]
 ) -> None:
-    """Count an access of global memory. on: the active lanes that their guard leaves on."""
+    """Count an access of global memory. on: the active lanes that the guard does not turn off."""
     tags, sectors = banks.tags_and_sectors(addresses, active)
     if on is not active:
         tags = banks.tags_and_sectors(addresses, on)[0]
@@ -293,5 +294,5 @@ def _count_global(
         ideal = banks.sectors_ideal_packed(addresses, active, size)
     else:
         ideal = banks.sectors_ideal(active, size)
-    tally.sectors_ideal += int(np.minimum(ideal, sectors).sum())  # at most those that are asked for
+    tally.sectors_ideal += int(np.minimum(ideal, sectors).sum())  # at most the sectors that are requested
     tally.global_bytes += int(np.count_nonzero(on)) * size

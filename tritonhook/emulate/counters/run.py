@@ -1,4 +1,4 @@
-"""Execute the machine code of a launch, and count."""
+"""Execute the machine code of a launch, and count events."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tritonhook.emulate.sass.kernel import SassKernel, read_sass_kernel
 
 
 def count(cubin: Cubin, sass: Sass, run: Run, contents: Sequence[bytes]) -> tuple[Counted, Ran]:
-    """Execute machine code, and count. sass: the code of the kernel.
+    """Execute machine code, and count events. sass: the code of the kernel. contents: of the buffers before.
 
-    Where `run` has some of the CTAs, each cluster of them runs by itself, on the same contents, so that they can be
-    compared. Raises NotUnderstood, Fault, Hang, Unfinished."""
+    If `run` has only some of the launch's CTAs, each of their clusters is executed alone on the same contents, so that
+    their counters can be compared. Raises NotUnderstood, Fault, Hang, Unfinished."""
     kernel = read_sass_kernel(cubin, sass)
     of_ctas = math.prod(run.launch.grid)
     if len(run.ctas) == of_ctas:

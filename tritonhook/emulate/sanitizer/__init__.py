@@ -1,7 +1,7 @@
-"""Faults of a kernel that need not change what it stores today: races in shared and global memory, barriers that not
-all lanes of a warp reach, what nothing has written, missing fences between proxies.
+"""Find faults of a kernel that may not change its results today: races, barriers that not all lanes of a warp reach,
+reads of uninitialised memory, missing proxy fences.
 
-`order` watches shared memory while PTX is executed: which access is ordered before which; `tensor` that
-of tensor memory, `world` global memory, with what threads hand on by `flags`. `findings` is what people
-read. `run` executes a launch with all of them.
+While PTX is executed, `order` checks accesses of shared memory, `tensor` those of tensor memory and `world` those of
+global memory; `flags` tracks how threads synchronise through memory. `findings` has the results for people. `run`
+executes a launch with all these checks.
 """

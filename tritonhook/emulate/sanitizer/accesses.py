@@ -1,4 +1,7 @@
-"""Accesses that are kept: the last reads of shared memory, and two in conflict."""
+"""Records of accesses: the last reads of shared memory, and pairs of conflicting accesses.
+
+Memory is tracked in *units*. A unit has as many bytes as the kernel's smallest access, at most 16.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,17 @@ import numpy as np
 from tritonhook.emulate.errors import Unfinished
 from tritonhook.emulate.words import Array
 
-PART = 16  # lanes of tensor memory that are told apart
-PAGE = 64  # units whose reads by a warp are kept together
-READ_BYTES = 8  # of a unit: its last read by one warp
-READERS = 8  # warps of which room is kept for reads of all of a CTA's memory
+PART = 16  # lanes of tensor memory that are tracked together
+PAGE = 64  # units in a page of `Reads`
+READ_BYTES = 8  # to record the last read of a unit by one warp
+READERS = 8  # warps; there is room for records of reads of all shared memory of a CTA by so many warps
 _LEAST_READ_BYTES = 192 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """pc: of the instruction. actor: the warp, or the copies of an mbarrier. what: "read", "write", ..."""
+    """One access. what: "read", "write", ... pc: index of its instruction. actor: number of the warp, or of another
+    actor of clocks.py."""
 
     what: str
     pc: int
@@ -27,10 +31,13 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two accesses of one byte of shared memory that nothing orders; of one kind: "race" or "proxy"; "tensor": of one
-    column of tensor memory; "global", "constant", "fence": of global memory; "gate": of an mbarrier; "phase": arrivals
-    at a barrier; "begin", "end": of another CTA's shared memory. first: the earlier one, as it was executed. at: the
-    shared address, the column, the index in global memory, the barrier, or the CTA."""
+    """Two accesses that nothing orders.
+
+    kind: "race" or "proxy" for shared memory; "tensor" for tensor memory; "global", "lanes", "constant" or "fence" for
+    global memory; "gate" for a write to an mbarrier; "phase" for arrivals at a barrier; "accumulator" for registers of
+    wgmma; "begin" or "end" for another CTA's shared memory. first: the access that was executed first. at: depending
+    on the kind, the shared address, the column, the byte index in global memory, the barrier, or the CTA.
+    """
 
     kind: str
     first: Access
@@ -39,8 +46,8 @@ class Conflict:
 
 
 class Reads:
-    """The last read of each unit by each warp of its cluster: when, and by which instruction. Pages are made where
-    there is a read."""
+    """The last read of each unit by each warp of its cluster: its time and its instruction. A page is allocated at its
+    first read. rows: warps of a cluster. size: number of units."""
 
     def __init__(self, rows: int, size: int) -> None:
         pages = rows * -(-size // PAGE)
@@ -56,7 +63,7 @@ class Reads:
             is_new[rows[missing], places[missing] // PAGE] = True
             end = self._used + int(np.count_nonzero(is_new))
             if end > len(self._times):
-                raise Unfinished(f"more reads of shared memory than {self._times.nbytes * 2:,} bytes can keep")
+                raise Unfinished(f"records of reads of shared memory take more than {self._times.nbytes * 2:,} bytes")
             self._page[is_new] = np.arange(self._used, end)
             self._used = end
             pages = self._page[rows, places // PAGE]
@@ -67,7 +74,8 @@ class Reads:
         return self._used > 0
 
     def times(self, row: int, places: Array) -> Array | None:
-        """When each place was read by the warp of a row, 0 for never; None if none was."""
+        """Return the times at which a warp last read these units, 0 for never; None if it read none of them. row:
+        number of the warp in its cluster."""
         pages = self._page[row, places // PAGE]
         if (pages < 0).all():
             return None
@@ -77,6 +85,6 @@ class Reads:
         return int(self.pcs(row, np.array([place]))[0])
 
     def pcs(self, row: int, places: Array) -> Array:
-        """By which instruction each place was read."""
+        """Return the instructions that last read these units. row: number of the warp in its cluster."""
         found: Array = self._pcs[self._page[row, places // PAGE], places % PAGE]
         return found

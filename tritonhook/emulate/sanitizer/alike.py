@@ -1,4 +1,7 @@
-"""Writes of one value by several actors that nothing orders: each of them may read what all have written."""
+"""Track unordered writes of the same value by several actors (warps or lanes).
+
+If one of these writers reads the value, it is no race: it wrote the same itself.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,26 @@ import numpy as np
 
 from tritonhook.emulate.words import Array
 
-_ACTORS = 1 << 31  # more than a launch has
-_MOST_PAIRS = 1 << 22  # of a unit and an actor; with more of them, all count as writers
+_ACTORS = 1 << 31  # exceeds the number of actors of a launch
+_MOST_PAIRS = 1 << 22  # limit of recorded pairs of a unit and an actor; beyond it, all actors count as writers
 
 
 class Alike:
-    """The writers of each unit since something else was written there. If they wrote different values, that was a
-    finding when they did."""
+    """The actors that wrote the current value of each unit. Writes of different values are reported elsewhere, when
+    they happen."""
 
     def __init__(self, size: int) -> None:
-        self._sets = np.zeros(size, np.int32)  # by unit: the number of its set of writers; 0: it has none
-        self._pairs: dict[int, list[Array]] = {}  # of each set
+        self._sets = np.zeros(size, np.int32)  # by unit: the number of its set of writers; 0: none
+        self._pairs: dict[int, list[Array]] = {}  # by number of the set: its units and writers, as keys
         self._count = 0
 
     def changed(self, units: Array) -> None:
-        """Note that something else may be there now."""
+        """Forget the writers of units whose value may have changed."""
         if self._pairs:
             self._sets[units] = 0
 
     def wrote(self, units: Array, actors: Array, others: Array) -> None:
-        """Note writes. others: who wrote the unit, too, without an order between both; -1: nobody."""
+        """Record writes. others: for each unit, another actor whose write is not ordered with this one; -1: none."""
         joins = others >= 0
         self.changed(units[~joins])
         if not joins.any():
@@ -40,7 +43,7 @@ class Alike:
                 self._count += len(keys)
 
     def are_writers(self, units: Array, actors: Array) -> Array:
-        """Whether each actor is one of those who wrote a unit."""
+        """Return for each unit whether the actor is one of its writers."""
         numbers, keys = self._sets[units], units * _ACTORS + actors
         found = np.zeros(len(units), bool)
         for one in np.unique(numbers[numbers > 0]).tolist():

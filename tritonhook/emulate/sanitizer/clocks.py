@@ -1,8 +1,8 @@
-"""What each actor of a launch knows of the others' time: a vector clock for each, as race detectors for threads have.
+"""Vector clocks of a launch's actors, as in race detectors for threads.
 
-Actors are the warps (or lanes), then the tensor core of each CTA, then what copies for an mbarrier. They are numbered
-over the whole machine, but a clock has only the actors of its own cluster, as shared memory orders no others: memory
-grows with the number of clusters, not with its square.
+Actors are, in the order of their numbers: the warps (or the lanes, if a CTA is one warp), the tensor core of each CTA,
+and for each mbarrier the asynchronous copies that arrive there. A clock has entries only for the actors of its own
+cluster, because shared memory orders no others. So the size of all clocks is linear in the number of clusters.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 from tritonhook.emulate.errors import Unfinished
 from tritonhook.emulate.words import Array
 
-SEEN, FENCED = 0, 1
+SEEN, FENCED = 0, 1  # kinds of clocks: for ordinary accesses, and for those of the asynchronous proxy
 _MOST_BYTES = 256 << 20
 
 
 class Clocks:
-    """The clocks of a machine. warps: of all CTAs. ctas, size: CTAs of the machine, and of a cluster. owners: the CTA
-    of each actor behind the warps."""
+    """The clocks of a machine. warps: number of warps in all CTAs. ctas: number of CTAs. size: CTAs in a cluster.
+    owners: the CTAs of the tensor cores and of the mbarriers' copies."""
 
     def __init__(self, warps: int, ctas: int, size: int) -> None:
         self.size, self.owners, of_cta = size, list(range(ctas)), warps // ctas
@@ -35,7 +35,7 @@ class Clocks:
         self._lay()
 
     def _lay(self) -> None:
-        """Find where in `_times` of one kind each actor's clock begins."""
+        """Compute the index at which each actor's clock begins in the flat array of one kind of clock."""
         room = self._times.shape[2]
         self._begin = (self._cta // self.size * room + self._inside) * room
         self._flat = self._times.reshape(2, -1)  # a view
@@ -43,7 +43,10 @@ class Clocks:
     def _room(self, actors: int) -> Array:
         shape = 2, len(self._count), actors, actors
         if (size := 8 * int(np.prod(shape, dtype=np.int64))) > _MOST_BYTES:
-            raise Unfinished(f"clocks of {actors:,} warps and mbarriers in {shape[1]:,} clusters take {size:,} bytes")
+            raise Unfinished(
+                f"clocks of {actors:,} warps and mbarriers in each of {shape[1]:,} clusters take {size:,} bytes, "
+                f"more than the limit of {_MOST_BYTES:,}"
+            )
         return np.zeros(shape, np.int64)
 
     def add(self, cta: int) -> int:
@@ -65,16 +68,17 @@ class Clocks:
         return self._cta[actors] // self.size
 
     def now(self, actors: Any) -> Any:
-        """Return the own time of each actor."""
+        """Return the current time of each actor, i.e. its entry in its own clock."""
         return self._flat[SEEN][self._begin[actors] + self._inside[actors]]
 
     def known(self, kind: int, actors: Any, others: Any) -> Any:
-        """Up to which time each actor knows of another one of its cluster."""
+        """Return for each actor the latest time of another actor of its cluster that is ordered before it. kind: SEEN
+        or FENCED."""
         return self._flat[kind][self._begin[actors] + self._inside[others]]
 
     def known_by_all(self, kind: int, actors: Array, others: Array) -> Array:
-        """Up to which time all actors of a row know of each other actor of that row. actors: (rows, some), of one
-        cluster each. others: (rows, many)."""
+        """Return the latest time of each other actor that is ordered before all actors of the same row. actors: shape
+        (rows, n), each row from one cluster. others: shape (rows, m). Result: shape (rows, m)."""
         clocks = self._times[kind, self.cluster(actors), self._inside[actors]].min(1)
         found: Array = np.take_along_axis(clocks, self._inside[others], 1)
         return found
@@ -84,28 +88,28 @@ class Clocks:
         self._times[SEEN, self.cluster(actors), inside, inside] += 1
 
     def of(self, actors: Array) -> Array:
-        """Return what these actors of one cluster know together: for `take`."""
+        """Return the join (elementwise maximum) of the clocks of these actors, which are in one cluster."""
         found: Array = self._times[:, self.cluster(actors[0]), self._inside[actors]].max(1)
         return found
 
     def one(self, actor: int) -> Array:
-        """Return what an actor knows: a view."""
+        """Return an actor's clocks of both kinds, as a view of shape (2, actors)."""
         found: Array = self._times[:, self._cta[actor] // self.size, self._inside[actor]]
         return found
 
     def tell(self, actor: int, known: Array) -> None:
-        """Let an actor know what others knew."""
+        """Join other clocks into the clocks of one actor."""
         own = self.one(actor)[:, : known.shape[1]]
         np.maximum(own, known, out=own)
 
     def take(self, actors: Array, known: Array) -> None:
-        """Let actors of one cluster know what others knew."""
+        """Join other clocks into the clocks of several actors of one cluster."""
         cluster, inside, length = self.cluster(actors[0]), self._inside[actors], known.shape[1]
         before = self._times[:, cluster, inside, :length]
         self._times[:, cluster, inside, :length] = np.maximum(before, known[:, None])
 
     def meet(self, ctas: Array) -> None:
-        """Let all warps of each of these CTAs know what each of them knew. Of clusters of one CTA."""
+        """Synchronise all warps of each of these CTAs, as a barrier does. Clusters must have one CTA."""
         count = self._count_of_cta
         rows = self._times[:, ctas, :count]  # a copy
         known, own = rows.max(2, keepdims=True), np.arange(count)
@@ -114,13 +118,13 @@ class Clocks:
         self._times[SEEN, ctas[:, None], own, own] = now
 
     def fence(self, actors: Array) -> None:
-        """Let what these actors know count for the asynchronous proxy, too."""
+        """Copy the SEEN clocks of these actors to FENCED: their order now holds for the asynchronous proxy, too."""
         where = self.cluster(actors), self._inside[actors]
         self._times[FENCED][where] = self._times[SEEN][where]
 
 
 def joined(a: Array, b: Array) -> Array:
-    """Join what two sets of actors know together; the cluster may have got actors in between."""
+    """Join two clocks. One may be shorter, because actors were added to the cluster in between."""
     if a.shape[1] < b.shape[1]:
         a, b = b, a
     found = a.copy()

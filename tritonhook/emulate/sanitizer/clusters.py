@@ -1,6 +1,7 @@
-"""Accesses of the shared memory of other CTAs of a cluster: have these begun, and not ended?
+"""Check accesses to the shared memory of another CTA of the cluster: it must have started, and must not have ended.
 
-A barrier of the cluster answers both for what lies before and behind it; without one, what warps know of each other.
+A cluster barrier before the access proves the start; one after it proves that the CTA had not ended. Without such a
+barrier, the vector clocks of the warps decide.
 """
 
 from __future__ import annotations
@@ -20,17 +21,19 @@ _WORDS = {"r": "read", "w": "write", "a": "atomic access"}
 
 
 class Elsewhere:
-    """Watches such accesses of a machine."""
+    """Checks a machine's accesses to the shared memory of other CTAs."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
         geometry = order.machine.geometry
         self._of_cta = order.warps // len(geometry.ctas)
         self._have_met = np.zeros(len(geometry.ctas) // geometry.cluster_size, bool)
-        self._open: dict[tuple[int, int], tuple[int, Access]] = {}  # by CTA and actor: when, since the last barrier
+        # By CTA and actor: the time of the last access since the last cluster barrier, and the access.
+        self._open: dict[tuple[int, int], tuple[int, Access]] = {}
 
     def access(self, numbers: Array, ctas: Array, how: str) -> None:
-        """Threads access the shared memory of these CTAs. how: as in Memory.locate."""
+        """Check that other CTAs have started whose shared memory is accessed. numbers: of the threads. ctas: the CTAs
+        whose memory they access. how: see Memory.locate."""
         order = self._order
         far = ctas != order.machine.cta[numbers]
         if not far.any():
@@ -42,19 +45,20 @@ class Elsewhere:
                 order.add(Conflict("begin", mine, mine, order.machine.geometry.ctas[cta]))
 
     def _known(self, cta: int, actor: int, by_actor: bool) -> int:
-        """Up to which time an actor knows of a warp of a CTA, or a warp of it knows of the actor."""
+        """Return the latest time of the CTA's warps that is ordered before the actor, if by_actor. Else return the
+        latest time of the actor that is ordered before a warp of the CTA."""
         order, warps = self._order, np.arange(cta * self._of_cta, (cta + 1) * self._of_cta)
         pair = (np.full_like(warps, actor), warps) if by_actor else (warps, np.full_like(warps, actor))
         return int(order.clocks.known(SEEN, *pair).max())
 
     def met(self, cluster: int) -> None:
-        """All threads of a cluster have arrived at its barrier."""
+        """Record that all threads of a cluster have arrived at its barrier."""
         self._have_met[cluster] = True
         size = self._order.clocks.size
         self._open = {key: one for key, one in self._open.items() if key[0] // size != cluster}
 
     def end(self) -> None:
-        """Find accesses that nothing orders before the end of the CTA."""
+        """Report accesses that nothing orders before the end of the CTA whose memory they access."""
         for (cta, actor), (time, mine) in self._open.items():
             if self._known(cta, actor, False) < time:
                 self._order.add(Conflict("end", mine, mine, self._order.machine.geometry.ctas[cta]))

@@ -1,4 +1,4 @@
-"""What the sanitizer says to people: each finding with lines of the PTX and of the source."""
+"""Findings of the sanitizer for people: text, and lines of the PTX and of the source."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def kind_of(fault: Fault) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An access. what: "read by warp 2 of CTA 0". line: of the PTX. instruction: its text. source: "f.py:12" or ""."""
+    """An access in a finding. what: e.g. "read by warp 2 of CTA 0". line: of the PTX. instruction: its text. source:
+    e.g. "f.py:12"; "" if unknown."""
 
     what: str
     line: int
@@ -40,7 +41,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """kind: see above. text: what is wrong. places: the accesses, in the order in which they were executed."""
+    """One fault. kind: a constant above, e.g. RACE. text: describes the fault. places: the accesses in the order of
+    execution."""
 
     kind: str
     text: str
@@ -51,7 +53,7 @@ class Finding:
 
 
 def source_lines(ptx: Ptx) -> Callable[[int], str]:
-    """Return a function that names the source of a line of the PTX, such as "f.py:12"; "" if it is not known."""
+    """Return a function from a line of the PTX to its source line, e.g. "f.py:12"; "" if unknown."""
     place = source_places(ptx.text)
 
     def source(line: int) -> str:

@@ -1,10 +1,13 @@
-"""What threads hand to others through memory: flags, locks, counters, semaphores.
+"""Track synchronisation through memory: flags, locks, counters, semaphores.
 
-A release is a strong write with `.release`, or one behind a fence; an acquire a strong read with `.acquire`, or one
-before a fence. Barriers hand on what a fence has covered, and what a read before a fence has seen. Warps of one cluster
-hand on their clocks. Between clusters a release is a publication: it has a serial number at its flag, and an actor
-knows up to which number of which flag it has acquired; so what actors keep does not grow with the number of clusters.
-All releases of a flag are kept: an acquire counts for each of them, which hides races but invents none.
+A release is a strong write with `.release`, or a strong write after a fence. An acquire is a strong read with
+`.acquire`, or a strong read before a fence. An acquire orders later accesses of its warp after accesses that came
+before the release of the same flag. Barriers pass this order on to the other warps.
+
+Within a cluster, a release stores the warp's clock at the flag, and an acquire joins this clock. Between clusters, a
+release is a *publication* with a serial number. Each actor records the highest serial number that it has acquired of
+each flag, so its state does not grow with the number of clusters. All releases of a flag are kept, and an acquire
+counts for each of them. This may hide races, but never reports false ones.
 """
 
 from __future__ import annotations
@@ -22,15 +25,15 @@ from tritonhook.emulate.words import Array
 if TYPE_CHECKING:
     from tritonhook.emulate.sanitizer.world import Wave
 
-Flag = tuple[str, int]  # where it lies
+Flag = tuple[str, int]  # its space, and its byte index there
 MOST_PUBLICATIONS = 1 << 13
 _MOST_FLAGS = 32 * MOST_PUBLICATIONS
 
 
 @dataclass(slots=True)
-class _Told:
-    """own: what was released there, by cluster, for warps of the same one. knows: what releasers knew of flags.
-    sources: what was published last, by actor."""
+class _Released:
+    """Releases of one flag. own: by cluster, the released clock, for acquires in the same cluster. knows: publications
+    that the releasing actors had acquired, by flag. sources: by actor, the clock that it published last."""
 
     own: dict[int, Array] = field(default_factory=dict)
     knows: Mapping[Flag, int] = field(default_factory=dict)
@@ -39,10 +42,10 @@ class _Told:
 
 @dataclass(slots=True)
 class Published:
-    """Releases of all waves of a launch. by_cluster: the flag, the serial number, and the clock that was released.
-    is_full: there are too many to keep: all counts as ordered."""
+    """Releases of all waves of a launch. by_cluster: publications of each cluster: flag, serial number, released clock.
+    is_full: there were too many to record; now all accesses count as ordered."""
 
-    flags: dict[Flag, _Told] = field(default_factory=dict)
+    flags: dict[Flag, _Released] = field(default_factory=dict)
     by_cluster: dict[int, list[tuple[Flag, int, Array]]] = field(default_factory=dict)
     serial: int = 0
 
@@ -53,9 +56,9 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """What an actor carries beside its clock. knows: of flags of other clusters. fenced, wide: its clock at its last
-    fence, at its last one for the whole GPU; with_fence: what it knew then. pending, seen: of what it has read and not
-    yet fenced, the clock and the flags."""
+    """State of an actor besides its clock. knows: serial numbers of publications that it has acquired, by flag. fenced:
+    its clock at its last fence. wide: its clock at its last fence of GPU scope. with_fence: its `knows` at that fence.
+    pending, seen: clocks and publications that it has read since its last fence; the next fence acquires them."""
 
     knows: Mapping[Flag, int] = field(default_factory=dict)
     fenced: Array | None = None
@@ -93,7 +96,7 @@ def _joined(a: _Carried | None, b: _Carried) -> _Carried:
 
 
 class Flags:
-    """The flags that the actors of a machine use."""
+    """Releases and acquires by the actors of one machine."""
 
     def __init__(self, clocks: Clocks, published: Published, wave: Wave) -> None:
         self.clocks, self.published, self.wave = clocks, published, wave
@@ -118,7 +121,7 @@ class Flags:
             self._hand(self._opened[place], actors)
 
     def fenced(self, actors: Array) -> Array:
-        """Return what a relaxed arrival hands on: what fences of these actors have covered."""
+        """Return the clock that a relaxed arrival at a barrier passes on: that of these actors' last fences."""
         known = np.zeros_like(self.clocks.of(actors))
         for one in self._who_carry(actors):
             if (fenced := self.carried[one].fenced) is not None:
@@ -126,13 +129,13 @@ class Flags:
         return known
 
     def see(self, actors: Array, known: Array) -> None:
-        """Actors have waited without an acquire: they know it behind their next fence."""
+        """Record a relaxed wait at a barrier: the next fence of these actors acquires the barrier's clock `known`."""
         for one in actors.tolist():
             now = self.carried.get(one, _Carried())
             self.carried[one] = replace(now, pending=_both(now.pending, known))
 
     def together(self, actors: Array) -> None:
-        """Let these actors know what each of them knew."""
+        """Join the states of these actors, as a barrier does."""
         self.give("together", actors)
         self.open("together", [actors])
 
@@ -146,7 +149,8 @@ class Flags:
     # --- fences and strong accesses ------------------------------------------------------------
 
     def fence(self, actors: Array, scope: int) -> None:
-        """Fence what these actors know and what they have read."""
+        """Execute a fence: later strong writes of these actors release, and their earlier strong reads acquire. scope:
+        a constant of semantics.py."""
         for one in actors.tolist():
             now = self.carried.get(one, _Carried())
             if now.pending is not None:
@@ -158,7 +162,8 @@ class Flags:
         self.clocks.tick(actors)
 
     def access(self, space: str, index: Array, actors: Array, how: str, one: Semantics) -> None:
-        """Note strong accesses to flags, one flag for each actor. index: of the bytes. how: as in Memory.locate."""
+        """Process strong accesses as releases and acquires. index: byte index of the flag, for each of `actors`. how:
+        see Memory.locate. one: semantics of the instruction."""
         if not (one.releases or self.carried or self.published.flags) or (space == "global" and self.published.is_full):
             return
         pairs = np.unique(np.stack([actors, index]), axis=1).T.tolist()
@@ -184,21 +189,21 @@ class Flags:
             known, wide, knows = now.fenced, now.wide, now.with_fence
         if len(self.published.flags) > _MOST_FLAGS and flag not in self.published.flags:
             return
-        told, cluster = self.published.flags.setdefault(flag, _Told()), self._cluster(actor)
-        told.own[cluster] = joined(told.own[cluster], known) if cluster in told.own else known
-        if wide is None or one.scope < GPU or told.sources.get(self.wave.first + actor) is wide:
+        released, cluster = self.published.flags.setdefault(flag, _Released()), self._cluster(actor)
+        released.own[cluster] = joined(released.own[cluster], known) if cluster in released.own else known
+        if wide is None or one.scope < GPU or released.sources.get(self.wave.first + actor) is wide:
             return
-        told.sources[self.wave.first + actor] = wide
+        released.sources[self.wave.first + actor] = wide
         if not self.published.is_full:
             self.published.serial += 1
             self.published.by_cluster.setdefault(cluster, []).append((flag, self.published.serial, wide[SEEN]))
-            told.knows = {**_merged(told.knows, knows), flag: self.published.serial}
+            released.knows = {**_merged(released.knows, knows), flag: self.published.serial}
 
     def _acquire(self, actor: int, flag: Flag, one: Semantics) -> None:
-        if (told := self.published.flags.get(flag)) is None:
+        if (released := self.published.flags.get(flag)) is None:
             return
-        now, own = self.carried.get(actor, _Carried()), told.own.get(self._cluster(actor))
-        knows = told.knows if one.scope >= GPU else {}
+        now, own = self.carried.get(actor, _Carried()), released.own.get(self._cluster(actor))
+        knows = released.knows if one.scope >= GPU else {}
         if not one.acquires:
             now = replace(now, pending=_both(now.pending, own), seen=_merged(now.seen, knows))
         else:
@@ -211,7 +216,8 @@ class Flags:
         return self.wave.first_cluster + int(self.clocks.cluster(actor))
 
     def is_ordered(self, actor: int, cluster: int, inside: int, time: int) -> bool:
-        """Whether an actor has acquired what an actor of a cluster, by its number inside, had done by a time."""
+        """Whether accesses of an actor of another cluster, up to a time, are ordered before this actor. cluster,
+        inside: the other actor's cluster, and its number in it."""
         if self.published.is_full:
             return True
         if (now := self.carried.get(actor)) is None or not now.knows:

@@ -1,4 +1,5 @@
-"""Reads of shared memory that last until they are waited for: those of wgmma, of tcgen05.mma and of bulk stores."""
+"""Track asynchronous reads of shared memory by wgmma, tcgen05.mma and bulk stores. A read lasts until warps have waited
+for it."""
 
 from __future__ import annotations
 
@@ -17,30 +18,31 @@ if TYPE_CHECKING:
     from tritonhook.emulate.sanitizer.order import Order, Place
 
 _MOST_FLIGHTS = 1 << 17
-_WARPS = 4  # of a warpgroup
+_WARPS = 4  # warps of a warpgroup
 _KINDS = {"wgmma": "read of wgmma", "bulk": "read of a bulk store", "tcgen05": "read of tcgen05.mma"}
 
 
 class Flights:
-    """Watches such reads of a machine.
+    """Checks the asynchronous reads of a machine.
 
-    Each read has a number, which is its row in the arrays: its instruction, its group, the actors that have to wait for
-    it, and when each of these had; 0: not yet."""
+    Each read has a number, its index in these arrays: _pc: its instruction. _group: its commit group. _who: the actors
+    that must wait for it. _when: the times at which these had waited; 0: not yet."""
 
     def __init__(self, order: Order, size: int) -> None:
         self._order = order
-        self._latest = np.zeros(size, np.int32)  # by unit: the number of the latest one that reads there; 0: none
+        self._latest = np.zeros(size, np.int32)  # by unit: the number of its latest read; 0: none
         self._used = 1
         self._pc, self._group = np.zeros(1 << 8, np.int32), np.zeros(1 << 8, np.int32)
         self._who, self._when = np.zeros((1 << 8, _WARPS), np.int32), np.zeros((1 << 8, _WARPS), np.int64)
         self._committed = {kind: np.zeros(order.warps, np.int32) for kind in _KINDS}
         self._are_fenced = np.zeros(order.warps, bool)
-        self._touched: dict[int, Array] = {}  # by product: warps that have used its registers since their last fence
-        self.open = {kind: np.zeros(0, np.int64) for kind in _KINDS}  # those that are not waited for
+        # By instruction of a product: the warps that have used its registers since their last wgmma.fence.
+        self._touched: dict[int, Array] = {}
+        self.open = {kind: np.zeros(0, np.int64) for kind in _KINDS}  # numbers of reads that are not waited for yet
 
     def read(self, kind: str, threads: ArrayLike, index: Array, size: int) -> None:
-        """Note the read of a tile, or of several: a row for each. kind: of _KINDS. threads: one of each warp that reads
-        it. index: of its pieces of `size` bytes, over shared memory."""
+        """Check and record reads of one or more tiles. kind: a key of _KINDS. threads: one thread of each warp that
+        reads, a row per tile. index: byte indices in shared memory of the tiles' pieces, each of `size` bytes."""
         order, pc, warps = self._order, self._order.machine.pc, np.atleast_2d(threads) // self._order.grain
         places = order.places(index.reshape(-1), size).reshape(len(warps), -1)
         writers, written = order.writer[places], order.written[places]
@@ -60,7 +62,7 @@ class Flights:
         self._latest[places] = made[:, None]
 
     def _check_tile(self, places: Array, warp: int, mine: Access) -> None:
-        """Find out which writes are not ordered before a warp's read of a tile."""
+        """Report writes that are not ordered before a warp's read of a tile."""
         order, actors, writers = self._order, np.full(len(places), warp), self._order.writer[places]
         order.check_writer(places, actors, mine)
         known = order.clocks.known(FENCED, actors, writers)
@@ -69,7 +71,7 @@ class Flights:
             order.add_at("proxy", places, actors, wrong, order.write_at, mine)
 
     def _add(self, kind: str, warps: Array) -> Array:
-        """Add a read of each tile, and return their numbers."""
+        """Record one read per tile, and return the numbers of these reads. warps: a row per tile."""
         if self._used + len(warps) > _MOST_FLIGHTS:
             self._forget()
         while self._used + len(warps) > len(self._pc):
@@ -83,7 +85,8 @@ class Flights:
         return made
 
     def _forget(self) -> None:
-        """Forget reads that are waited for, and behind which others have read all of their places."""
+        """Forget reads that were waited for and are no longer the latest read of any unit. Raises Unfinished if too
+        many are left."""
         kept = np.unique(np.concatenate([[0], self._latest, *self.open.values()]))
         if len(kept) > _MOST_FLIGHTS // 2:
             raise Unfinished(f"more than {_MOST_FLIGHTS // 2:,} reads of matrices and bulk stores at once")
@@ -95,7 +98,7 @@ class Flights:
             setattr(self, name, getattr(self, name)[kept])
 
     def check(self, places: Array, actors: Array, mine: Access) -> None:
-        """Check that a write is ordered behind the latest reads of its places."""
+        """Check that a write is ordered after the latest asynchronous reads of its units."""
         some = np.flatnonzero(numbers := self._latest[places]) if self._used > 1 else []
         if not len(some):
             return
@@ -108,14 +111,14 @@ class Flights:
             self._order.add_at("race", places[some], who[:, 0], those, lambda at, one=first: one, mine)
 
     def fence_registers(self, g: Group) -> None:
-        """wgmma.fence: products may use the registers of these warps."""
+        """Execute wgmma.fence: from now on, products may use the registers of these warps."""
         warps = self._warps(g)
         self._are_fenced |= warps
         for touched in self._touched.values():
             touched &= ~warps
 
     def _warps(self, g: Group) -> Array:
-        """Whether each actor has lanes in a group."""
+        """Return a mask of the actors that have active lanes in a group."""
         found, grain = np.zeros(self._order.warps, bool), self._order.grain
         found[g.s.start // grain : g.s.stop // grain] = True if g.mask is None else g.mask.reshape(-1, grain).any(1)
         return found
@@ -136,15 +139,15 @@ class Flights:
                 self._order.add(Conflict("accumulator", first, second, 0))
 
     def group(self, kind: str, warp: int) -> int:
-        """Return the number of a warp's open group."""
+        """Return the number of a warp's current commit group."""
         return int(self._committed[kind][warp])
 
     def commit(self, g: Group, kind: str) -> None:
-        """End the group of these reads."""
+        """End the current commit group of these warps."""
         self._committed[kind] += self._warps(g)
 
     def wait(self, g: Group, kind: str, pending: int) -> None:
-        """All but the latest `pending` groups of these warps are done."""
+        """Record a wait of these warps: all their commit groups except the latest `pending` are done."""
         if not len(flying := self.open[kind]):
             return
         who, when = self._who[flying], self._when[flying]
@@ -153,7 +156,7 @@ class Flights:
         self.open[kind] = flying[~(self._when[flying] > 0).all(1)]
 
     def commit_products(self, place: Place, thread: int) -> None:
-        """Note a commit of tcgen05: the products that a thread has begun arrive at an mbarrier when they are done."""
+        """Record tcgen05.commit: the products that a thread has started will arrive at an mbarrier when they end."""
         core, flying = self._order.core_of(thread), self.open["tcgen05"]
         mine = self._who[flying, 0] == thread // self._order.grain
         self._when[flying[mine], 1], self._who[flying[mine], 1] = self._order.clocks.now(core), core

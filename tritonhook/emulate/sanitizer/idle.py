@@ -1,5 +1,8 @@
-"""Reads of global memory that race, and whose values a kernel does not use: compilers let warps repeat what others
-load, and store nothing of it. Another execution gives such reads garbage: if it stores the same, they do not matter."""
+"""Find racing reads of global memory that do not affect what the kernel stores.
+
+Compilers may let several warps load the same values, although only one of them stores results. To find such loads, the
+kernel is executed again with garbage in place of the racing values. If it stores the same, these races do not matter.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,13 @@ import numpy as np
 from tritonhook.emulate.machine import Code, Group, Machine
 from tritonhook.emulate.words import Array
 
-Readers = Mapping[int, Set[tuple[int, int]]]  # by instruction: a CTA, and the number of a warp or lane in it
+Readers = Mapping[int, Set[tuple[int, int]]]  # by instruction: pairs of a CTA, and a warp's or lane's number in it
 
 
 @dataclass(frozen=True, slots=True)
 class Garbled:
-    """Watches an execution in which these reads give garbage. grain: threads of a reader. garbage: of each byte."""
+    """Replaces the values of some reads by garbage during an execution. grain: threads per reader, 1 or 32. garbage:
+    value of each byte."""
 
     readers: Readers
     grain: int
@@ -43,4 +47,4 @@ class Garbled:
         return code
 
     def end(self, machine: Machine) -> None:
-        """Nothing stays: the machine is not used again."""
+        """Do nothing. The replaced `read` need not be restored: the machine is not used again."""

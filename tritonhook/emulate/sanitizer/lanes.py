@@ -1,7 +1,7 @@
-"""Lanes of one warp, where a CTA has several: which of them has accessed what, since the warp's last barrier.
+"""Find races between lanes of the same warp since its last barrier, in CTAs of several warps.
 
-For shared memory the last writer of each unit is kept. Who read, and all of global memory, is looked up in the latest
-accesses of some instructions.
+For shared memory, the lane that last wrote each unit is recorded. Reads of shared memory, and all accesses of global
+memory, are looked up in `Recent`, which records the accesses of the latest instructions.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from tritonhook.emulate.words import Array
 if TYPE_CHECKING:
     from tritonhook.emulate.sanitizer.order import Order
 
-_RECENT = 16  # instructions
-_THREADS = 1 << 24  # more than a machine has
-_SEVERAL = 255
+_RECENT = 16  # instructions whose accesses are recorded
+_THREADS = 1 << 24  # exceeds the number of threads of a machine
+_SEVERAL = 255  # in place of a lane's number: several lanes wrote
 
 
 class Recent:
-    """The latest accesses of some instructions, for races of lanes of one warp. unit: bytes that are told apart."""
+    """The last accesses of each of the latest instructions, to find races of lanes of one warp. unit: bytes per tracked
+    unit of memory."""
 
     def __init__(self, threads: int, unit: int) -> None:
         self.unit = unit
-        self._met = np.zeros(threads // WARP, np.int32)  # how often the lanes of each warp have met
+        self._met = np.zeros(threads // WARP, np.int32)  # how often the lanes of each warp have exchanged values
         self._of: dict[int, tuple[Array, Array, int, Array]] = {}
 
     def met(self, warps: Array) -> None:
-        """Lanes of these warps have exchanged values: what they had read is read."""
+        """Record that lanes of these warps have exchanged values, which completes their earlier reads."""
         self._met = self._met.copy()
         self._met[warps] += 1
 
@@ -42,7 +43,8 @@ class Recent:
             del self._of[next(iter(self._of))]
 
     def by_other_lanes(self, pc: int, threads: Array) -> Array | None:
-        """Return the units that other lanes of these threads' warps accessed by an instruction; None: not known."""
+        """Return the units that other lanes of these threads' warps accessed by the instruction at `pc`; None: not
+        recorded."""
         if pc not in self._of:
             return None
         others, index, size, _ = self._of[pc]
@@ -50,8 +52,9 @@ class Recent:
         return ((index[some] // self.unit)[:, None] + np.arange(max(1, size // self.unit))).reshape(-1)
 
     def by_others(self, pc: int, threads: Array, units: Array, how: str) -> Array:
-        """Whether another lane of each thread's warp has accessed each unit by an instruction. how: "r": it read, and
-        lanes have not met since. "w": it wrote, and the thread itself has not. "a": it accessed atomically."""
+        """Return for each thread and its unit whether another lane of its warp accessed the unit by the instruction at
+        `pc`. how: "r": by a read, and lanes have not exchanged values since. "w": by a write, and the thread itself did
+        not write. "a": by an atomic access."""
         if (found := self._of.get(pc)) is None:
             return np.zeros(len(units), bool)
         others, index, size, met = found
@@ -67,18 +70,19 @@ class Recent:
 
 
 class Lanes:
-    """The lanes of a machine's warps, in shared memory."""
+    """Checks accesses of shared memory by lanes of one warp."""
 
     def __init__(self, order: Order, size: int) -> None:
         self._order = order
-        self._last = np.zeros(size, np.uint8)  # that wrote each unit
-        self._wrote = np.zeros(order.warps, np.uint8)  # the lane of each warp that wrote, or _SEVERAL
-        self._wrote_at = np.zeros(order.warps, np.int64)
-        self._releases: dict[tuple[int, int], int] = {}  # by one lane, where others wrote: by warp and time
+        self._last = np.zeros(size, np.uint8)  # by unit: the lane that wrote last
+        self._wrote = np.zeros(order.warps, np.uint8)  # by warp: the lane that wrote last, or _SEVERAL
+        self._wrote_at = np.zeros(order.warps, np.int64)  # by warp: the time of its last write
+        # By warp and time: the lane that released alone after another lane wrote.
+        self._releases: dict[tuple[int, int], int] = {}
         self.recent = Recent(order.machine.threads, order.unit)
 
     def written(self, places: Array, threads: Array) -> None:
-        """Threads write these places, one each."""
+        """Record writes of units: one unit for each of `threads`."""
         self._last[places] = threads % WARP
         warps, first, last = threads // WARP, threads[:-1], threads[1:]
         ends = np.r_[warps[1:] != warps[:-1], True] if len(warps) > 1 else np.ones(len(warps), bool)
@@ -90,7 +94,8 @@ class Lanes:
         self._wrote[who], self._wrote_at[who] = np.where(several[who] | again, _SEVERAL, lane), now
 
     def released(self, threads: Array) -> None:
-        """Threads hand on what they have done. One lane alone does so for itself, not for its warp."""
+        """Record a release by these threads. If one lane of a warp releases alone, it does so for its own writes
+        only."""
         warps, first, counts = np.unique(threads // WARP, return_index=True, return_counts=True)
         lanes, now = threads[first] % WARP, self._order.clocks.now(warps)
         alone = (counts == 1) & (self._wrote_at[warps] == now) & (self._wrote[warps] != lanes)
@@ -98,7 +103,8 @@ class Lanes:
             self._releases[warp, time] = lane
 
     def are_left_out(self, places: Array, actors: Array) -> Array:
-        """Whether each place was written by a lane that has not released it, but another one of its warp."""
+        """Return for each unit whether the lane that wrote it has not released the write: only another lane of its warp
+        has released."""
         order = self._order
         wrong = np.zeros(len(places), bool)
         if self._releases:
@@ -111,8 +117,8 @@ class Lanes:
         return wrong
 
     def have_written(self, places: Array, actors: Array, threads: Array, is_strong: bool = False) -> Array:
-        """Whether another lane of the same warp wrote, and the warp has come to no barrier since. is_strong: what these
-        threads do now."""
+        """Return for each unit whether another lane of the thread's warp wrote it, without a barrier of the warp since.
+        is_strong: whether the threads' current access is strong."""
         order, strong = self._order, self._order.is_strong[places]
         wrong: Array = (order.writer[places] == actors) & ((self._last[places] != threads % WARP) | strong)
         if wrong.any():
@@ -125,15 +131,15 @@ class Lanes:
         return wrong
 
     def check_read(self, places: Array, actors: Array, threads: Array) -> None:
-        """Check that no other lane of the same warp wrote what these threads read."""
+        """Report units that these threads read and another lane of their warp wrote."""
         wrong = self.have_written(places, actors, threads)
         if wrong.any():
             mine = Access("another lane's read", self._order.machine.pc, 0)
             self._order.add_at("race", places, actors, wrong, self._order.write_at, mine)
 
     def check_write(self, row: int, some: Array, places: Array, actors: Array, threads: Array, mine: Access) -> None:
-        """Check that no other lane of the same warp has read what these threads write. some: of them, those whose warp
-        has. row: of the warps."""
+        """Report units that these threads write and another lane of their warp has read. some: indices of the threads
+        whose warp has read the unit. row: number of the warp in its cluster."""
         order = self._order
         pcs = order.read.pcs(row, places[some])
         for pc in np.unique(pcs).tolist():

@@ -1,21 +1,20 @@
-"""Which accesses of shared memory are ordered: a clock for each warp, as race detectors for threads have; for each lane
-where a CTA is one warp. Below, "warp" is either.
+"""Check the order of accesses to shared memory with vector clocks, as race detectors for threads do.
 
-Each warp counts its own time, and knows up to which time of each other warp it is ordered behind (clocks.py). Barriers
-and mbarriers hand that on. An access of a byte is a race if the last one of another warp is not ordered before it, and
-one of the two writes. The bulk copies that one mbarrier waits for are an actor of their own, and so is a CTA's tensor
-core where it executes tcgen05. Reads of wgmma and of bulk stores last until they are waited for, those of tcgen05 until
-a commit of theirs has arrived, copies of cp.async until they have landed. FENCED is as SEEN, but of writes behind which
-comes a `fence.proxy.async`: what wgmma, tcgen05 and bulk stores read has to be ordered so, too.
+Each warp has a clock; if a CTA is a single warp, each of its lanes has one, and "warp" below means a lane. A clock
+counts the warp's own time and records which time of each other warp is ordered before it (clocks.py). Barriers and
+mbarriers pass this on. Two accesses of a byte by different warps are a race if one of them writes and the first is not
+ordered before the second. But a write that leaves a byte unchanged does not race with an earlier write.
 
-Lanes of one warp among several are compared only where one reads what another wrote, until the warp's next barrier.
-Writes that leave a byte as it was, behind another write, are no
-race.
+The bulk copies that one mbarrier waits for have a clock of their own, and so has a CTA's tensor core for tcgen05. Reads
+of wgmma and of bulk stores last until they are waited for, reads of tcgen05 until their commit has arrived, copies of
+cp.async until they have landed. A clock of kind FENCED covers only writes that a `fence.proxy.async` follows. Writes of
+data that wgmma, tcgen05 and bulk stores read must be ordered by this clock, too.
+
+In CTAs of several warps, lanes of one warp are compared only until the warp's next barrier (lanes.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,24 +29,25 @@ from tritonhook.emulate.sanitizer.flags import Flags
 from tritonhook.emulate.sanitizer.flights import Flights
 from tritonhook.emulate.sanitizer.gates import Gates
 from tritonhook.emulate.sanitizer.lanes import Lanes, Recent
-from tritonhook.emulate.sanitizer.semantics import GPU, Semantics, semantics
+from tritonhook.emulate.sanitizer.semantics import GPU, WEAK, Semantics, semantics
 from tritonhook.emulate.sanitizer.world import World
 from tritonhook.emulate.words import Array
 
 if TYPE_CHECKING:
     from tritonhook.capture.launches.record import Launch
     from tritonhook.emulate.machine import Group, Machine
-    from tritonhook.emulate.memory import Memory
+    from tritonhook.emulate.memory import Memory, Store
     from tritonhook.emulate.sanitizer.tensor import TensorOrder
 
-Place = tuple[str, int]  # of a barrier
-MOST = 32  # findings
-_UNIT_BYTES = 27  # of a unit: its last write
-_WARP_BYTES = 13 << 10  # of a warp: its latest accesses
+Place = tuple[str, int]  # a barrier: its kind, e.g. "mbarrier", and its number or byte index
+MOST = 32  # findings that are kept
+_UNIT_BYTES = 27  # to record the last write of a unit
+_WARP_BYTES = 13 << 10  # to record the latest accesses of a warp
 
 
 def watched_bytes(shared: int, launch: Launch, unit: int) -> int:
-    """Estimate the bytes that it takes to watch a CTA. shared: bytes of its shared memory."""
+    """Estimate the bytes that it takes to check a CTA. shared: bytes of its shared memory. unit: bytes that are tracked
+    as one."""
     warps = -(-launch.block[0] * launch.block[1] * launch.block[2] // WARP)
     actors = (WARP if warps == 1 else warps) * launch.cluster[0] * launch.cluster[1] * launch.cluster[2] + 16
     of_unit = _UNIT_BYTES + READ_BYTES * min(actors, READERS)
@@ -55,10 +55,13 @@ def watched_bytes(shared: int, launch: Launch, unit: int) -> int:
 
 
 class Order:
-    """Watches the shared memory of a machine. conflicts: what was found. Instructions: unwritten: that read what
-    nothing has written; lost: shuffles of lanes that are not there; parted: aligned barriers of warps of which lanes
-    have ended; strangers: that lanes execute which are no members; unfenced: products without wgmma.fence. unit: bytes
-    that are told apart. grain: threads of what counts as a warp. world: global memory."""
+    """Checks the shared memory of a machine.
+
+    unit: bytes that are tracked as one. world: the checks of global memory. grain: threads per actor: 32, or 1 if a CTA
+    is one warp. conflicts: the unordered accesses that were found. Sets of faulty instructions: unwritten: reads of
+    unwritten memory. lost: shuffles that read absent lanes. parted: aligned barriers of warps that have ended lanes.
+    strangers: instructions whose mask lacks a lane that executes them. unfenced: products without wgmma.fence.
+    """
 
     def __init__(self, machine: Machine, memory: Memory, unit: int, world: World | None = None) -> None:
         self.machine, self.memory, self.unit = machine, memory, unit
@@ -68,23 +71,23 @@ class Order:
         self.world = World(memory, unit) if world is None else world
         self.wave = self.world.join(machine, self.grain)
         self.flags = Flags(self.clocks, self.world.published, self.wave)
-        self.events: dict[int, Array] = {}  # see World
-        self._meanings: dict[int, Semantics | None] = {}  # of instructions
+        self.events: dict[int, Array] = {}  # by instruction: the last event of each warp, and its time; see World
+        self._meanings: dict[int, Semantics | None] = {}  # memory semantics, by instruction
         self._copies: dict[Place, int] = {}
-        self.rows = machine.geometry.padded_threads // self.grain * machine.geometry.cluster_size
+        self.rows = machine.geometry.padded_threads // self.grain * machine.geometry.cluster_size  # warps of a cluster
         size = len(memory.shared.data) // unit
         self.writer, self.write_pc = np.full(size, -1, np.int32), np.zeros(size, np.int32)
         self.written = np.zeros(size, np.int64)
         self.is_generic, self.flying = np.zeros(size, bool), np.zeros(size, np.int32)
-        self.is_strong = np.zeros(size, bool)  # the last write
+        self.is_strong = np.zeros(size, bool)  # by unit: whether its last write is strong
         self.alike = Alike(size)
-        self.read, self.strong = Reads(self.rows, size), Reads(self.rows, size)  # strong: atomic accesses
+        self.read, self.strong = Reads(self.rows, size), Reads(self.rows, size)  # weak reads; atomic accesses
         self.flights = Flights(self, size)
         self.conflicts: dict[tuple[str, int, int], Conflict] = {}
         self.unwritten, self.lost, self.parted, self.strangers, self.unfenced = (set[int]() for _ in range(5))
         self.unheeded: frozenset[int] = frozenset()  # waits whose result nothing reads
         self.gates = Gates(self, size)
-        self.waited = np.full(self.warps, not self.world.is_early)  # for the kernel before
+        self.waited = np.full(self.warps, not self.world.is_early)  # whether warps have waited for the previous kernel
         self.elsewhere = Elsewhere(self)
         self.lanes = Lanes(self, size)
         self.recent_outside = Recent(machine.threads, self.world.unit)
@@ -94,14 +97,9 @@ class Order:
         self._waiting: dict[Place, list[Array]] = {}
         self._doubts: list[tuple[Conflict, Array, Array]] = []
 
-    @property
-    def owners(self) -> Sequence[int]:
-        """The CTA of each actor behind the warps: first their tensor cores, then copies."""
-        return self.clocks.owners
-
     @cached_property
     def tensor(self) -> TensorOrder:
-        """The tensor memory; made where a kernel uses it."""
+        """The checks of tensor memory, which are created when a kernel first uses it."""
         from tritonhook.emulate.sanitizer.tensor import TensorOrder
 
         return TensorOrder(self)
@@ -113,26 +111,27 @@ class Order:
     # --- barriers ----------------------------------------------------------------------------
 
     def arrive(self, place: Place, threads: Array, waits: bool) -> None:
-        """Threads arrive; those that wait go on when it opens."""
+        """Record that threads arrive at a barrier. waits: whether they also wait until it opens."""
         actors = np.unique(threads // self.grain)
         if place[0] == "barrier":
             self.gates.arrive(place[1], actors)
         self.give(place, actors, waits)
 
     def can_meet(self) -> bool:
-        """Whether `meet` does what arrivals one after the other do."""
+        """Whether `meet` has the same effect as single arrivals."""
         return self.clocks.size == 1 and not self.flags.carried
 
     def meet(self, ctas: Array) -> None:
-        """All threads of each of these CTAs are at a barrier."""
+        """Synchronise all threads of each of these CTAs at a barrier."""
         self.clocks.meet(ctas)
 
     def copied(self, place: Place) -> None:
-        """Bytes of a bulk copy arrive at an mbarrier."""
+        """Record that bytes of a bulk copy arrive at an mbarrier."""
         self.give(place, np.array([self._copies_for(place)]), False)
 
     def _copies_for(self, place: Place) -> int:
-        """Return the copies that an mbarrier waits for, as an actor: those of others may be done later."""
+        """Return the actor of the copies that an mbarrier waits for. Copies for another mbarrier may end later, so they
+        are another actor."""
         if place not in self._copies:
             self._copies[place] = self.clocks.add(place[1] // self.memory.shared_bytes)
         return self._copies[place]
@@ -147,7 +146,7 @@ class Order:
             self._waiting.setdefault(place, []).append(actors)
 
     def open(self, place: Place) -> None:
-        """All are there: those that wait know what each of them knew."""
+        """Open a barrier: order the waiting threads after all that came before the arrivals."""
         if place[0] == "cluster":
             self.elsewhere.met(place[1])
         if place[0] == "barrier":
@@ -162,7 +161,7 @@ class Order:
             self.clocks.take(actors, known)
 
     def wait(self, place: Place, threads: Array, is_open: bool) -> None:
-        """Threads go on behind a barrier that is open, or will when it opens."""
+        """Record that threads wait at a barrier. is_open: the barrier is open, so that they go on at once."""
         actors = np.unique(threads // self.grain)
         if not is_open:
             self._waiting.setdefault(place, []).append(actors)
@@ -173,44 +172,44 @@ class Order:
             self.flags.wait(place, actors)
 
     def fence(self, g: Group) -> None:
-        """fence.proxy.async: what these warps know is also ordered for the asynchronous proxy."""
+        """Execute fence.proxy.async: the order that these warps have seen now holds for the asynchronous proxy, too."""
         actors = self.actors(g)
         self.clocks.fence(actors)
         self.world.fence()
         self.clocks.tick(actors)
 
     def depended(self, g: Group) -> None:
-        """griddepcontrol.wait: what the kernel before has written is there."""
+        """Execute griddepcontrol.wait: these warps have waited for the previous kernel."""
         self.waited[self.actors(g)] = True
 
     def aligned(self, g: Group) -> None:
-        """Check that no lanes have ended of the warps that execute an aligned barrier."""
+        """Check that warps that execute an aligned barrier have no ended lanes."""
         if g.mask is not None:
             here, inside = (one.reshape(-1, WARP) for one in (g.mask, self._inside[g.s]))
             if (here.any(1) & (inside & ~here).any(1)).any():
                 self.parted.add(self.machine.pc)
 
     def members(self, g: Group, masks: Array) -> None:
-        """Check that the lanes here are members of their masks."""
+        """Check that each active lane is in the member mask that it names."""
         if ((masks >> self.machine.lane[g.s] & 1 == 0) & g.active).any():
             self.strangers.add(self.machine.pc)
 
     def collective(self, g: Group) -> None:
-        """Note that lanes of these warps exchange values."""
+        """Record that lanes of these warps exchange values."""
         warps = g.warps
         for recent in (self.lanes.recent, self.recent_outside):
             recent.met(warps)
 
     def shuffled(self) -> None:
-        """Note that a lane has read an absent lane, or is no member itself."""
+        """Record that the current shuffle reads an absent lane, or that its mask lacks a lane that executes it."""
         self.lost.add(self.machine.pc)
 
     def memory_fence(self, g: Group) -> None:
-        """membar, fence: what these warps have accessed is before what they access next."""
+        """Execute membar or fence: order these warps' earlier accesses before their later ones."""
         self.flags.fence(self.actors(g), self._meaning("a").scope)
 
     def together(self, g: Group) -> None:
-        """bar.warp.sync: the lanes here know what each of them knew."""
+        """Execute bar.warp.sync: synchronise the active lanes of each warp."""
         if self.grain > 1:
             self.clocks.tick(g.warps)
         else:
@@ -223,11 +222,12 @@ class Order:
     # --- accesses ----------------------------------------------------------------------------
 
     def places(self, index: Array, size: int) -> Array:
-        """Return the numbers of the units that accesses take, one row for each."""
+        """Return the numbers of the units that each access touches, a row per access. index: byte indices."""
         return (index // self.unit)[:, None] + np.arange(max(1, size // self.unit))
 
     def access(self, g: Group, index: Array, size: int, how: str) -> None:
-        """Lanes read or write. index: over the slice. how: as in Memory.locate."""
+        """Check an access of shared memory. index: byte indices for the threads of the group's slice. how: see
+        Memory.locate."""
         if how in "bc":
             return
         numbers = g.numbers
@@ -238,7 +238,7 @@ class Order:
         threads = np.repeat(numbers, places.shape[1])
         actors, places = threads // self.grain, places.reshape(-1)
         one = self._meaning(how)
-        if how == "a":  # no read that others have to wait for
+        if how == "a":  # kept apart from reads: only weak accesses conflict with it
             self.strong.note(actors % self.rows, places, self.clocks.now(actors), self.machine.pc)
         if how != "w":
             if self.grain > 1 and not one.scope:
@@ -253,33 +253,34 @@ class Order:
         if one.releases and how != "r" and self.grain > 1:
             self.lanes.released(numbers)
         if one.scope:
-            begin = self.wave.first // self.wave.of_cta * self.memory.shared_bytes  # of the wave's CTAs among all
+            begin = self.wave.first // self.wave.of_cta * self.memory.shared_bytes  # of earlier waves
             self.flags.access("shared", begin + index[numbers - g.s.start], numbers // self.grain, how, one)
 
     def outside(self, g: Group, index: Array, size: int, how: str) -> None:
-        """Lanes access global memory. index: over the slice. how: as in Memory.locate."""
+        """Check an access of global memory. index: byte indices for the threads of the group's slice. how: see
+        Memory.locate."""
         if (unset := self.world.unset) is not None and how not in "bc":
             unset.access(self.machine.pc, index[g.numbers - g.s.start], size, how)
         if how in "rwa" and (one := self._meaning(how)) is not None:
             self.world.access(self, g, index, size, how, one)
 
     def copied_outside(self, thread: int, index: Array, size: int, how: str, changes: Array | None = None) -> None:
-        """Note that a bulk copy reads or writes global memory. index: of pieces of `size` bytes. changes: which of
-        them it changes."""
+        """Check a bulk copy that reads or writes global memory. index: of pieces of `size` bytes. changes: mask of the
+        pieces whose contents change."""
         if (unset := self.world.unset) is not None:
             unset.access(self.machine.pc, index, size, how)
         self.world.copied(self, thread, index, size, how, changes)
 
     def stored_outside(self, g: Group, index: Array, unit: int, values: Any) -> None:
-        """Lanes have written global memory."""
+        """Check the values that lanes have written to global memory."""
         if (one := self._meaning("w")) is not None:
             self.world.stored(self, g, index, unit, values, one)
 
     def _meaning(self, how: str) -> Any:
-        """Return what the instruction that runs now says about order; None if it accesses what nobody writes."""
+        """Return the memory semantics of the current instruction; None if it accesses memory that nobody writes."""
         pc, code = self.machine.pc, self.machine.code.instructions
         if not 0 <= pc < len(code):
-            return Semantics(GPU, is_atomic=True) if how == "a" else Semantics()
+            return Semantics(GPU if how == "a" else WEAK)
         if pc not in self._meanings:
             self._meanings[pc] = semantics(code[pc].text)
         return self._meanings[pc]
@@ -297,7 +298,7 @@ class Order:
             self.read.note(actors % self.rows, places, self.clocks.now(actors), pc)
 
     def check_writer(self, places: Array, actors: Array, mine: Access, is_strong: bool = False) -> bool:
-        """Whether the last write of each place is not ordered before this access."""
+        """Report units whose last write is not ordered before this access; return whether there are any."""
         writers = self.writer[places]
         wrong = (writers >= 0) & (writers != actors) & (self.written[places] > self.seen(actors, writers))
         if is_strong:
@@ -314,7 +315,7 @@ class Order:
         return seen
 
     def _check_flying(self, places: Array, actors: Array, mine: Access) -> None:
-        """Whether a copy is on its way there."""
+        """Report accesses of units that a running cp.async will write."""
         flying = self.flying[places] > 0
         if flying.any():
             self.add_at("race", places, actors, flying, self._flying_at, mine)
@@ -338,7 +339,7 @@ class Order:
                 own = Access("another lane's atomic access", pc, 0)
                 self.add_at("race", places, actors, lanes, self.write_at, own)
             doubt |= lanes
-        if doubt.any() and how == "w":  # it may leave all as it is
+        if doubt.any() and how == "w":  # no race if the write changes nothing
             first = int(np.flatnonzero(doubt)[0])
             before = self.write_at(int(places[first]))
             mine = Access("another lane's write", pc, 0) if int(actors[first]) == before.actor else mine
@@ -359,8 +360,8 @@ class Order:
     def _check_readers(
         self, places: Array, actors: Array, mine: Access, reads: Reads | None = None, threads: Array | None = None
     ) -> None:
-        """Check that the last reads of each location are ordered before a write. threads: the threads that write, if
-        another lane of their warps may have read."""
+        """Check that the last reads of each unit are ordered before a write. threads: the threads that write; None if
+        other lanes of their warps need no check."""
         reads = self.read if reads is None else reads
         for row in range(self.rows if reads.is_used else 0):
             times = reads.times(row, places)
@@ -368,7 +369,7 @@ class Order:
                 continue
             readers = self._first_warp(places) + row
             wrong = (times > self.seen(actors, readers)) & (readers != actors)
-            # If the reader also wrote this location, a write that changes nothing is no race.
+            # If the reader also wrote this unit, a write that changes nothing is no race.
             if wrong.any() and mine.what == "write":
                 own = wrong & ((self.writer[places] == readers) | self.alike.are_writers(places, readers))
                 if own.any():
@@ -383,24 +384,31 @@ class Order:
             self.flights.check(places, actors, mine)
 
     def stored(self, g: Group, index: Array, unit: int, values: Array) -> None:
-        """Check a write of lanes: a race if warps of one instruction write different values to one location."""
+        """Check the values of a write: if warps write different values to one location by one instruction, it is a
+        race."""
         self._settle_doubts()
-        if self._meaning("w").scope:
-            return
-        held = self.memory.shared.read(index, unit, len(values))
-        wrong = (held != np.asarray(list(values))).any(0)
-        if wrong.any():
-            actors, lane = g.numbers // self.grain, int(np.flatnonzero(wrong)[0])
-            same = np.flatnonzero((index == index[lane]) & (np.arange(len(index)) != lane))
-            if len(same):
-                pc, at = self.machine.pc, int(index[lane])
-                first, second = (Access("write", pc, int(actors[one])) for one in (lane, int(same[0])))
-                self.add(Conflict("race", first, second, at % self.memory.shared_bytes))
+        if not self._meaning("w").scope and (
+            pair := self.written_differently(self.memory.shared, g, index, unit, values)
+        ):
+            first, second = (Access("write", self.machine.pc, actor) for actor in pair[:2])
+            self.add(Conflict("race", first, second, pair[2] % self.memory.shared_bytes))
 
-    # --- what is asynchronous ------------------------------------------------------------------
+    def written_differently(
+        self, store: Store, g: Group, index: Array, unit: int, values: Array
+    ) -> tuple[int, int, int] | None:
+        """Find two actors that have just written different values to one location; return them and its byte index.
+        store: the memory after the write."""
+        wrong = (store.read(index, unit, len(values)) != np.asarray(list(values))).any(0)
+        if not wrong.any():
+            return None
+        actors, lane = g.numbers // self.grain, int(np.flatnonzero(wrong)[0])
+        same = np.flatnonzero((index == index[lane]) & (np.arange(len(index)) != lane))
+        return (int(actors[lane]), int(actors[same[0]]), int(index[lane])) if len(same) else None
+
+    # --- asynchronous copies -------------------------------------------------------------------
 
     def copying(self, g: Group, index: Array, size: int) -> None:
-        """cp.async begins."""
+        """Check and record the start of cp.async."""
         numbers = g.numbers
         places = self.places(index[numbers - g.s.start], size)
         actors = np.repeat(numbers // self.grain, places.shape[1])
@@ -412,7 +420,7 @@ class Order:
         self.writer[places] = np.maximum(self.writer[places], 0)
 
     def landed(self, threads: Array, index: Array, size: int) -> None:
-        """Note that the copies of these threads have arrived."""
+        """Record that copies of cp.async by these threads have landed."""
         places = self.places(index, size)
         actors, places = np.repeat(threads // self.grain, places.shape[1]), places.reshape(-1)
         pcs = self.flying[places] - 1
@@ -423,7 +431,8 @@ class Order:
             self.lanes.written(places, np.repeat(threads, len(places) // len(threads)))
 
     def bulk_write(self, thread: int, index: Array, size: int, barrier: int) -> None:
-        """Note a bulk copy to shared memory: by the copies of its mbarrier, ordered behind what its thread knows."""
+        """Check and record a bulk copy to shared memory. Its actor is that of its mbarrier's copies, and it is ordered
+        after the earlier accesses of its thread."""
         places, warp = self.places(index, size).reshape(-1), thread // self.grain
         actor = self._copies_for(("mbarrier", barrier))
         self.clocks.tell(actor, self.clocks.one(warp))
@@ -437,7 +446,7 @@ class Order:
     # --- tcgen05 -----------------------------------------------------------------------------
 
     def core_of(self, thread: int) -> int:
-        """Return the tensor core of a thread's CTA: an actor that works in order."""
+        """Return the actor number of the tensor core of a thread's CTA."""
         return self.warps + int(self.machine.cta[thread])
 
     # --- findings ----------------------------------------------------------------------------
@@ -477,12 +486,12 @@ class Order:
         return self.memory.shared.data.reshape(-1, self.unit)[places].copy()
 
     def _doubt(self, places: Array, actors: Array, wrong: Array, first: Access, mine: Access) -> None:
-        """Note a race to report only if the write changes something."""
+        """Record a race that is reported only if the write changes bytes."""
         where, actor = places[wrong], int(actors[wrong][0])
         self._doubts.append((self._made("race", int(where[0]), actor, first, mine), where, self._bytes(where)))
 
     def _settle_doubts(self) -> None:
-        """Report writes after writes as races if they changed something."""
+        """Report the recorded races whose write has changed bytes."""
         for conflict, places, before in self._doubts:
             if (self._bytes(places) != before).any():
                 self.add(conflict)

@@ -1,4 +1,4 @@
-"""Execute the PTX of a launch, and look for faults on the way."""
+"""Execute the PTX of a launch, and check it for faults."""
 
 from __future__ import annotations
 
@@ -30,18 +30,19 @@ from tritonhook.ptx.dataflow import flow_of, may_end, read_unwritten
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.program import Item
 
-GARBAGE = 0x7F  # of each byte that nothing has written: a huge number, or a NaN
-_LONGEST = 120  # characters of an instruction
-_MOST_TRIED = 16  # executions that look for reads whose values change nothing
-_TIMES_AS_LONG, _LEAST_STEPS = 8, 200_000  # steps of a run with other values, until it counts as changed
-_MOST_UNIT = 16  # bytes: of what wgmma, ldmatrix and bulk copies access
-_SMALL = {"shared": ("tcgen05.alloc",), "global": ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")}  # of 4 bytes
-_NAMED = {  # by the name of a set of Order: the kind, what is wrong, and what is there
+GARBAGE = 0x7F  # value of each unwritten byte; as a float, it is a huge number or a NaN
+_LONGEST = 120  # characters of an instruction that are shown
+_MOST_TRIED = 16  # most executions that look for races that do not matter
+_TIMES_AS_LONG, _LEAST_STEPS = 8, 200_000  # most steps of a run with garbage: times those of the first run, plus this
+_MOST_UNIT = 16  # bytes: the smallest access of wgmma, ldmatrix and bulk copies
+# Opcodes that access 4 bytes, by space.
+_SMALL = {"shared": ("tcgen05.alloc",), "global": ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")}
+_NAMED = {  # by the name of a set in Order: kind and text of the finding, and what its instruction is called
     "unfenced": (findings.FENCE, "no wgmma.fence orders registers of the accumulator before a product", "product"),
-    "parted": (findings.BARRIER, "lanes of a warp have ended before a barrier that is for whole warps", "barrier"),
+    "parted": (findings.BARRIER, "lanes of a warp have ended before a barrier that needs whole warps", "barrier"),
     "strangers": (
         findings.SHUFFLE,
-        "lanes that are no members of its mask execute an instruction, which is then undefined",
+        "the mask of an instruction lacks lanes that execute it, so its result is undefined",
         "access",
     ),
 }
@@ -50,8 +51,9 @@ _ELSEWHERE = {"local", "const", "param", "param::entry"}
 
 @dataclass(frozen=True, slots=True)
 class Sanitized:
-    """ran: None if the kernel did not come to its end; error says why. findings: at most some dozens. unwatched: what
-    was not looked for, and why; "" if all was. accesses: of each buffer."""
+    """Result of `sanitize`. ran: None if the kernel did not run to its end; `error` is the reason. findings: at most
+    some dozens. unwatched: names a check that was not made, and why; "" if all were. accesses: computes the accessed
+    bytes of each buffer."""
 
     ran: Ran | None
     findings: tuple[Finding, ...]
@@ -70,35 +72,39 @@ def sanitize(
     room: tuple[int, str] | None = None,
     is_triton: bool = False,
 ) -> Sanitized:
-    """Execute a launch, and look for faults. contents: of its buffers before it. kernel: of the PTX, if it was read
-    before. is_poisoned: buffers hold POISON where nothing was written. room: CTAs that the GPU holds at once, and
-    that in words. is_triton: the compiler, not the source, orders accesses of shared memory. Raises NotUnderstood,
-    UsageError."""
+    """Execute a launch, and check it for faults.
+
+    contents: of its buffers before the launch. kernel: the parsed PTX, if there is one. is_poisoned: unwritten bytes of
+    buffers hold POISON. room: the number of CTAs that the GPU holds at once, and the same in words. is_triton: accesses
+    of shared memory were placed by Triton's compiler, not by the source. Raises NotUnderstood, UsageError.
+    """
     kernel = kernel or read_kernel(ptx, entry)
     loaded, unset = load_ptx(kernel, run, contents), None
     if is_poisoned:
         begins = [one.begin for one in loaded.placed.buffers]
         unset = Unset(dict(zip(begins, contents, strict=True)), loaded.memory.size)
         unset = None if unset.is_empty else unset
-    told = _Telling(ptx, kernel, World(loaded.memory, _unit(kernel, "global"), unset, run.launch.pdl), is_triton)
-    of_watching = watched_bytes(loaded.memory.shared_bytes, run.launch, told.unit)
+    reporter = _Reporter(ptx, kernel, World(loaded.memory, _unit(kernel, "global"), unset, run.launch.pdl), is_triton)
+    of_watching = watched_bytes(loaded.memory.shared_bytes, run.launch, reporter.unit)
     loaded = replace(loaded, cta_bytes=loaded.cta_bytes + of_watching)
     done = replace(
-        _sanitized(told, loaded, run, contents),
-        unwatched=told.world.unwatched,
-        accesses=lambda: [told.world.accessed(one) for one in loaded.placed.buffers],
+        _sanitized(reporter, loaded, run, contents),
+        unwatched=reporter.world.unwatched,
+        accesses=lambda: [reporter.world.accessed(one) for one in loaded.placed.buffers],
     )
     if room is not None and len(run.ctas) > room[0]:
-        return _with_room(told, done, run, contents, *room)
+        return _with_room(reporter, done, run, contents, *room)
     return done
 
 
-def _with_room(told: _Telling, done: Sanitized, run: Run, contents: Sequence[bytes], most: int, room: str) -> Sanitized:
-    """Look for CTAs that wait for others, for which the GPU has no room."""
-    kernel, ctas = told.kernel, f"{len(run.ctas):,} CTAs: {room}"
+def _with_room(
+    reporter: _Reporter, done: Sanitized, run: Run, contents: Sequence[bytes], most: int, room: str
+) -> Sanitized:
+    """Add a finding if CTAs wait for others that cannot start because the GPU has no room for them."""
+    kernel, ctas = reporter.kernel, f"{len(run.ctas):,} CTAs: {room}"
     if run.launch.cooperative:
         line = kernel.line(kernel.function.items[0].position)
-        at = Place(f"launch of {kernel.entry}", line, told.lines[line - 1].strip(), told.source(line))
+        at = Place(f"launch of {kernel.entry}", line, reporter.lines[line - 1].strip(), reporter.source(line))
         return replace(
             done, findings=(Finding(findings.ROOM, f"a cooperative launch of {ctas}", (at,)), *done.findings)
         )
@@ -110,47 +116,47 @@ def _with_room(told: _Telling, done: Sanitized, run: Run, contents: Sequence[byt
     except (Late, Unfinished, Fault):
         return done
     except Hang as hang:
-        text = f"CTAs wait for others that cannot begin, of a launch of {ctas}"
-        found = Finding(findings.ROOM, text, tuple(told.place("threads", pc) for pc in hang.pcs[:4]))
+        text = f"CTAs wait for others that cannot begin, in a launch of {ctas}"
+        found = Finding(findings.ROOM, text, tuple(reporter.place("threads", pc) for pc in hang.pcs[:4]))
         return replace(done, ran=None, findings=(found, *done.findings), error=hang)
     return done
 
 
-def _sanitized(told: _Telling, loaded: Loaded, run: Run, contents: Sequence[bytes]) -> Sanitized:
-    kernel, unset = told.kernel, told.world.unset
+def _sanitized(reporter: _Reporter, loaded: Loaded, run: Run, contents: Sequence[bytes]) -> Sanitized:
+    kernel, unset = reporter.kernel, reporter.world.unset
     try:
-        ran = execute(loaded, run, told)
+        ran = execute(loaded, run, reporter)
     except Fault as fault:
-        return Sanitized(None, (*told.conflicts(), *told.fault(fault), *told.unset(run, loaded)), fault)
-    except Late as late:  # a slow kernel is no faulty one
-        conflicts = tuple(told.conflicts())
-        if told.may_end(late.pcs[0]):
+        return Sanitized(None, (*reporter.conflicts(), *reporter.fault(fault), *reporter.unset(run, loaded)), fault)
+    except Late as late:  # a slow kernel is not faulty
+        conflicts = tuple(reporter.conflicts())
+        if reporter.may_end(late.pcs[0]):
             return Sanitized(None, conflicts, Unfinished(str(late)))
-        return Sanitized(None, (*conflicts, *told.hang(late, True)), late)
+        return Sanitized(None, (*conflicts, *reporter.hang(late, True)), late)
     except Hang as hang:
         is_whole = len(run.ctas) == math.prod(run.launch.grid)
-        found = (*told.conflicts(), *told.hang(hang, is_whole or hang.is_certain))
+        found = (*reporter.conflicts(), *reporter.hang(hang, is_whole or hang.is_certain))
         if is_whole or hang.is_certain:
             return Sanitized(None, found, hang)
         only = f"{hang}; only {len(run.ctas):,} of {math.prod(run.launch.grid):,} CTAs were executed"
         return Sanitized(None, found, Unfinished(only))
     except Unfinished as unfinished:
-        return Sanitized(None, tuple(told.conflicts()), unfinished)
+        return Sanitized(None, tuple(reporter.conflicts()), unfinished)
     try:
-        told.drop_idle(kernel, run, contents, ran)
-        open_values = tuple(told.unwritten(kernel, run, contents, ran))
+        reporter.drop_idle(kernel, run, contents, ran)
+        open_values = tuple(reporter.unwritten(kernel, run, contents, ran))
         if unset is not None and unset.reads:
             others = (unset.otherwise(contents, one) for one in OTHERS)
             if any(_changes(kernel, run, other, ran, contents) for other in others):
-                open_values += tuple(told.unset(run, loaded))
+                open_values += tuple(reporter.unset(run, loaded))
     except (Late, Unfinished) as error:
-        why = Unfinished(f"finished, but whether unwritten values matter is not known: {error}")
-        return Sanitized(None, tuple(told.conflicts()), why)
-    return Sanitized(ran, (*told.conflicts(), *open_values))
+        why = Unfinished(f"finished, but it is not known whether unwritten values affect the results: {error}")
+        return Sanitized(None, tuple(reporter.conflicts()), why)
+    return Sanitized(ran, (*reporter.conflicts(), *open_values))
 
 
 def _unit(kernel: Kernel, space: str = "shared") -> int:
-    """Bytes of the smallest access that may be of a space: "shared" or "global"; at most _MOST_UNIT."""
+    """Return the bytes of the smallest access that may touch a space ("shared" or "global"), at most _MOST_UNIT."""
     sizes, others = [_MOST_UNIT], {*_ELSEWHERE, "global" if space == "shared" else "shared"}
     for item in kernel.function.items:
         first, *parts = item.opcode.split(".")
@@ -170,7 +176,8 @@ def _checked(order: Order, products: Array, step: Step, g: Group) -> None:
 
 
 def _uses_of_accumulators(kernel: Kernel, code: Code) -> dict[int, frozenset[int]]:
-    """By instruction, the products whose accumulators it uses. Copies of registers are left out: ptxas waits."""
+    """Map each instruction to the products whose accumulators it uses. Copies of registers do not count, because ptxas
+    makes them wait."""
     if "wgmma" not in kernel.text:
         return {}
     items = dict[int, list[Item]]()
@@ -192,7 +199,7 @@ def _uses_of_accumulators(kernel: Kernel, code: Code) -> dict[int, frozenset[int
 
 
 def _unheeded_waits(kernel: Kernel, code: Code) -> frozenset[int]:
-    """Return the waits for mbarriers whose result no instruction reads: nothing makes threads wait."""
+    """Return the waits for mbarriers whose result no instruction reads, so that no thread really waits."""
     items = [item for item in kernel.function.items if item.opcode.startswith(("mbarrier.try_w", "mbarrier.test_w"))]
     if not items:
         return frozenset()
@@ -201,15 +208,15 @@ def _unheeded_waits(kernel: Kernel, code: Code) -> frozenset[int]:
     return frozenset(pc for pc, one in enumerate(code.instructions) if one.line in lines and "_wait" in one.text)
 
 
-class _Telling:
-    """Findings of the waves of one launch, in words. code: the line and the text of each instruction."""
+class _Reporter:
+    """Collects the findings in all waves of a launch, and describes them. code: line and text of each instruction."""
 
     def __init__(self, ptx: Ptx, kernel: Kernel, world: World, is_triton: bool) -> None:
         self.kernel, self.world, self.hint = kernel, world, findings.HINT if is_triton else ""
         self.unit, self.source, self.lines = _unit(kernel), source_lines(ptx), ptx.text.splitlines()
         self.orders: list[Order] = []  # of waves that have not ended
         self.found: dict[tuple[str, int, int], Finding] = {}
-        self.at: dict[str, set[int]] = {name: set() for name in ("unwritten", "lost", *_NAMED)}  # see Order
+        self.at: dict[str, set[int]] = {name: set() for name in ("unwritten", "lost", *_NAMED)}  # sets of Order
         self.code: list[tuple[int, str]] = []
         self.undefined = {name for name, _ in read_unwritten(kernel.function)}
         self.shadow = Shadow(kernel.function.items, self.undefined, GARBAGE)
@@ -233,7 +240,7 @@ class _Telling:
         self.orders.remove(order)
         order.elsewhere.end()
         self._take(order)
-        vars(order).clear()  # it is in circles with its parts, and would stay for a while
+        vars(order).clear()  # breaks reference cycles, so that its memory is freed now
 
     def _take(self, order: Order) -> None:
         self.code = self.code or [(one.line, one.text) for one in order.machine.code.instructions]
@@ -250,7 +257,7 @@ class _Telling:
         return Place(what, line, text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ...", self.source(line))
 
     def may_end(self, pc: int) -> bool:
-        """Return whether threads at an instruction of the entry can reach its end; True where it is not known."""
+        """Whether threads at an instruction can reach the end of the entry; True if unknown."""
         items = self.kernel.function.items
         numbers = (n for n, item in enumerate(items) if self.kernel.line(item.position) == self.code[pc][0])
         return (start := next(numbers, None)) is None or may_end(items, start)
@@ -261,11 +268,11 @@ class _Telling:
         elif one.actor < order.warps:
             who = f" by {order.wave.who(order.wave.first + one.actor)}"
         else:
-            who = f" to CTA {order.wave.ctas[order.owners[one.actor - order.warps]]}"
+            who = f" to CTA {order.wave.ctas[order.clocks.owners[one.actor - order.warps]]}"
         return self.place(one.what + who, one.pc)
 
     def conflicts(self) -> Iterator[Finding]:
-        """Races, and fences that are missing."""
+        """Yield races and missing fences."""
         for order in self.orders:
             self._take(order)
         yield from self.found.values()
@@ -275,9 +282,9 @@ class _Telling:
 
     def _conflict(self, order: Order, one: Conflict) -> Finding:
         if one.kind in ("begin", "end"):
-            text = f"nothing orders it behind the begin of CTA {one.at}, whose shared memory it accesses"
+            text = f"nothing orders an access to the shared memory of CTA {one.at} after the start of that CTA"
             if one.kind == "end":
-                text = f"nothing orders it before the end of CTA {one.at}, whose shared memory it accesses"
+                text = f"nothing orders an access to the shared memory of CTA {one.at} before the end of that CTA"
             return Finding(findings.RACE, text, (self._access(order, one.first),))
         if one.kind in ("global", "lanes", "constant", "fence"):
             first, second = (
@@ -285,7 +292,7 @@ class _Telling:
             )
             where, text = self.world.where(one.at), "nothing orders the two accesses of"
             if one.kind == "constant":
-                text = "ld.global.nc, which may read what was there before the kernel, reads what the kernel wrote:"
+                text = "ld.global.nc, which may return values from before the kernel, reads what the kernel wrote:"
             if one.kind == "fence":
                 text = f"no fence.proxy.async lies between the two accesses of {where}"
                 return Finding(findings.PROXY, text, (first, second))
@@ -298,17 +305,18 @@ class _Telling:
             ),
             "phase": (
                 findings.RACE,
-                f"nothing orders the second arrival at barrier {one.at} behind those that have met there before: "
-                "in another order others meet",
+                f"nothing orders the second arrival at barrier {one.at} after the earlier arrivals that met there: "
+                "in another execution, it may meet those",
             ),
-            "gate": (findings.RACE, f"a write of the mbarrier at {one.at:#x}, which is still in use"),
+            "gate": (findings.RACE, f"a write overwrites the mbarrier at {one.at:#x}, which is still in use"),
             "accumulator": (findings.RACE, "no wgmma.wait_group lies between a product and the use of its accumulator"),
             "tensor": (findings.RACE, f"nothing orders the two accesses of column {one.at} of tensor memory"),
         }.get(one.kind, (findings.RACE, f"nothing orders the two accesses of the shared address {one.at:#x}"))
         return Finding(kind, text + self.hint, both)
 
     def drop_idle(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> None:
-        """Forget races in global memory of reads whose values change nothing. Raises Late, Unfinished."""
+        """Drop races in global memory that do not matter: garbage in place of the values that were read changes no
+        result (see idle.py). Raises Late, Unfinished."""
         readers, grain = self.world.readers, self.world.wave_of(0).grain
         each = [{pc: found} for pc, found in readers.items()]
         for some in [readers, *each][:_MOST_TRIED] if len(each) > 1 else each:
@@ -331,7 +339,8 @@ class _Telling:
         yield Finding(findings.kind_of(fault), text, tuple(places))
 
     def hang(self, hang: Hang, is_fault: bool) -> Iterator[Finding]:
-        """Barriers that some lanes of a warp wait at for others, which are elsewhere; else where all threads are."""
+        """Yield a finding for each barrier at which lanes of a warp wait for lanes that are elsewhere. If there is none
+        and the hang is a fault, yield where all threads wait."""
         is_parted = False
         for order in self.orders:
             for pc, lanes, others in order.machine.parted():
@@ -345,7 +354,7 @@ class _Telling:
             yield Finding(findings.HANG, text or str(hang), tuple(self.place("threads", pc) for pc in hang.pcs[:4]))
 
     def unset(self, run: Run, loaded: Loaded) -> Iterator[Finding]:
-        """Find what the kernel has read of buffers, and nothing has written."""
+        """Yield a finding if the kernel has read unwritten bytes of buffers."""
         unset = self.world.unset
         if unset is None or not unset.reads:
             return
@@ -358,14 +367,15 @@ class _Telling:
         yield Finding(findings.UNWRITTEN, text, tuple(self.place("read", pc) for pc in sorted(unset.reads)[:4]))
 
     def unwritten(self, kernel: Kernel, run: Run, contents: Sequence[bytes], ran: Ran) -> Iterator[Finding]:
-        """Find memory that nothing has written and that the result depends on: other garbage there changes it."""
+        """Yield a finding for each kind of unwritten value that affects the results: the kernel is executed again with
+        garbage in place of it, and stores something else."""
         if self.at["unwritten"] and _changes(kernel, replace(run, shared=GARBAGE), contents, ran):
             places = tuple(self.place("read", pc) for pc in sorted(self.at["unwritten"]))
             yield Finding(
                 findings.UNWRITTEN, "shared memory that nothing has written changes what the kernel stores", places
             )
         if self.at["lost"] and _changes(kernel, replace(run, absent=GARBAGE), contents, ran):
-            text = "what lanes read of lanes that are no members, or are not there, changes what the kernel stores"
+            text = "values read from lanes that are absent or outside of the mask change what the kernel stores"
             yield Finding(findings.SHUFFLE, text, tuple(self.place("shuffle", pc) for pc in sorted(self.at["lost"])))
         loads = [pc for pc, (_, text) in enumerate(self.code) if re.search(r"\bld(\.\w+)*\.local\b", text)]
         if loads and _changes(kernel, replace(run, local=GARBAGE), contents, ran):
@@ -375,7 +385,7 @@ class _Telling:
             items = (item for item in kernel.function.items if flow_of(item).reads & self.undefined)
             lines = {kernel.line(item.position) for item in items}
             places = tuple(self.place("read", pc) for pc, (line, _) in enumerate(self.code) if line in lines)[:4]
-            text = "registers that nothing has written change what the kernel stores"  # the places have their names
+            text = "registers that nothing has written change what the kernel stores"  # `places` show their names
             yield Finding(findings.UNWRITTEN, text, places)
 
 
@@ -387,8 +397,8 @@ def _changes(
     before: Sequence[bytes] | None = None,
     watcher: Watcher | None = None,
 ) -> bool:
-    """Return whether another run stores something else. before: contents of buffers before the first run, if others.
-    Raises Late, Unfinished."""
+    """Whether another run stores something else than `ran`. before: contents of the buffers before `ran`, if they
+    differ from `contents`. Raises Late, Unfinished."""
     run = replace(run, most_steps=min(run.most_steps, _TIMES_AS_LONG * ran.steps + _LEAST_STEPS))
     try:
         after = execute(load_ptx(kernel, run, contents), run, watcher).contents

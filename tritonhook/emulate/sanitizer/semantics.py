@@ -1,4 +1,4 @@
-"""What an instruction's opcode says about memory order: how strong its access is, whether it acquires or releases."""
+"""Read the memory semantics of a PTX instruction from its opcode: strength, scope, acquire, release."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ _OPCODE = re.compile(r"(?:@!?[\w%$]+\s+)?([\w.:]+)")
 
 @dataclass(frozen=True, slots=True)
 class Semantics:
-    """scope: of a strong access or a fence; WEAK: of others. is_constant: `ld.global.nc`. is_atomic: it reads and
-    writes. is_relaxed: a barrier that hands on only what a fence has covered.
-    is_of_warps: lanes wait there for one another."""
+    """Memory semantics of an instruction. scope: of a strong access or a fence; WEAK for other instructions.
+    is_constant: it is `ld.global.nc`. is_relaxed: it is a barrier that orders only accesses before a fence.
+    is_of_warps: its lanes wait for one another."""
 
     scope: int = WEAK
     acquires: bool = False
     releases: bool = False
     is_constant: bool = False
-    is_atomic: bool = False
     is_relaxed: bool = False
     is_of_warps: bool = False
 
@@ -35,8 +34,8 @@ def semantics(text: str) -> Semantics | None:
     how = set(parts)
     if how & {"param", "const", "local"} or any(one.startswith("param::") for one in parts):
         return None
-    is_atomic, is_fence = name in ("atom", "red"), name in ("membar", "fence")
-    if not (is_atomic or is_fence or (name in ("ld", "st") and how & _STRONG)):
+    is_fence = name in ("membar", "fence")
+    if not (name in ("atom", "red") or is_fence or (name in ("ld", "st") and how & _STRONG)):
         is_relaxed = "barrier" in name and "relaxed" in how
         return Semantics(is_constant="nc" in how, is_relaxed=is_relaxed, is_of_warps=name in ("ldmatrix", "stmatrix"))
     default = SYSTEM if how & {"volatile", "mmio", "cv", "wt"} else GPU
@@ -45,5 +44,4 @@ def semantics(text: str) -> Semantics | None:
         scope,
         is_fence or bool(how & {"acquire", "acq_rel"}),
         is_fence or bool(how & {"release", "acq_rel"}),
-        is_atomic=is_atomic,
     )

@@ -1,9 +1,10 @@
-"""Registers that a kernel reads before it has written them: does what is in them reach anything?
+"""Check whether registers that a kernel reads before it writes them can affect its results.
 
-Compilers let lanes compute with such registers and drop the result. Beside each register that one of them can reach
-lies a second row, where they held garbage at first, and what computes with them does so in both. Where a store, a
-branch, an address, or whatever else is more than its result reads such a register, both rows are compared. If they are
-always equal, an execution with garbage is the same; if not, only that execution knows.
+Compilers let lanes compute with unwritten registers and drop the results. Each register that depends on an unwritten
+one gets a second copy, its *shadow*, computed as if unwritten registers held garbage. An instruction that only computes
+registers runs on both copies. At other instructions (a store, a branch, an address, ...), the copies of the registers
+that it reads are compared. If they are always equal, garbage does not affect the results. If not, it may, and an
+execution with garbage decides.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from tritonhook.ptx.program import Item
 if TYPE_CHECKING:
     from tritonhook.emulate.ptx.decode import Decoder
 
-Pair = tuple[Array, Array]  # the rows of a register
+Pair = tuple[Array, Array]  # the values of a register, and of its shadow
 _COMPUTE = {one.__name__ for one in (conversions, floats, integers)}
 _CARRIES = ("addc", "subc", "madc")
 _OF_WARPS = ("shfl.sync", "redux.sync")
 
 
 def _computes(item: Item, names: Iterable[str]) -> bool:
-    """Whether an instruction does nothing but compute registers from others, some of which are these names."""
+    """Whether an instruction only computes registers from registers, so that it can run on shadows. names: the
+    registers that have a shadow."""
     name = known_name(item.opcode)
     if name in _OF_WARPS:
         return not flow_of(item).reads & {*names} - {item.operands[1]}
@@ -40,8 +42,7 @@ def _computes(item: Item, names: Iterable[str]) -> bool:
 
 
 def reached(items: Sequence[Item], unwritten: Iterable[str]) -> frozenset[str]:
-    """Find the registers whose values may come from some that nothing has written, but for those that come through
-    memory."""
+    """Find the registers whose values may depend on unwritten ones. Dependencies through memory are not followed."""
     names, count = {*unwritten}, 0
     while names and count != len(names):
         count = len(names)
@@ -52,13 +53,14 @@ def reached(items: Sequence[Item], unwritten: Iterable[str]) -> frozenset[str]:
 
 
 class Shadow:
-    """The second rows of a launch. differs: whether a difference has reached something, or may have."""
+    """Shadows of a launch's registers. differs: whether a register that differs from its shadow may have affected a
+    result."""
 
     def __init__(self, items: Sequence[Item], unwritten: Iterable[str], garbage: int) -> None:
         self.differs, self._names, self._garbage = False, reached(items, unwritten), garbage
 
     def watched(self, code: Code) -> Code:
-        """Return a wave's code with steps that compute both rows, and compare them."""
+        """Return a wave's code with steps that also compute shadows and compare registers with them."""
         if not self._names or self.differs:
             return code
         made, decoder = [*code.instructions], code.decoder
@@ -95,7 +97,7 @@ class Shadow:
                 return step(g)
             lanes = g.active & guard(g)
             for real, other in read:
-                where = g.active if real.dtype == np.bool_ else lanes  # it may be the guard
+                where = g.active if real.dtype == np.bool_ else lanes  # a predicate may be the guard itself
                 if ((real[g.s] != other[g.s]) & where).any():
                     self.differs = True
             step(g)

@@ -1,5 +1,5 @@
-"""Which accesses of tensor memory are ordered. A CTA's tensor core is an actor that works in order; what a warp loads
-or stores is done when the warp has waited for it."""
+"""Check the order of accesses to tensor memory. A CTA's tensor core is an actor that executes products in order. Loads
+and stores of a warp end when the warp has waited for them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group
     from tritonhook.emulate.sanitizer.order import Order
 
-NEVER = 1 << 60  # when an access is done that its warp has not waited for
+NEVER = 1 << 60  # the time of an access that its warp has not waited for
 
 
 class _Accesses:
-    """The last access of each column of tensor memory, for each 16 lanes: by which actor, when, and by which
-    instruction."""
+    """The last access of each column in each group of 16 lanes of tensor memory: its actor, time and instruction."""
 
     def __init__(self, ctas: int) -> None:
         shape = ctas, LANES // PART, COLUMNS
@@ -32,7 +31,7 @@ class _Accesses:
 
 
 class TensorOrder:
-    """Watches the tensor memory of a machine: the last reads and the last writes."""
+    """Checks the tensor memory of a machine against its last reads and writes."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
@@ -40,7 +39,8 @@ class TensorOrder:
         self._last = {writes: _Accesses(ctas) for writes in (False, True)}
 
     def by_core(self, thread: int, cta: int, lanes: Array, columns: Array, writes: bool) -> None:
-        """Note that a product that a thread begins reads or writes columns of these lanes of a CTA."""
+        """Check a product, started by a thread, that reads or writes columns of these lanes of a CTA's tensor
+        memory."""
         core, warp = self._order.core_of(thread), thread // self._order.grain
         self._order.clocks.tell(core, self._order.clocks.one(warp))
         where = cta, *np.ix_(np.unique(lanes // PART), columns)
@@ -48,14 +48,14 @@ class TensorOrder:
         self._note(where, core, warp, int(self._order.clocks.now(core)), what, writes)
 
     def by_warp(self, thread: int, lanes: Array, columns: Array, writes: bool) -> None:
-        """Note that a warp reads or writes columns of its lanes; this ends when the warp has waited for it."""
+        """Check a warp's load or store of columns. It ends when the warp has waited for it."""
         warp = thread // self._order.grain
         where = int(self._order.machine.cta[thread]), *np.ix_(np.unique(lanes // PART), columns)
         self._note(where, warp, warp, NEVER, "write" if writes else "read", writes)
 
     def _note(self, where: Any, actor: int, knows: int, time: int, what: str, writes: bool) -> None:
-        """Add a conflict unless the last writes there by other actors are ordered before what `knows` does. Check a
-        write against the last reads, too. Then record this access."""
+        """Report the last writes by other actors that are not ordered before the actor `knows`. If this is a write,
+        check the last reads, too. Then record this access. time: when it ends."""
         for kind in (True, False) if writes else (True,):
             last = self._last[kind]
             other, when = last.actor[where], last.time[where]
@@ -69,7 +69,7 @@ class TensorOrder:
         self._last[writes].note(where, actor, time, self._order.machine.pc)
 
     def done(self, g: Group, writes: bool) -> None:
-        """tcgen05.wait: what these warps have stored is there, or what they have loaded."""
+        """Execute tcgen05.wait: the stores (writes) or loads of these warps have ended."""
         last = self._last[writes]
         for warp in self._order.actors(g):
             last.time[(last.actor == warp) & (last.time == NEVER)] = self._order.clocks.now(warp)

@@ -1,7 +1,7 @@
-"""Buffers of torch.empty: which of their bytes a kernel reads before anything has written them.
+"""Find bytes of torch.empty's buffers that a kernel reads before anything has written them.
 
-A dry run fills what torch.empty makes with POISON. Host code and copies write, or hand it on, without being watched:
-what still holds POISON is not written. Two words in a row have to hold it, so that data is not taken for it.
+A dry run fills buffers of torch.empty with POISON. Writes and copies by host code are not observed, so a word counts as
+unwritten as long as it holds POISON. A neighbouring word must hold it, too, so that data is not mistaken for it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from tritonhook.capture.launches.record import POISON
 from tritonhook.emulate.words import Array
 
 _WORD = 4
-_SEVERAL = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}  # words, with a byte for each
-OTHERS = 0x7F, 0x3F  # what other runs have there: huge numbers, and some to which a sum adds
+_SEVERAL = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}  # by number of words: dtype of one byte per word
+OTHERS = 0x7F, 0x3F  # in place of unwritten bytes in other runs: huge floats, and floats near 1, which change a sum
 
 
 def unset_words(data: Array) -> Array:
-    """Whether each word of a buffer holds POISON, as its neighbours do. data: uint8. A tail of a word is not looked
-    at."""
+    """Return for each 4-byte word of a buffer whether it and a neighbour hold POISON. data: uint8. An incomplete last
+    word is ignored."""
     words, poison = data[: len(data) // _WORD * _WORD].view(np.uint32), np.frombuffer(POISON, np.uint32)
     equal = np.zeros(len(words), bool)
     for number, one in enumerate(poison):
@@ -32,8 +32,8 @@ def unset_words(data: Array) -> Array:
 
 
 class Unset:
-    """The words of a launch's buffers that nothing has written, as the kernel runs. buffers: by the begin of each one
-    in global memory, its contents. reads: by instruction, how often it has read one. words: those that were read."""
+    """Tracks the unwritten words of a launch's buffers while the kernel runs. buffers: contents, by the buffer's first
+    byte in global memory. reads: number of unwritten words that each instruction has read."""
 
     def __init__(self, buffers: Mapping[int, bytes], size: int) -> None:
         self.reads: dict[int, int] = {}
@@ -46,7 +46,7 @@ class Unset:
                 self._open[begin // _WORD :][: len(mask)] = mask
 
     def access(self, pc: int, index: Array, size: int, how: str) -> None:
-        """Lanes, or bulk copies, access global memory. how: as in Memory.locate."""
+        """Record an access of global memory by lanes or by a bulk copy. how: see Memory.locate."""
         count = max(1, size // _WORD)
         several = self._open.view(_SEVERAL[count]) if count in _SEVERAL else self._open.reshape(-1, count)
         if not several[rows := index // (_WORD * count)].any():
@@ -62,11 +62,11 @@ class Unset:
             self._open[words] = False
 
     def read_bytes(self, begin: int) -> int:
-        """Bytes of a buffer that were read."""
+        """Count the unwritten bytes of a buffer that were read. begin: the buffer's first byte in global memory."""
         return _WORD * int(self._read[begin // _WORD :][: len(self._masks[begin])].sum())
 
     def otherwise(self, contents: Sequence[bytes], byte: int) -> list[bytes]:
-        """Return the contents of the buffers, with this byte where nothing was written."""
+        """Return the contents of the buffers with `byte` in place of all unwritten bytes."""
         made = []
         for data, mask in zip(contents, self._masks.values(), strict=True):
             other = np.frombuffer(data, np.uint8).copy()
@@ -76,7 +76,8 @@ class Unset:
 
 
 def differ(before: Sequence[Sequence[bytes]], after: Sequence[Sequence[bytes]]) -> bool:
-    """Whether two runs have stored different bytes. Where both stored nothing, they differ as they did before."""
+    """Whether two runs stored different bytes. Bytes that neither run changed do not count. before, after: the contents
+    of the buffers of both runs."""
     for was, now in zip(zip(*before, strict=True), zip(*after, strict=True), strict=True):
         if now[0] == now[1]:
             continue

@@ -1,9 +1,9 @@
-"""Accesses of global memory by all CTAs of a launch: which of them nothing orders.
+"""Check the order of accesses to global memory by all CTAs of a launch.
 
-Each unit has its last write and the last reads of two actors, as numbers of events: an actor, its time, an instruction.
-Within a cluster the clocks of its warps order them; between clusters what actors have acquired (flags.py).
-Writes that leave a byte as it was, behind another write, are no race, and neither are two strong accesses whose scopes
-include both.
+For each unit of memory, the last write and the last reads of two actors are recorded, as numbers of *events*. An event
+is an actor, its time and an instruction. Within a cluster, the clocks of its warps order events; between clusters, the
+releases that actors have acquired do (flags.py). A write that leaves a byte unchanged does not race with an earlier
+write. Two strong accesses do not race if both are in the scope of the other.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ if TYPE_CHECKING:
     from tritonhook.emulate.sanitizer.order import Order
     from tritonhook.emulate.sanitizer.unset import Unset
 
-MOST_BYTES = 384 << 20  # of what is kept of accesses; global memory for which that is not enough is not watched
-_UNIT_BYTES = 12
+MOST_BYTES = 384 << 20  # limit for records of accesses; if global memory needs more, it is not checked
+_UNIT_BYTES = 12  # for the records of a unit: a write and two reads
 _MOST_EVENTS = 1 << 23
 _COLUMNS = "actor", "time", "pc", "scope"
 _WORDS = {"r": "read", "w": "write", "a": "atomic access"}
 _BULK = {"r": "read of a bulk copy", "w": "bulk copy", "a": "bulk reduction"}
-_SEVERAL = {1: np.int32, 2: np.int64, 4: np.complex128}  # units, with an event for each
+_SEVERAL = {1: np.int32, 2: np.int64, 4: np.complex128}  # by number of units: dtype that holds one event for each
 _NONE = np.zeros((0, 1), np.int32)
-NEVER = 2**31 - 1  # when a bulk store is there for which its thread has not waited
+NEVER = 2**31 - 1  # the time of a bulk store that its thread has not waited for
 
 
 @dataclass(frozen=True, slots=True)
 class Accessed:
-    """Bytes of a buffer: begins and ends of pieces, (2, pieces). early_...: before the wait for the kernel before."""
+    """Accessed bytes of a buffer. Each array has shape (2, pieces): first and end byte of each piece. early_...:
+    accesses before the kernel waited for the previous one."""
 
     written: Array
     read: Array
@@ -51,14 +52,15 @@ class Accessed:
 
 
 def _pieces(where: Array, unit: int) -> Array:
-    """Return begins and ends of the pieces where units are true, in bytes."""
+    """Return first and end byte of each piece of consecutive true units, shape (2, pieces). unit: in bytes."""
     return np.flatnonzero(np.diff(np.r_[False, where, False])).reshape(-1, 2).T * unit
 
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """The actors of a wave. first, first_cluster: their numbers among those of all waves. grain: threads of an actor.
-    of_cta, of_cluster: actors."""
+    """The actors of a wave, i.e. of CTAs that are executed together. first, first_cluster: numbers of its first actor
+    and cluster among those of all waves. grain: threads per actor. of_cta, of_cluster: actors of a CTA, of a
+    cluster."""
 
     first: int
     first_cluster: int
@@ -68,35 +70,37 @@ class Wave:
     of_cluster: int
 
     def who(self, actor: int) -> str:
-        """Return the name of an actor, as people read it."""
+        """Return the name of an actor for people, e.g. "warp 2 of CTA 0"."""
         cta, number = divmod(actor - self.first, self.of_cta)
         return f"{'lane' if self.grain == 1 else 'warp'} {number} of CTA {self.ctas[cta]}"
 
     def inside(self, actor: int) -> tuple[int, int]:
-        """Return the cluster of an actor, and its number in there."""
+        """Return the cluster of an actor, and its number in this cluster."""
         cluster, number = divmod(actor - self.first, self.of_cluster)
         return self.first_cluster + cluster, number
 
 
 class World:
-    """Watches the global memory of a launch. unit: bytes that are told apart. unset: what nothing has written; None if
-    all is written. published: releases of all waves. is_early: the kernel may begin before the one before has ended."""
+    """Checks the global memory of a launch. unit: bytes that are tracked as one. unset: unwritten words of buffers;
+    None if all are written. published: releases of all waves. is_early: the kernel may start before the previous one
+    has ended."""
 
     def __init__(self, memory: Memory, unit: int, unset: Unset | None = None, is_early: bool = False) -> None:
-        self.is_early, self._early = is_early, np.zeros((2, 0), bool)  # units written and read before a wait for it
+        # _early: units that were written (row 0) and read (row 1) before the wait for the previous kernel.
+        self.is_early, self._early = is_early, np.zeros((2, 0), bool)
         self.memory, self.unit, self.unset, self.published = memory, unit, unset, Published()
-        self._slots = np.zeros((0, 0), np.int32)  # the write, and two reads
+        self._slots = np.zeros((0, 0), np.int32)  # events of each unit: the last write (row 0), two reads
         self._events = {name: np.zeros(1 << 12, np.int32) for name in _COLUMNS}
-        self._are_used = np.zeros((3, 0), bool)  # by kind of slot and allocation
+        self._are_used = np.zeros((3, 0), bool)  # by row of _slots and allocation: whether there are events
         self._used = 1  # number of the next event; 0 means no event
         self._waves: list[Wave] = []
         self.readers: dict[int, set[tuple[int, int]]] = {}  # reads that race, by instruction; see idle.py
         self._doubts: list[tuple[Callable[[], None], Array, Array]] = []
-        self._flying: dict[int, list[tuple[int, int]]] = {}  # by actor: groups of bulk stores, and events
-        self.fenced = 0  # the first event behind the latest proxy fence
+        self._flying: dict[int, list[tuple[int, int]]] = {}  # by actor: its bulk stores, as commit group and event
+        self.fenced = 0  # the first event after the latest proxy fence
 
     def join(self, machine: Machine, grain: int) -> Wave:
-        """Add a wave."""
+        """Add the wave that a machine executes. grain: threads per actor."""
         geometry, last = machine.geometry, self._waves[-1] if self._waves else None
         first = last.first + len(last.ctas) * last.of_cta if last is not None else 0
         clusters = last.first_cluster + len(last.ctas) * last.of_cta // last.of_cluster if last is not None else 0
@@ -109,16 +113,16 @@ class World:
         return self._waves[bisect_right(self._waves, actor, key=lambda wave: wave.first) - 1]
 
     def fence(self) -> None:
-        """fence.proxy.async of global memory by any thread."""
+        """Record a fence.proxy.async of global memory by any thread."""
         self.fenced = self._used
 
     @property
     def unwatched(self) -> str:
-        """Why races in global memory are not looked for; "" if they are."""
+        """Reason why races in global memory are not searched for; "" if they are."""
         if (size := len(self.memory.global_.data)) // self.unit * _UNIT_BYTES <= MOST_BYTES:
             return ""
         most = MOST_BYTES // _UNIT_BYTES * self.unit
-        return f"races in global memory were not looked for: {size:,} bytes of it, and at most {most:,} are watched"
+        return f"races in global memory were not looked for: it has {size:,} bytes, more than the limit of {most:,}"
 
     @property
     def is_watched(self) -> bool:
@@ -141,7 +145,8 @@ class World:
     # --- accesses ----------------------------------------------------------------------------
 
     def access(self, order: Order, g: Group, index: Array, size: int, how: str, one: Semantics) -> None:
-        """Lanes read or write. index: over the slice. how: as in Memory.locate."""
+        """Check and record an access. index: byte indices for the threads of the group's slice. how: see
+        Memory.locate. one: semantics of the instruction."""
         if not self.is_watched:
             return
         numbers = g.numbers
@@ -172,7 +177,7 @@ class World:
         threads = None if order.grain == 1 or (one.scope and how != "a") else numbers
         self._check_lanes(order, threads, rows, written, ("write", how))
         if how == "r":
-            if (last := held(1)).any():  # of others: they keep theirs
+            if (last := held(1)).any():  # another actor's read stays in slot 1; then this read goes to slot 2
                 mine = (last == 0) | (self._events["actor"][last] == lanes[:, None] + order.wave.first)
                 if not mine.all():
                     hold(2, np.where(mine, slots[2].take(rows, 0).view(np.int32).reshape(-1, count), events))
@@ -189,7 +194,7 @@ class World:
                 self._note_alike(order, lanes, rows, others, events)
             else:
                 self._alike.changed((rows[:, None] * count + np.arange(count)).reshape(-1))
-            if how == "a" and one.scope < GPU:  # others of the same step
+            if how == "a" and one.scope < GPU:  # check against other actors of the same step
                 self._check(order, lanes, rows, held(0), ("write", how), one)
         if threads is not None:
             order.recent_outside.note(order.machine.pc, numbers, at, size)
@@ -199,8 +204,8 @@ class World:
             order.flags.access("global", at, lanes, how, one)
 
     def _leave_out(self, order: Order, threads: Array) -> None:
-        """Threads hand on what they have done. One lane alone does so for itself: what others of its warp have written
-        since the warp's last barrier is put behind that."""
+        """Process a release. If one lane of a warp releases alone, it does so for its own writes only: writes of other
+        lanes since the warp's last barrier get a later time, so that the release does not cover them."""
         warps, first, counts = np.unique(threads // WARP, return_index=True, return_counts=True)
         warps, alone = warps[counts == 1], threads[first[counts == 1]]
         for pc, (made, times) in order.events.items():
@@ -220,8 +225,8 @@ class World:
     def _check_lanes(
         self, order: Order, threads: Array | None, rows: Array, events: Array, what: tuple[str, str]
     ) -> None:
-        """Whether other lanes of the same warp, since its last barrier, have accessed what these threads access now.
-        what: before, and now."""
+        """Report units that these threads access and that other lanes of their warp have accessed since the warp's last
+        barrier. what: the earlier and the current access, e.g. ("write", "r")."""
         if threads is None or not events.any():
             return
         count = events.shape[1]
@@ -240,8 +245,8 @@ class World:
                 self._found(order, actors, events, units, wrong, what, "lanes")
 
     def copied(self, order: Order, thread: int, index: Array, size: int, how: str, changes: Array | None) -> None:
-        """Note a bulk copy of a thread: what it reads is read at once, what it writes is there when the thread has
-        waited for it. index: of pieces of `size` bytes. changes: which of them get other contents."""
+        """Check and record a bulk copy of a thread. It reads at once; its writes end when the thread has waited for
+        them. index: of pieces of `size` bytes. changes: mask of the pieces whose contents change."""
         if not self.is_watched or not len(index):
             return
         self._are_used[:] = True
@@ -249,7 +254,7 @@ class World:
         units, every = (
             np.unique(one[:, None] // self.unit + np.arange(max(1, size // self.unit))) for one in (pieces, index)
         )
-        one = Semantics(GPU, is_atomic=True) if how == "a" else Semantics()
+        one = Semantics(GPU if how == "a" else WEAK)
         written, lane = self._slots[0], thread // order.grain
         if not order.waited[lane]:
             self._come_early(every, how)
@@ -270,7 +275,7 @@ class World:
         self._slots[1 if how == "r" else 0, every] = event
 
     def _check_fence(self, order: Order, lane: int, units: Array, events: Array) -> None:
-        """Whether a proxy fence came since plain stores wrote what a bulk copy reads."""
+        """Report units that a bulk copy reads and that plain stores wrote without a proxy fence since."""
         late = np.flatnonzero(events >= max(1, self.fenced))
         if len(late):
             code, pcs = order.machine.code.instructions, self._events["pc"][events[late]]
@@ -282,7 +287,7 @@ class World:
             self._found(order, np.full(len(units), lane), events, units, late, ("write", _BULK["r"]), "fence")
 
     def landed(self, order: Order, g: Group, pending: int) -> None:
-        """Note that what these warps have stored in bulk is there, but of their latest `pending` groups."""
+        """Record that the bulk stores of these warps have ended, except those of their latest `pending` groups."""
         for lane in np.unique(g.numbers // order.grain).tolist() if self._flying else ():
             flying = self._flying.pop(lane + order.wave.first, [])
             limit = order.flights.group("bulk", lane) - pending
@@ -295,8 +300,12 @@ class World:
     def _check(
         self, order: Order, lanes: Array, rows: Array, events: Array, what: tuple[str, str], one: Semantics
     ) -> Array | None:
-        """Whether accesses are ordered behind events, a row of them for each. what: of the events, and of now. Returns
-        by unit the actor of the event that it is not ordered behind, else -1; None for none."""
+        """Report accesses that are not ordered after earlier events.
+
+        lanes, rows: actor and index of each access. events: those of its units, a row per access; 0: no event. what:
+        the earlier and the current access. Return for each unit the actor of the event that is not ordered before
+        the access, else -1; None if all are ordered.
+        """
         if not events.any():
             return None
         count = events.shape[1]
@@ -316,8 +325,8 @@ class World:
         return found
 
     def _note_alike(self, order: Order, lanes: Array, rows: Array, others: Array | None, events: Array) -> None:
-        """Note who writes the same units. others: who wrote before, without an order; None for none. events: of each
-        write."""
+        """Record the actors that write the same units. others: for each unit, the actor of an earlier write that is not
+        ordered before, -1 for none; None: none at all. events: the events of these writes."""
         count = events.shape[1]
         units, events = (rows[:, None] * count + np.arange(count)).reshape(-1), events.reshape(-1)
         last = self._slots[0][units]
@@ -329,25 +338,26 @@ class World:
     def _found(
         self, order: Order, actors: Array, events: Array, units: Array, first: Array, what: tuple[str, str], kind: str
     ) -> None:
-        """Note conflicts. first: their indices."""
+        """Report conflicts of accesses with events. first: indices of the accesses that conflict."""
         if what[0] == "read":
             self._note_readers(self._events["pc"][events[first]], self._events["actor"][events[first]])
         elif what[1] == "r":
             self._note_readers(np.full(len(first), order.machine.pc), actors[first] + order.wave.first)
         doubts = np.full(len(first), what == ("write", "w"))
-        if what == ("read", "w"):  # by who has written the same
+        if what == ("read", "w"):  # is the reader also a writer of the same value?
             readers, last = self._events["actor"][events[first]], self._slots[0][units[first]]
             doubts = (readers == self._events["actor"][last]) | self._alike.are_writers(units[first], readers)
         for some in (first[doubts], first[~doubts]):
             if len(some):
                 add = self._pair(order, actors[some[0]], events[some[0]], what, units[some[0]], kind)
-                if some[0] in first[doubts]:  # the write may leave all as it is
+                if some[0] in first[doubts]:  # no race if the write changes nothing
                     self._doubts.append((add, units[some], self._bytes(units[some])))
                 else:
                     add()
 
     def _made(self, order: Order, actors: Array, one: Semantics) -> Array:
-        """Return the number of the event of each access: a new one if its actor's time has changed since."""
+        """Return the event number of each access. Make a new event if the actor's time has changed since its last
+        execution of this instruction."""
         pc = order.machine.pc
         known = order.events.get(pc)
         if known is None:
@@ -363,10 +373,11 @@ class World:
         return found
 
     def _add(self, order: Order, who: Array, times: Array, one: Semantics, pc: int | None = None) -> Array:
-        """Add an event for each of these actors, and return their numbers. pc: if not of what is executed now."""
+        """Add an event for each of these actors, and return their numbers. pc: the instruction; None: the current
+        one."""
         pc = order.machine.pc if pc is None else pc
         if self._used + len(who) > _MOST_EVENTS:
-            raise Unfinished(f"more than {_MOST_EVENTS:,} accesses of global memory that are told apart")
+            raise Unfinished(f"more than {_MOST_EVENTS:,} accesses of global memory by different warps or instructions")
         if self._used + len(who) > len(self._events["pc"]):
             room = max(len(who), len(self._events["pc"]))
             self._events = {name: np.r_[row, np.zeros(room, np.int32)] for name, row in self._events.items()}
@@ -377,7 +388,8 @@ class World:
         return made
 
     def _unordered(self, order: Order, actors: Array, events: Array, one: Semantics) -> Array | None:
-        """Return the indices of accesses that are not ordered behind these events (0: none); None if there are none."""
+        """Return the indices of accesses that are not ordered after their events; None if all are. events: 0 means no
+        event."""
         others = self._events["actor"][events]
         is_flying = self._events["time"][events] == NEVER
         doubt = np.flatnonzero((events > 0) & ((others != actors + order.wave.first) | is_flying))
@@ -411,7 +423,7 @@ class World:
     def _pair(
         self, order: Order, actor: int, event: int, what: tuple[str, str], unit: int, kind: str
     ) -> Callable[[], None]:
-        """Make the function that adds a conflict."""
+        """Return a function that reports one conflict."""
         columns, (first, how) = self._events, what
         first = "atomic access" if columns["scope"][event] and first == "write" else first
         earlier = first, int(columns["pc"][event]), int(columns["actor"][event])
@@ -429,26 +441,20 @@ class World:
         return self.memory.global_.data.reshape(-1, self.unit)[units].copy()
 
     def stored(self, order: Order, g: Group, index: Array, unit: int, values: Any, how: Semantics) -> None:
-        """Lanes have written: whether that changed what others wrote, or what others write in the same step."""
+        """Report recorded races whose write has changed bytes, and different values that one instruction has written to
+        one location."""
         for add, units, before in self._doubts:
             if (self._bytes(units) != before).any():
                 add()
         self._doubts.clear()
-        if how.scope:
-            return
-        wrong = (self.memory.global_.read(index, unit, len(values)) != np.asarray(list(values))).any(0)
-        if wrong.any():
-            actors, lane = g.numbers // order.grain, int(np.flatnonzero(wrong)[0])
-            same = np.flatnonzero((index == index[lane]) & (np.arange(len(index)) != lane))
-            if len(same):
-                pc, first = order.machine.pc, order.wave.first
-                one, other = (("write", pc, first + int(actors[number])) for number in (lane, int(same[0])))
-                order.add_conflict("global", one, other, int(index[lane]))
+        if not how.scope and (pair := order.written_differently(self.memory.global_, g, index, unit, values)):
+            one, other = (("write", order.machine.pc, order.wave.first + actor) for actor in pair[:2])
+            order.add_conflict("global", one, other, pair[2])
 
     def who(self, actor: int) -> str:
         return self.wave_of(actor).who(actor)
 
     def where(self, index: int) -> str:
-        """Where a byte of global memory lies, as people read it."""
+        """Describe for people where a byte of global memory lies: its number in a buffer, and the buffer's name."""
         one = self.memory.allocations[bisect_right([a.begin for a in self.memory.allocations], index) - 1]
         return f"byte {index - one.begin:,} of {one.name}{self.memory.element(one, index)}"

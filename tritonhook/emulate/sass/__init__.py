@@ -1,1 +1,1 @@
-"""Machine code for the emulator's machine: decode.py reads a kernel, the other modules know a group of opcodes each."""
+"""Decode machine code for the emulator. decode.py decodes a kernel; most other modules decode one group of opcodes."""

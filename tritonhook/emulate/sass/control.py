@@ -1,4 +1,4 @@
-"""Branches, convergence, calls, barriers of a CTA; and what has no effect where each access is done at once."""
+"""Decode branches, convergence, calls, barriers of a CTA, and opcodes without effect in the emulator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tritonhook.emulate.machine import WARP, Group, Step, lanes_of
 from tritonhook.emulate.opcodes import nothing, only
 from tritonhook.emulate.sass.site import Array, Site, opcode
 
-# What orders accesses or schedules.
+# Memory order, cache control and scheduling: without effect, because each access completes at once.
 opcode(
     *("NOP", "CCTL", "CCTLL", "CCTLT", "ERRBAR", "CGAERRBAR"),
     *("MEMBAR", "FENCE", "YIELD", "ACQBULK", "PREEXIT", "ENDCOLLECTIVE", "UBLKPF"),
@@ -29,7 +29,7 @@ def sleep(site: Site) -> Step:
 @opcode("EXIT", moves=True)
 def leave(site: Site) -> Step:
     site.known()
-    flag = site.predicate() if site.given else None  # one more condition
+    flag = site.predicate() if site.given else None  # a second condition besides the guard, as in `@P0 EXIT P1`
     site.done()
 
     def step(g: Group) -> None:
@@ -49,8 +49,11 @@ def trap(site: Site) -> Step:
 
 @opcode("BRA", moves=True)
 def branch(site: Site) -> Step:
-    """Make the step of a branch; with predicates as operands (BRA P0, UP1 ...) all must be true. .DIV leads to code for
-    lanes that are apart: here they are waited for instead. .ANY: all lanes of a warp go if one does (`any_of_warp`)."""
+    """Decode a branch. If it has predicates as operands (BRA P0, UP1, ...), all must be true.
+
+    .DIV would branch to code for diverged lanes; here, lanes wait for each other instead. .ANY: all lanes of a warp
+    branch if the guard is true in one of them (see `any_of_warp`).
+    """
     how = site.known("U", "DIV", "CONV", "ANY", "ALL")
     if "ALL" in how or ("ANY" in how and len(site.given) > 1):
         raise site.refuse()
@@ -74,7 +77,8 @@ def branch(site: Site) -> Step:
 
 
 def _only_waits(site: Site, begin: int) -> bool:
-    """Whether the code for lanes that are apart does nothing together: they may wait in several places."""
+    """Whether the code for diverged lanes does no work in its collective part. If so, they may wait at different
+    instructions."""
     code = [one.opcode for one in site.decoder.kernel.sass.instructions[begin : begin + 8]]
     together = code[: code.index("ENDCOLLECTIVE")] if "ENDCOLLECTIVE" in code else ["?"]
     return not set(together) - {"MOV", "UMOV", "IMAD.U32", "WARPSYNC.COLLECTIVE", "NOP"}
@@ -82,7 +86,7 @@ def _only_waits(site: Site, begin: int) -> bool:
 
 @opcode("BRX", "JMX", "BRXU", moves=True)
 def branch_by_register(site: Site) -> Step:
-    """To an address beside this instruction's."""
+    """Decode a branch to a register plus an offset, relative to the next instruction."""
     site.known("NODEC")
     match = re.fullmatch(r"(U?R\d+)\s*,?\s*(-?0x[0-9a-f]+)?.*", ",".join(site.given))
     if match is None or site.base == "JMX":
@@ -100,28 +104,18 @@ def branch_by_register(site: Site) -> Step:
     return step
 
 
-@opcode("CALL", moves=True)
+@opcode("CALL", "RET", moves=True)
 def call(site: Site) -> Step:
-    """Make the step of a call. The return address is already in a register. With a register, it is as `back`."""
-    how = site.known("REL", "NOINC", "ABS")
-    if how != {"REL", "NOINC"}:
+    """Decode a call or a return. The code before a call has put the return address into a register.
+
+    Both can jump to the address in a register, relative to the kernel's start plus an optional offset.
+    """
+    if site.known("REL", "NOINC", "NODEC", "ABS") != {"REL", "NOINC" if site.base == "CALL" else "NODEC"}:
         raise site.refuse()
-    if len(words := re.split(r"[\s,]+", " ".join(site.given))) > 1:
-        return _to_address(site, words)
-    target = site.decoder.index(site, site.given[-1])
-    return lambda g: g.jump(target)
-
-
-@opcode("RET", moves=True)
-def back(site: Site) -> Step:
-    how = site.known("REL", "NODEC", "ABS")
-    if how != {"REL", "NODEC"}:
-        raise site.refuse()
-    return _to_address(site, re.split(r"[\s,]+", " ".join(site.given)))
-
-
-def _to_address(site: Site, words: list[str]) -> Step:
-    """Make a jump to the address in a register, counted from the kernel's begin or from an offset."""
+    words = re.split(r"[\s,]+", " ".join(site.given))
+    if site.base == "CALL" and len(words) == 1:
+        target = site.decoder.index(site, words[0])
+        return lambda g: g.jump(target)
     row = site.register(words[0])
     offset = int(words[1].strip("`()"), 16) if len(words) > 1 and words[1].strip("`()").startswith("0x") else 0
     count = len(site.decoder.kernel.sass.instructions)
@@ -129,7 +123,7 @@ def _to_address(site: Site, words: list[str]) -> Step:
     def step(g: Group) -> None:
         places = (row[g.s].astype(np.int64) + offset) // INSTRUCTION_BYTES
         if (places[g.active] >= count).any():
-            raise Fault("a jump to no instruction", int(g.numbers[0]))
+            raise Fault("a jump beyond the last instruction", int(g.numbers[0]))
         g.scatter(places)
 
     return step
@@ -160,7 +154,8 @@ def end(site: Site) -> Step:
 
 @opcode("BREAK")
 def drop_out(site: Site) -> Step:
-    """Drop these lanes, or those whose predicate is true, from the barrier: nobody waits for them there."""
+    """Decode BREAK, which removes lanes from a convergence barrier so that no lane waits for them. If it has a
+    predicate, only lanes where it is true are removed."""
     site.known("RELIABLE")
     row = _barrier(site, site.text())
     flag = site.predicate() if site.given else None
@@ -187,8 +182,8 @@ def move_barrier(site: Site) -> Step:
 
 @opcode("WARPSYNC")
 def warp_barrier(site: Site) -> Step:
-    """Make the step of a warp barrier. .COLLECTIVE: these lanes alone execute what comes until ENDCOLLECTIVE, then go
-    on at the address."""
+    """Decode WARPSYNC, a barrier of the lanes in a mask. .COLLECTIVE: only these lanes execute the code up to
+    ENDCOLLECTIVE, and then go on at the address."""
     how = site.known("ALL", "EXCLUSIVE", "COLLECTIVE")
     if len(how) > 1:
         raise site.refuse()
@@ -202,13 +197,13 @@ def warp_barrier(site: Site) -> Step:
     code, index = site.decoder.kernel.sass.instructions, site.decoder.index(site, site.text())
     site.done()
     if not site.one.offset < code[index].offset or code[index - 1].opcode != "ENDCOLLECTIVE":
-        raise site.refuse("a block that ends elsewhere")
+        raise site.refuse("no ENDCOLLECTIVE before the target")
 
     def step(g: Group) -> None:
         lanes = read(g)
         g.converge(lanes)
         if (np.repeat(lanes_of(g.active), WARP) & ~lanes)[g.active].any():
-            raise site.refuse("lanes of several masks")
+            raise site.refuse("lanes with different masks")
 
     return step
 
@@ -218,13 +213,14 @@ def warp_barrier(site: Site) -> Step:
 
 @opcode("BAR", "UBAR", moves=True)
 def barrier(site: Site) -> Step:
-    """RED: its result is read by B2R.RESULT."""
+    """Decode a barrier of the CTA. B2R.RESULT reads the result of BAR.RED."""
     how = site.known("SYNC", "ARV", "RED", "DEFER_BLOCKING", "POPC", "AND", "OR")
     barriers, vote, waits = site.machine.barriers, None, "ARV" not in how
     if "RED" in how:
         kind = only(site, (one for one in ("POPC", "AND", "OR") if one in how)).lower()
         vote = kind, site.decoder.predicate(site, site.given.pop()), site.decoder.row(False, 255)
-    is_packed = len(site.given) == 2 and site.given[0] == site.given[1]  # the number below, the count from bit 16 on
+    # One register for both operands: it holds the barrier's number, and from bit 16 on the count of threads.
+    is_packed = len(site.given) == 2 and site.given[0] == site.given[1]
     numbers = site.integer()
     count = site.integer() if site.given else None
     site.done()
@@ -232,7 +228,7 @@ def barrier(site: Site) -> Step:
     def step(g: Group) -> None:
         number, counts = numbers(g), None if count is None else count(g)
         if is_packed:
-            counts = number >> np.uint32(16) if (number >> np.uint32(16))[g.active].any() else None  # else all threads
+            counts = number >> np.uint32(16) if (number >> np.uint32(16))[g.active].any() else None  # 0 means all
             number = number & np.uint32(15)
         barriers.arrive(g, number, counts, waits, vote)
 

@@ -1,4 +1,4 @@
-"""Conversions: between floats, between floats and integers."""
+"""Decode conversions between floats, and between floats and integers."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def _mode(how: frozenset[str]) -> str:
 
 
 def _formats(site: Site) -> list[str]:
-    """Return the formats among the modifiers, in order: target, source."""
+    """Return the number formats among the modifiers in order: target, source."""
     return [_SIZES[one] for one in site.modifiers if one in _SIZES]
 
 
 def _part(site: Site, bits: int, signed: bool = False) -> Reader:
-    """Take the part of a register that .H1 or .B2 names."""
+    """Take part of a register, e.g. R4.H1 (upper half) or R4.B2 (third byte)."""
     text = site.text()
-    is_float = FLOAT.match(text) is not None  # its bits are the immediate's
+    is_float = FLOAT.match(text) is not None  # its dot separates no part; the immediate holds its bits
     head, _, part = text.partition("." if not is_float else " ")
     if (part and (part[0] not in "HB" or bits == 32)) or (bits < 32 and modified(text)[:2] != ("", False)):
         raise site.refuse(f"operand {text}")
@@ -56,7 +56,8 @@ def _source(site: Site, source: str) -> Reader:
 
     def read(g: Group) -> Array:
         found = plain(g)
-        return np.where(found & np.uint32(0x7FFF) > infinity, found, signed(g))  # a NaN keeps its sign (executed)
+        # A NaN keeps its sign (measured on a GPU).
+        return np.where(found & np.uint32(0x7FFF) > infinity, found, signed(g))
 
     return read if sign or size else plain
 
@@ -66,7 +67,7 @@ _ROUNDED = ("f64", "f32", "f16", "bf16")
 
 @opcode("F2F", "UF2F", "FRND")
 def float_to_float(site: Site) -> Step:
-    """FRND: to whole numbers."""
+    """Decode F2F, and FRND, which rounds to a whole number."""
     rounds = site.base == "FRND"
     how = site.known(*_SIZES, *(_WHOLE if rounds else MODES), "FTZ", "SAT", "RELU")
     formats = _formats(site)
@@ -79,7 +80,7 @@ def float_to_float(site: Site) -> Step:
     if "f64" in formats and any(given.values()):
         raise site.refuse()
     if target == "f64" and not rounds and how & {*MODES}:
-        raise site.refuse("a rounding")
+        raise site.refuse("a rounding mode")
     if ftz and "f32" not in formats:
         raise site.refuse()
     put, read = site.target_pair() if target == "f64" else site.target(), _source(site, source)
@@ -89,7 +90,7 @@ def float_to_float(site: Site) -> Step:
 
 
 def _integer(site: Site) -> tuple[int, bool]:
-    """Bits, and whether it has a sign, of the integers among the modifiers."""
+    """Return (bits, is signed) of the integer type among the modifiers; without one, that of S32."""
     return _INTEGERS[only(site, [one for one in site.modifiers if one in _INTEGERS] or ["S32"])]
 
 
@@ -108,12 +109,13 @@ def float_to_integer(site: Site) -> Step:
 
 @opcode("F2IP")
 def float_to_byte(site: Site) -> Step:
-    """Convert to the lowest byte of four. What it does with its other sources is unknown."""
+    """Decode F2IP, which converts a float32 to the lowest byte of a register. The meaning of its other sources is
+    unknown; they must be RZ."""
     how = site.known("U8", "S8", "F32", *_WHOLE, "NTZ")
     put, zero, read, kept = site.target(), site.text(), site.single(), site.text()
     site.done()
     if (zero, kept) != ("RZ", "RZ") or not how >= {"F32", "NTZ"} or len(how & {"U8", "S8"}) != 1:
-        raise site.refuse("other bytes")
+        raise site.refuse("sources for the upper bytes")
     mode, signed = _mode(how), "S8" in how
     return lambda g: put(g, (numbers64.to_whole(read(g), "f32", 8, signed, mode, False) & 0xFF).astype(np.uint32))
 
@@ -125,7 +127,7 @@ def integer_to_float(site: Site) -> Step:
     if target not in _ROUNDED:
         raise site.refuse()
     put = site.target_pair() if target == "f64" else site.target()
-    if bits == 64 and site.next_is("-?0x[0-9a-f]+"):  # executed: an immediate is the upper word
+    if bits == 64 and site.next_is("-?0x[0-9a-f]+"):  # an immediate is the upper word (measured on a GPU)
         site.given[0] = hex(int(site.given[0], 16) << 32 & (1 << 64) - 1)
     read, mode = site.wide() if bits == 64 else _part(site, bits), _mode(how)
     site.done()
@@ -139,18 +141,23 @@ def _values(codes: Array, bits: int, signed: bool) -> Array:
     return values - ((values >> bits - 1 & 1) << bits) if signed else values
 
 
+# Packing modifiers of F2FP, with the bits of one result.
 _PACKED = {"PACK_AB": 16, "PACK_AB_MERGE_C": 8, "PACK_B": 32, "MERGE_C": 16, "UNPACK_B_MERGE_C": 8, "UNPACK_B": 16}
 
 
 @opcode("F2FP", "UF2FP")
 def pack(site: Site) -> Step:
-    """PACK_AB: two floats to two halves or bytes. MERGE_C, PACK_B: one float. UNPACK_B: two bytes to halves, or with
-    MERGE_C halves to bytes. MERGE_C: the last source's lower half is the upper one."""
+    """Decode F2FP, which converts and packs floats.
+
+    PACK_AB: convert two float32 to two halves or bytes. PACK_B, or MERGE_C alone: convert one float32. UNPACK_B:
+    convert two bytes to two halves. UNPACK_B_MERGE_C: convert two halves to two bytes. With MERGE_C, the lower half of
+    the last source becomes the upper half of the result.
+    """
     how = site.known(*_SIZES, *MODES, *_PACKED, "SATFINITE", "RELU")
     formats, packing = _formats(site), "".join(how & {*_PACKED})
     if len(formats) > 2 or ("UNPACK_B" in packing and len(formats) < 2):
         raise site.refuse()
-    target, source = [*formats, *("f16", "f32")[len(formats) :]]  # sm_80 names f16 and f32 only by naming nothing
+    target, source = [*formats, *("f16", "f32")[len(formats) :]]  # code for sm_80 does not name f16 and f32
     given = {"finite": "SATFINITE" in how, "relu": "RELU" in how}
     put, mode, bits = site.target(), rounding(how), numbers.FORMATS[target].bits
     widens = packing == "UNPACK_B"
@@ -167,7 +174,7 @@ def pack(site: Site) -> Step:
     else:
         terms = [site.single() for _ in range(2 if "AB" in packing else 1)]
     if packing == "MERGE_C" and site.given != ["RZ"]:
-        raise site.refuse("an upper half")
+        raise site.refuse("a source for the upper half")
     kept = _part(site, 16) if "MERGE_C" in packing else None
     site.done()
 
@@ -181,7 +188,8 @@ def pack(site: Site) -> Step:
 
 @opcode("I2IP")
 def pack_integers(site: Site) -> Step:
-    """cvt.pack. Behind the last source stands how many of its bits fit, unless that is 16."""
+    """Decode I2IP (PTX: cvt.pack). The last source has its number of usable bits as suffix, e.g. R4.24 if results have
+    4 bits. There is no suffix if results have 16 bits."""
     how = site.known("SAT", "S32", *(kinds := [f"{sign}{bits}" for sign in "SU" for bits in (2, 4, 8, 16)]))
     kind = only(site, how & {*kinds})
     bits = int(kind[1:])

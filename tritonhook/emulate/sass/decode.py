@@ -1,4 +1,4 @@
-"""Decodes the machine code of a kernel once, into steps for the emulator's machine."""
+"""Decode the machine code of a kernel into steps for the emulator's machine, once before a run."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from tritonhook.emulate.sass.origin import origin
 from tritonhook.emulate.sass.site import OPCODES, Site, any_of_warp
 from tritonhook.errors import NotUnderstood
 
-# They register their opcodes.
+# Each module registers its opcodes when it is imported.
 MODULES = (control, conversions, floats, integers, matrices, memory, tensor_memory, transactions, warps)
 _REGISTERS, _FLAGS, _BARRIERS = 256, 16, 16
 
 
 class Decoder:
-    """Registers of one run, and what its instructions have in common.
+    """Registers, predicates and constants of one run, which its instructions share.
 
-    constants: constant bank 0, as SassKernel.constants gives it. targets: indices that instructions jump to.
-    garbage: what registers hold that nothing has written; two runs that differ in it tell whether one is read.
+    constants: constant bank 0, made by SassKernel.constants. targets: indices of instructions that are jump targets.
+    garbage: seed of the values in unwritten registers. If a kernel reads one, runs with different seeds may differ.
     """
 
     def __init__(self, kernel: SassKernel, machine: Machine, constants: bytes, garbage: int = 0) -> None:
@@ -50,7 +50,7 @@ class Decoder:
         self._constants: dict[int, Array] = {0: self.zeros}
 
     def row(self, is_uniform: bool, number: int) -> Array:
-        """Return the row of a register."""
+        """Return the values of a register: a uint32 array with one element per thread."""
         if number >= _REGISTERS:
             raise NotUnderstood(f"register {number}")
         if (is_uniform, number) not in self._rows:
@@ -59,7 +59,7 @@ class Decoder:
         return self._rows[is_uniform, number]
 
     def flag(self, is_uniform: bool, number: int) -> Array:
-        """Return the row of a predicate."""
+        """Return the values of a predicate: a bool array with one element per thread."""
         if number >= _FLAGS:
             raise NotUnderstood(f"predicate {number}")
         if (is_uniform, number) not in self._flags:
@@ -67,13 +67,13 @@ class Decoder:
         return self._flags[is_uniform, number]
 
     def constant(self, value: int) -> Array:
-        """Return a row of one number. value: its bits."""
+        """Return a uint32 array that has the same value for each thread."""
         if value not in self._constants:
             self._constants[value] = np.broadcast_to(np.uint32(value), self.machine.threads)
         return self._constants[value]
 
     def bank(self, site: Site, number: int, at: int, size: int = 4) -> int:
-        """Bytes of a constant bank, as a number."""
+        """Read bytes of a constant bank as one little-endian number. Raises NotUnderstood if they are unknown."""
         if number == 0:
             data = self.constants
             if not all(self.kernel.is_known_constant(at + part) for part in range(0, size, 4)):
@@ -87,7 +87,7 @@ class Decoder:
         return int.from_bytes(data[at : at + size], "little")
 
     def predicate(self, site: Site, text: str) -> Reader:
-        """Make the reader of a predicate: P0, !UP1, PT; or the sign of a register, R6.SIGN."""
+        """Make the reader of a predicate, e.g. P0, !UP1 or PT, or of the sign of a register, e.g. R6.SIGN."""
         inverted, name = text.startswith("!"), text.lstrip("!")
         if name.endswith(".SIGN"):
             signs = site.register(name.removesuffix(".SIGN"))
@@ -101,7 +101,7 @@ class Decoder:
         return (lambda g: ~row[g.s]) if inverted else lambda g: row[g.s]
 
     def index(self, site: Site, text: str) -> int:
-        """Return the index of the instruction at an address; it becomes one that others jump to."""
+        """Return the index of the instruction at an address or function name, and add it to `targets`."""
         name = text.strip("`()")
         if name not in self.kernel.functions and not re.fullmatch("-?0x[0-9a-f]+", name):
             raise site.refuse(f"target {text}")
@@ -116,7 +116,7 @@ class Decoder:
         site = Site(self, one, immediate)
         step, moves = OPCODES.step(site.base, site), site.base in OPCODES.moves
         read = None
-        if one.predicate.startswith("@"):  # P2R and R2P have "PR" there
+        if one.predicate.startswith("@"):  # for P2R and R2P, `predicate` is "PR", which is no guard
             read = self.predicate(site, one.predicate.removeprefix("@"))
             if site.base == "BRA" and "ANY" in site.modifiers:
                 read = any_of_warp(read)
@@ -127,7 +127,8 @@ class Decoder:
 def decode(
     kernel: SassKernel, machine: Machine, constants: bytes, garbage: int = 0
 ) -> tuple[Code, tuple[NotUnderstood, ...]]:
-    """Decode a kernel. What is not understood raises when it is reached, and is listed."""
+    """Decode a kernel; return its code and the errors of instructions that are not understood. Such an instruction
+    raises its error when a thread executes it."""
     decoder = Decoder(kernel, machine, constants, garbage)
     code = kernel.sass.instructions
     last = max((number for number, one in enumerate(code) if one.opcode != "NOP"), default=-1)

@@ -1,4 +1,4 @@
-"""Floating-point instructions of 16, 32 and 64 bits."""
+"""Decode floating-point instructions of 16, 32 and 64 bits."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tritonhook.emulate import comparisons, numbers, numbers64
 from tritonhook.emulate.machine import Group, Step
 from tritonhook.emulate.mufu import mufu, mufu64, mufu_half
 from tritonhook.emulate.opcodes import rounding
-from tritonhook.emulate.sass.integers import comparison, names_of
+from tritonhook.emulate.sass.integers import combined, comparison, names_of
 from tritonhook.emulate.sass.site import FLOAT, Array, Reader, Site, modified, opcode, with_sign
 from tritonhook.emulate.words import joined
 
 MODES = ("RN", "RZ", "RM", "RP")
-_SCALES = {"D2": 1 / 2, "D4": 1 / 4, "D8": 1 / 8, "M2": 2.0, "M4": 4.0, "M8": 8.0}  # of a product
+_SCALES = {"D2": 1 / 2, "D4": 1 / 4, "D8": 1 / 8, "M2": 2.0, "M4": 4.0, "M8": 8.0}  # factors of FMUL's product
 _HALF = np.uint32(16)
 _ARITHMETIC: dict[str, tuple[Any, str]] = {
     "FADD": (numbers.add32, "Rss"),
@@ -44,7 +44,7 @@ def arithmetic(site: Site) -> Step:
 
 @opcode("FADD2", "FMUL2", "FFMA2")
 def pairs(site: Site) -> Step:
-    """Compute with both float32 of 64 bits."""
+    """Decode FADD2, FMUL2 and FFMA2, which compute with the two float32 in a pair of registers."""
     function, operands = _ARITHMETIC[site.base[:-1]]
     how, put = site.known("FTZ", *MODES), site.target_pair()
     given = partial(function, mode=rounding(how), ftz="FTZ" in how)
@@ -54,7 +54,7 @@ def pairs(site: Site) -> Step:
 
 
 def _two_singles(site: Site) -> Reader:
-    """Take a pair of float32, or one (R4.F32, a number) for both. LO_HI: they change places."""
+    """Take a pair of float32. A single float32 (R4.F32, or a number) counts for both. LO_HI swaps the two."""
     name, dot, width = (text := site.text()).partition(".F32")
     sign, size, name = modified(name if dot else text)
     if size or (width not in ("x2.HI_LO", "x2.LO_HI") and (width or not (dot or FLOAT.match(text)))):
@@ -72,12 +72,14 @@ def _two_singles(site: Site) -> Reader:
 
 @opcode("FMNMX", "UFMNMX", "FMNMX3", "HMNMX2", "UHMNMX2", "VHMNMX")
 def least(site: Site) -> Step:
-    """Take the minimum where the predicate is true, else the maximum."""
+    """Decode FMNMX and its forms for halves: the minimum where the predicate is true, else the maximum."""
     of_halves = "H" in site.base
     how = site.known("FTZ", "NAN", "XORSIGN", *(["BF16_V2"] if of_halves else []))
     kind, put = ("bf16" if "BF16_V2" in how else "f16") if of_halves else "f32", site.target()
     count = 3 if site.base in ("FMNMX3", "VHMNMX") else 2
-    if signs := "XORSIGN" in how:  # of absolute values, but with the signs of these sources: numbers may be -0 and NaN
+    # XORSIGN compares absolute values and takes the sign from the signed sources. So bars around registers are removed;
+    # a number may not be negative, except -0 and NaN.
+    if signs := "XORSIGN" in how:
         if count > 2 or not all(re.match(r"\||\+?(\d|INF)|-0(\.0*)?$|[-+]?[QS]NAN", text) for text in site.given[:-1]):
             raise site.refuse()
         site.given[:2] = [text.replace("|", "") for text in site.given[:2]]
@@ -85,24 +87,19 @@ def least(site: Site) -> Step:
     terms = [halves(site) if of_halves else site.single() for _ in range(count)]
     picks = [site.predicate() for _ in site.given.copy()]
 
-    def step(g: Group) -> None:
-        found, *values = [read(g) for read in terms]
-        for number, value in enumerate(values):
-            lower = picks[min(number, len(picks) - 1)](g)
-            if of_halves:
-                both = partial(comparisons.extreme, lower=lower, kind=kind, **options)
-                found = numbers.by_halves(both, found, value)
-            else:
-                found = comparisons.extreme(found, value, lower, kind=kind, **options)
-        put(g, found)
+    def extreme(a: Array, b: Array, lower: Array) -> Array:
+        if of_halves:
+            return numbers.by_halves(partial(comparisons.extreme, lower=lower, kind=kind, **options), a, b)
+        return comparisons.extreme(a, b, lower, kind=kind, **options)
 
-    return step
+    return lambda g: put(g, combined(g, [read(g) for read in terms], picks, extreme))
 
 
 @opcode("FSETP", "UFSETP", "DSETP", "HSETP2", "UHSETP2", "HSET2", "UHSET2")
 def compare(site: Site) -> Step:
-    """Write two predicates; those of halves are for the lower and for the upper ones. HSET2 writes two halves: ones, or
-    with BF 1."""
+    """Decode comparisons of floats, which write two predicates: the result and its opposite. For pairs of halves, these
+    are the results of the lower and of the upper halves. HSET2 writes the two results as halves: all bits set if true,
+    or the number 1 with BF."""
     letter = site.base.removeprefix("U")[0]
     is_set = site.base.endswith("HSET2")
     more = {"F": ("FTZ",), "D": (), "H": ("BF16_V2", "FTZ", *(["BF"] if is_set else []))}[letter]
@@ -141,7 +138,8 @@ def compare(site: Site) -> Step:
 
 
 def _extreme_of_doubles(site: Site) -> Step:
-    """DSETP.MIN, .MAX: whether it is the first source, and whether both are NaN: then it is the second. (Executed.)"""
+    """Decode DSETP.MIN and .MAX (measured on a GPU). The first predicate is true if the result is the first source, the
+    second if both sources are NaN; then the result is the second source."""
     how = site.known("MIN", "MAX", "AND")
     first, both_nan, a, b, other = site.take("PPddp.")
 
@@ -183,7 +181,8 @@ def select(site: Site) -> Step:
 
 @opcode("FCHK")
 def check_division(site: Site) -> Step:
-    """Whether a quotient needs the slow path: too large or small a divisor or quotient."""
+    """Decode FCHK, which tests whether a division needs the slow path: its divisor or quotient is very large or
+    small."""
     site.known("DIVIDE")
 
     def found(a: Array, b: Array) -> Array:
@@ -222,26 +221,23 @@ def special_function(site: Site) -> Step:
 
 
 def halves(site: Site) -> Reader:
-    """Take two halves: of a register, one of its halves twice, the upper part of a float, or two numbers."""
+    """Take a pair of halves: a register, one half of it twice (R4.H0_H0), or two numbers."""
     if site.next_is(r"[-+]?(\d[\d.e+-]*|INF|QNAN|SNAN)") and not site.given[0].startswith("0x"):
-        site.text(), site.text()  # the upper and the lower one: both are in the immediate
+        site.text(), site.text()  # the upper and the lower number; the immediate holds both
         row = site.decoder.constant(site.immediate)
         return lambda g: row[g.s]
     text = site.text()
     sign, size, name = modified(text)
     name, _, which = name.partition(".") if not name.startswith("c[") else _constant_half(name)
-    row = site.source_row(name)
-    read: Reader = _HALVES[which](row) if which in _HALVES else _refused(site, text)
+    if which not in _HALVES:
+        raise site.refuse(f"operand {text}")
+    read = _HALVES[which](site.source_row(name))
     return with_sign(read, sign, size, np.uint32(0x8000_8000), np.uint32(0x7FFF_7FFF))
 
 
 def _constant_half(name: str) -> tuple[str, str, str]:
     head, _, which = name.partition("].H")
     return (f"{head}]", ".", f"H{which}") if which else (name, "", "")
-
-
-def _refused(site: Site, text: str) -> Reader:
-    raise site.refuse(f"operand {text}")
 
 
 _LOW = np.uint32(0xFFFF)
@@ -289,6 +285,6 @@ def packed(site: Site) -> Step:
 
 
 def _to_single(a: Array, b: Array, **how: Any) -> Array:
-    """HADD2.F32: the sum of two lower halves as float32."""
+    """Add the lower halves of two registers as float32 (HADD2.F32)."""
     x, y = (numbers.decode(one & _LOW, "f16") for one in (a, b))
     return numbers.encode(x + y, "f32", **how)

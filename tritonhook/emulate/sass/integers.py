@@ -1,4 +1,4 @@
-"""Integer and bit instructions, moves and predicates; their uniform forms (UIADD3, ...) too."""
+"""Decode integer and bit instructions, moves and predicates, and their uniform forms (UIADD3, ...)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def plain(site: Site) -> Step:
 def move(site: Site) -> Step:
     how = site.known("U32", "64", "SPILL")
     put, read = site.take("Ww" if "64" in how else "Ri")
-    if site.given and site.given[0] == "0xf":  # which quarters of the lanes: all
+    if site.given and site.given[0] == "0xf":  # mask of the quarters of a warp: all
         site.text()
     site.done()
     return lambda g: put(g, read(g))
@@ -45,7 +45,7 @@ def move(site: Site) -> Step:
 
 @opcode("IADD3", "UIADD3", "IADD", "UIADD")
 def add(site: Site) -> Step:
-    """Add three words, its carries, and with X the carries of a lower word."""
+    """Decode an addition of words. X adds the carries of a lower word; predicates receive this word's carries."""
     how = site.known("X", "64", "U32")
     if "64" in how:
         return _add_wide(site)
@@ -66,7 +66,7 @@ def add(site: Site) -> Step:
 
 
 def _carried(site: Site, how: frozenset[str]) -> list[Reader]:
-    """Take the predicates that X adds."""
+    """Take the carries of a lower word, i.e. the predicates that .X adds."""
     flags = [site.predicate() for _ in site.given.copy()] if "X" in how else []
     if "X" in how and not flags:
         raise site.refuse("no carry")
@@ -92,7 +92,7 @@ def add_two(site: Site) -> Step:
 
 
 def _add_saturated(site: Site) -> Step:
-    """Add two numbers, each negated without a limit. (Read from machine code for sm_120.)"""
+    """Decode a saturating addition. Negating an operand does not overflow (derived from machine code for sm_120)."""
     put, terms = site.target(), [site.exact(), site.exact()]
     site.done()
     return lambda g: put(g, words.saturated(np.add)(terms[0](g), terms[1](g)).view(np.uint32))
@@ -100,7 +100,7 @@ def _add_saturated(site: Site) -> Step:
 
 @opcode("IMNMX", "UIMNMX", "VIMNMX", "UVIMNMX", "VIMNMX3", "VIADDMNMX")
 def least(site: Site) -> Step:
-    """Take the minimum where the predicate is true, else the maximum."""
+    """Decode IMNMX and its forms: the minimum where the predicate is true, else the maximum."""
     how = site.known("U32", "S32", "S16x2", "U16x2", "RELU", "S64", "U64")
     if len(how - {"RELU"}) > 1 or ("RELU" in how and how & {"U32", "U16x2"}):
         raise site.refuse()
@@ -110,21 +110,20 @@ def least(site: Site) -> Step:
     named = {one for one in flags if not one.endswith("T")}
     if named and (len(set(flags)) > 1 or "RELU" not in how):
         raise site.refuse("a predicate is written")
-    is_first = [site.flag_writer(one) for one in named]  # both: the result is the first source. (Executed.)
+    is_first = [site.flag_writer(one) for one in named]  # true if the result is the first source (measured on a GPU)
     adds = "ADD" in site.base
     terms = [site.integer() for _ in range(3 if adds or site.base.endswith("3") else 2)]
     picks = [site.predicate() for _ in site.given.copy()]
     kind = {"U32": np.uint32, "S16x2": np.int16, "U16x2": np.uint16}.get(next(iter(how - {"RELU"}), ""), np.int32)
 
+    def extreme(a: Array, b: Array, lower: Array) -> Array:
+        return np.where(lower, words.in_halves(np.minimum, kind)(a, b), words.in_halves(np.maximum, kind)(a, b))
+
     def step(g: Group) -> None:
         values = [read(g) for read in terms]
         if adds:
             values = [words.in_halves(np.add, kind)(*values[:2]), values[2]]
-        found = values[0]
-        for number, value in enumerate(values[1:]):
-            pick = picks[min(number, len(picks) - 1)](g)
-            low, high = (words.in_halves(function, kind)(found, value) for function in (np.minimum, np.maximum))
-            found = np.where(pick, low, high)
+        found = combined(g, values, picks, extreme)
         if "RELU" in how:
             found = words.in_halves(lambda x: np.maximum(x, 0), kind)(found)
         for write in is_first:
@@ -134,8 +133,17 @@ def least(site: Site) -> Step:
     return step
 
 
+def combined(g: Group, values: list[Array], picks: list[Reader], function: Callable[..., Array]) -> Array:
+    """Combine two or three values from left to right. function: takes two values and a predicate. picks: readers of the
+    predicates; the last one counts for all further values."""
+    found = values[0]
+    for number, value in enumerate(values[1:]):
+        found = function(found, value, picks[min(number, len(picks) - 1)](g))
+    return found
+
+
 def _least_wide(site: Site, kind: type) -> Step:
-    """IMNMX.S64 on sm_120. What it does with its other predicates is not known."""
+    """Decode IMNMX.S64 of sm_120. The meaning of its other predicates is unknown; they must be PT or !PT."""
     flags = site.flags()
     put, a, b, pick = site.take("Wwwp")
     if any(not name.endswith("T") for name in flags) or site.text() not in ("!PT", "!UPT"):
@@ -196,7 +204,8 @@ def _multiply_wide(site: Site, how: frozenset[str], kind: type) -> Step:
 
 @opcode("LOP3", "ULOP3")
 def logic(site: Site) -> Step:
-    """Any function of three bits, by its table; a predicate tells whether the result is not 0."""
+    """Decode LOP3, a bitwise function of three words, given by an 8-bit truth table. A predicate receives whether the
+    result is not 0."""
     how = site.known("LUT", "PAND")
     flags = site.carries()
     put, terms, table = site.target(), [site.integer() for _ in range(3)], site.number()
@@ -232,7 +241,7 @@ def predicate_logic(site: Site) -> Step:
 
 
 def comparison(site: Site, table: Any) -> tuple[str, comparisons.Test]:
-    """Return the name of a comparison, and how it is joined with a predicate."""
+    """Return the name of the comparison, and the function that combines its result with a predicate."""
     named = [one.lower() for one in site.modifiers if one.lower() in table]
     if len(named) != 1:
         raise site.refuse()
@@ -241,7 +250,7 @@ def comparison(site: Site, table: Any) -> tuple[str, comparisons.Test]:
 
 
 def names_of(*tables: Any) -> list[str]:
-    """Return the names of comparisons and joins as modifiers."""
+    """Return the modifiers for these tables of comparisons, and for combining results with a predicate."""
     return [name.upper() for table in (*tables, comparisons.JOINS) for name in table]
 
 
@@ -271,7 +280,8 @@ def compare(site: Site) -> Step:
 
 @opcode("SHF", "USHF")
 def shift(site: Site) -> Step:
-    """64 bits, or of them (R.HI without 64) the upper word alone, are shifted; HI: the upper word is the result."""
+    """Decode SHF, which shifts two words as 64 bits and returns the lower word, or the upper one with HI. With R.HI and
+    a 32-bit type, it shifts the upper word alone."""
     how = site.known("L", "R", "U32", "S32", "U64", "S64", "W", "HI")
     is_wide, signed, wraps = bool(how & {"U64", "S64"}), bool(how & {"S32", "S64"}), "W" in how
     most, kind = 64 if is_wide else 32, None if "L" in how else np.int64 if signed else np.uint64
@@ -333,7 +343,7 @@ def shift_and_add(site: Site) -> Step:
             both = words.joined(word, high(g))
         shifted = (both << np.uint64(by)) >> np.uint64(32 if "HI" in how else 0)
         part = _u32(shifted.view(np.int64)).astype(np.int64)
-        # Executed: 3285 - (0 << 4) carries, so that the 1 of the negation counts as in IADD3.
+        # A negation inverts and adds 1. This 1 carries, as in IADD3: 3285 - (0 << 4) carries (measured on a GPU).
         total = b(g) + ((part ^ WORD) + 1 if is_negated else part)
         if flag is not None:
             total = total + flag(g)
@@ -370,7 +380,7 @@ def bit_mask(site: Site) -> Step:
 
 @opcode("I2I")
 def convert(site: Site) -> Step:
-    """I2I.S8.S32.SAT: the nearest number that the first format has."""
+    """Decode I2I.S8.S32.SAT and the like, which clamp a word to the range of the first type."""
     if len(site.modifiers) != 3 or site.modifiers[1:] != ("S32", "SAT") or site.modifiers[0] not in _PARTS:
         raise site.refuse()
     info = np.iinfo(_PARTS[site.modifiers[0]])
@@ -385,7 +395,8 @@ def add_difference(site: Site) -> Step:
 
 @opcode("VABSDIFF4")
 def byte_differences(site: Site) -> Step:
-    """Subtract the bytes of two words, without sign; .ACC adds their sum to the third word. (Executed without .ACC.)"""
+    """Decode VABSDIFF4, the absolute differences of unsigned bytes (measured on a GPU). .ACC adds their sum to the
+    third word (not measured)."""
     how = site.known("U8", "ACC")
     if "U8" not in how:
         raise site.refuse()
@@ -400,7 +411,8 @@ def byte_differences(site: Site) -> Step:
 
 @opcode("IDP")
 def dot_product(site: Site) -> Step:
-    """4A: four products of bytes. 2A: two of 16 bits with the lower (LO) or upper bytes of the second operand."""
+    """Decode IDP, a dot product. 4A: of four bytes. 2A: of two 16-bit numbers with two bytes of the second operand, the
+    lower (LO) or the upper ones (HI)."""
     how = site.known("4A", "2A", "LO", "HI", *_PARTS)
     kinds = [_PARTS[one] for one in site.modifiers if one in _PARTS]
     if len(kinds) != 2 or len(how & {"4A", "2A"}) != 1 or ("2A" in how) != bool(how & {"LO", "HI"}):
@@ -410,12 +422,13 @@ def dot_product(site: Site) -> Step:
 
 @opcode("P2R", "UP2UR", "R2P", "UR2UP")
 def flags_and_register(site: Site) -> Step:
-    """Predicates as bits of a byte, where the mask has one; the other bits are the second operand's. R2P: back."""
+    """Decode P2R, which writes the predicates in a mask as bits of a byte and copies the other bits from the second
+    operand; and R2P, which writes such bits to predicates."""
     at = 8 * int(next(iter(site.known("B1", "B2", "B3")), "B0")[1])
     put = site.target() if "P2" in site.base else None
     if site.next_is("U?PR"):
         site.text()
-    if put is None and site.next_is(r"U?R\w+\.B[123]"):  # the byte that it reads
+    if put is None and site.next_is(r"U?R\w+\.B[123]"):  # the byte that R2P reads, if not the lowest
         site.given[0], _, byte = site.given[0].partition(".B")
         at = 8 * int(byte)
     read, mask = site.integer(), site.number()

@@ -1,4 +1,4 @@
-"""What a kernel of machine code needs to run: its code, its constants, its stack."""
+"""SassKernel: a kernel's machine code with the constants, the stack and the variables that it needs to run."""
 
 from __future__ import annotations
 
@@ -21,31 +21,32 @@ if TYPE_CHECKING:
 
 _VARIABLES = (".nv.global", ".nv.global.init")
 _BANK_4 = ".nv.constant4"
-_ADDRESSES_64 = 2, 4  # kinds of relocations: R_CUDA_64, and R_CUDA_G64 of generic addresses
-STACK = 1024  # bytes of a thread, where its need is not known: the driver's default
+_ADDRESSES_64 = 2, 4  # relocations of 64-bit addresses: R_CUDA_64, and R_CUDA_G64 for generic addresses
+STACK = 1024  # bytes per thread if the need is unknown; the driver's default
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the driver puts things in constant bank 0."""
+    """Byte offsets of the values that the driver writes to constant bank 0. None: this architecture has no such
+    value, or its offset is unknown."""
 
-    block: int
-    grid: int
-    stack: int
-    descriptor: int
+    block: int  # %ntid
+    grid: int  # %nctaid
+    stack: int  # stack pointer
+    descriptor: int  # descriptor of global memory
     parameters: int
-    window: int | None = None  # the generic address of the parameters
-    clustered: int | None = None  # 1 where CTAs are in clusters
-    limits: int | None = None  # of a window of generic addresses: isspacep compares with it twice, which cancels out
-    local: int | None = None  # the generic address of local memory
+    window: int | None = None  # generic address of the parameters
+    clustered: int | None = None  # 1 if CTAs are in clusters; then cluster extents, their reciprocals, cluster counts
+    limits: int | None = None  # limits of an address window; isspacep compares with them twice, so any value will do
+    local: int | None = None  # generic address of local memory
     dynamic: int | None = None  # bytes of dynamic shared memory
-    reserved: int | None = None  # bytes of shared memory that the system has
-    cluster_size: int | None = None  # behind `clustered`: the cluster's extents, 1 by each of them, the grid's clusters
-    window_end: int | None = None  # where the parameters end
-    aggregate: int | None = None  # bytes of shared memory, with those that the system has
+    reserved: int | None = None  # bytes of shared memory that the system reserves
+    cluster_size: int | None = None  # CTAs in a cluster
+    window_end: int | None = None  # generic address of the end of the parameters
+    aggregate: int | None = None  # bytes of shared memory, reserved bytes included
 
 
-# Read from code that ptxas 12.4 to 13.5 writes: %ntid, %nctaid, the stack pointer, the descriptor of global memory.
+# By the first digits of the architecture (8: sm_80 to sm_89). Derived from code that ptxas 12.4 to 13.5 generates.
 _PLACES = {
     7: Places(0x0, 0xC, 0x28, 0x118, 0x160),
     8: Places(0x0, 0xC, 0x28, 0x118, 0x160, local=0x20, dynamic=0x2C),
@@ -57,11 +58,14 @@ _PLACES = {
 
 @dataclass(frozen=True, slots=True)
 class SassKernel:
-    """One kernel. arch: SM number. immediates: bits 32 to 63 of each instruction. stack: bytes of local memory of a
-    thread. shared: bytes of static shared memory, with what is reserved. banks: compiled constants, by bank.
-    functions: where those begin that ptxas has put behind the kernel's own code. offsets: of parameters, where the
-    image says. variables: of global memory, by section. pointers: as `_pointers` gives them.
-    registers: of a thread; 0: not known."""
+    """One kernel of machine code.
+
+    arch: SM number. immediates: bits 32 to 63 of each instruction. stack: bytes of local memory per thread. shared:
+    bytes of static shared memory, reserved bytes included. banks: compiled constants by bank number. functions: byte
+    offsets, by name, of functions that ptxas appended to the kernel's code. offsets: byte offsets of the parameters;
+    empty if the image lacks them. variables: contents of global variables by section. pointers: see `_pointers`.
+    registers: per thread; 0: unknown.
+    """
 
     sass: Sass
     arch: int
@@ -76,7 +80,7 @@ class SassKernel:
     registers: int = 0
 
     def linked(self, memory: Memory) -> SassKernel:
-        """Return the kernel with its variables of global memory in this memory: bank 4 has their addresses."""
+        """Allocate the kernel's global variables in `memory`; return the kernel with their addresses in bank 4."""
         if not self.pointers:
             return self
         places = {name: memory.allocate(data, name) for name, data in self.variables.items()}
@@ -95,8 +99,8 @@ class SassKernel:
         return _PLACES[self.arch // 10]
 
     def pack(self, arguments: Sequence[bytes]) -> bytes:
-        """Arguments as they lie in bank 0; where the image does not say, each aligned to its size, a descriptor of TMA
-        to 64 bytes."""
+        """Lay out arguments as in constant bank 0. If the image does not record their offsets, align each argument to
+        its size, but a TMA descriptor to 64 bytes."""
         begin, found = self.places.parameters, b""
         if len(self.offsets) == len(arguments):
             for offset, value in zip(self.offsets, arguments, strict=True):
@@ -108,43 +112,43 @@ class SassKernel:
         return found
 
     def constants(self, geometry: Geometry, parameters: bytes, address: int = 0, dynamic: int = 0) -> bytes:
-        """Constant bank 0 of a launch. address: where global memory has the parameters, too, for descriptors of TMA.
-        dynamic: bytes of shared memory."""
+        """Build constant bank 0 of a launch. parameters: packed arguments. address: of their copy in global memory,
+        which TMA descriptors need. dynamic: bytes of dynamic shared memory."""
         places = self.places
-        image = bytearray(places.parameters) + parameters.ljust(-(-len(parameters) // 8) * 8, b"\0")  # read by words
-        for at, values in ((places.block, geometry.block), (places.grid, geometry.grid), (places.stack, (self.stack,))):
-            image[at : at + 4 * len(values)] = struct.pack(f"<{len(values)}I", *values)
-        if places.window is not None:
-            image[places.window : places.window + 8] = address.to_bytes(8, "little")
-        if places.window_end is not None:
-            image[places.window_end : places.window_end + 8] = (address + len(parameters)).to_bytes(8, "little")
-        if places.local is not None:
-            image[places.local : places.local + 8] = LOCAL_WINDOW.to_bytes(8, "little")
-        reserved = reserved_in_image(self.arch)
-        sizes = ((places.dynamic, dynamic), (places.reserved, reserved), (places.aggregate, self.shared + dynamic))
-        for place, number in sizes:
+        # Code reads parameters in words of 8 bytes.
+        image = bytearray(places.parameters) + parameters.ljust(-(-len(parameters) // 8) * 8, b"\0")
+        cluster, counts = geometry.cluster, [a // b for a, b in zip(geometry.grid, geometry.cluster, strict=True)]
+        of_clusters = geometry.cluster_size > 1, *cluster, *(1 / one for one in cluster), *counts
+        word, long = struct.Struct("<I").pack, struct.Struct("<Q").pack
+        for place, value in (
+            (places.block, struct.pack("<3I", *geometry.block)),
+            (places.grid, struct.pack("<3I", *geometry.grid)),
+            (places.stack, word(self.stack)),
+            (places.window, long(address)),
+            (places.window_end, long(address + len(parameters))),
+            (places.local, long(LOCAL_WINDOW)),
+            (places.dynamic, word(dynamic)),
+            (places.reserved, word(reserved_in_image(self.arch))),
+            (places.aggregate, word(self.shared + dynamic)),
+            (places.clustered, struct.pack("<4I3f3I", *of_clusters)),
+            (places.cluster_size, word(geometry.cluster_size)),
+        ):
             if place is not None:
-                image[place : place + 4] = number.to_bytes(4, "little")
-        if places.clustered is not None and places.cluster_size is not None:
-            cluster, counts = geometry.cluster, [a // b for a, b in zip(geometry.grid, geometry.cluster, strict=True)]
-            found = struct.pack("<4I3f3I", geometry.cluster_size > 1, *cluster, *(1 / one for one in cluster), *counts)
-            image[places.clustered : places.clustered + len(found)] = found
-            image[places.cluster_size] = geometry.cluster_size
+                image[place : place + len(value)] = value
         return bytes(image)
 
     def is_known_constant(self, at: int) -> bool:
-        """Whether these four bytes of bank 0 are what `constants` knows."""
+        """Whether the emulator knows what the driver writes to the four bytes at this offset of bank 0."""
         places = self.places
-        begins = {places.block: 12, places.grid: 12, places.stack: 4, places.descriptor: 8}
-        more: list[tuple[int | None, int]] = [(places.window, 8), (places.clustered, 40), (places.limits, 8)]
-        more += [(places.local, 8), (places.dynamic, 4), (places.reserved, 4), (places.cluster_size, 4)]
-        more += [(places.aggregate, 4), (places.window_end, 8)]
-        begins |= {begin: size for begin, size in more if begin is not None}
-        return at >= places.parameters or any(begin <= at < begin + size for begin, size in begins.items())
+        begins = {places.block: 12, places.grid: 12, places.stack: 4, places.descriptor: 8, places.window: 8}
+        begins |= {places.window_end: 8, places.local: 8, places.limits: 8, places.clustered: 40}
+        begins |= {places.dynamic: 4, places.reserved: 4, places.aggregate: 4, places.cluster_size: 4}
+        found = (begin is not None and begin <= at < begin + size for begin, size in begins.items())
+        return at >= places.parameters or any(found)
 
 
 def _may_recur(sass: Sass, functions: Mapping[str, int]) -> bool:
-    """Whether a call leads back to code before it."""
+    """Whether a call leads back to earlier code, i.e. may be recursive."""
     calls = [one for one in sass.instructions if one.opcode.startswith("CALL.REL")]
     targets = [one.operands.split(",")[-1].strip("`()") for one in calls]
     places = (functions[at] if at in functions else int(at, 16) if at.startswith("0x") else 0 for at in targets)
@@ -152,26 +156,26 @@ def _may_recur(sass: Sass, functions: Mapping[str, int]) -> bool:
 
 
 def _pointers(elf: Elf) -> tuple[tuple[str, int, str, int], ...]:
-    """Where bank 4 and variables have addresses of variables in global memory: the section, the offset, the section of
-    the variable, the offset in it. None if they have others, too."""
+    """List the addresses of global variables that bank 4 and variables contain, as (section, offset, section of the
+    variable, offset in it). The list is empty if they contain addresses of anything else."""
     symbols, found = elf.symbols(), []
     for home in (_BANK_4, *_VARIABLES):
         for offset, kind, index, addend in elf.relocations(home):
             section = elf.headers[symbols[index].section].name if symbols[index].section < len(elf.headers) else ""
             if kind not in _ADDRESSES_64 or not section.startswith(".nv.global"):
                 return ()
-            inside = int.from_bytes(elf.content(home)[offset : offset + 8], "little")  # .rel has the addend there
+            inside = int.from_bytes(elf.content(home)[offset : offset + 8], "little")  # addend of a .rel relocation
             found.append((home, offset, section, symbols[index].value + (addend or inside)))
     return tuple(found)
 
 
 def read_sass_kernel(cubin: Cubin, sass: Sass) -> SassKernel:
-    """Read one kernel of an image. sass: its code."""
+    """Read the kernel of an image whose decoded code is `sass`."""
     kernel = sass.kernel
     words = words_of(cubin.text(kernel))
     sections = {bank: cubin.section(f".nv.constant{bank}.{{kernel}}", kernel) for bank in (2, 3)}
     of_module = (section for section in cubin.sections if section.role == ".nv.constant3")
-    sections[3] = sections[3] or next(of_module, None)  # its .const variables
+    sections[3] = sections[3] or next(of_module, None)  # variables of PTX's state space .const
     shared = cubin.section(".nv.shared.{kernel}", kernel)
     resources, elf = cubin.resources[kernel], read_elf(cubin.data)
     functions = {one.name: one.value for one in elf.symbols() if one.name.startswith("$")}

@@ -1,4 +1,7 @@
-"""Tensor cores: HMMA, IMMA, QMMA, DMMA of a warp; HGMMA, QGMMA, IGMMA of a warpgroup: each warp has its own rows."""
+"""Decode tensor-core products of a warp (HMMA, IMMA, QMMA, DMMA) and of a warpgroup (HGMMA, QGMMA, IGMMA).
+
+Each warp of a warpgroup computes its own rows of the product.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ _FORMATS = {"BF16": "bf16", "TF32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2"}
 _INTEGERS = {"S8": "s8", "U8": "u8", "S4": "s4", "U4": "u4"}
 _SHAPES = {"16816": (16, 16), "1688": (16, 8), "1684": (16, 4), "16832": (16, 32), "16864": (16, 64), "8816": (8, 16)}
 _OF_BITS = {"88128": (8, 128), "168128": (16, 128), "168256": (16, 256)}
-_OF_DOUBLES = {"884": (8, 4), "8x8x4": (8, 4), "16x8x4": (16, 4), "16x8x8": (16, 8), "16x8x16": (16, 16)}  # m, k
+_OF_DOUBLES = {"884": (8, 4), "8x8x4": (8, 4), "16x8x4": (16, 4), "16x8x8": (16, 8), "16x8x16": (16, 16)}  # (m, k)
 
 
 def _stacked(site: Site, count: int) -> Reader:
-    """Take registers behind one another: their rows, shape (count, threads)."""
+    """Take consecutive registers; the reader returns an array of shape (count, threads)."""
     rows = site.rows(count)
     return lambda g: np.stack([row[g.s] for row in rows])
 
@@ -34,13 +37,14 @@ def _put(g: Group, puts: Sequence[Writer], registers: Array) -> None:
 
 
 def _computing(site: Site, product: Callable[..., Array], d: int, a: int, b: int, more: int = 0) -> Step:
-    """Make the step that computes D from A, B and C (so many registers), and from further single ones."""
+    """Make the step of a product D = A * B + C. d, a, b: number of registers of D (and C), A and B. more: number of
+    single registers that follow, e.g. for scale factors."""
     if not a or not b:
-        raise site.refuse("a shape of fewer numbers than a register has")
+        raise site.refuse("a shape that does not fill a register")
     puts, *stacks = site.targets(d), _stacked(site, a), _stacked(site, b), _stacked(site, d)
     others = [site.register(site.text()) for _ in range(more)]
     if more > 1 and site.text() != "URZ":
-        raise site.refuse("a choice of factors")
+        raise site.refuse("selectors of scale factors")
     site.done()
 
     def step(g: Group) -> None:
@@ -51,7 +55,7 @@ def _computing(site: Site, product: Callable[..., Array], d: int, a: int, b: int
 
 
 def _kinds(site: Site) -> tuple[str, str, str]:
-    """Return the types of D and C, of A, and of B."""
+    """Return the type of D and C, the type of A and the type of B, e.g. ("f32", "bf16", "bf16")."""
     table = _INTEGERS if site.base.startswith("I") else _FORMATS
     kinds = [table[one] for one in site.modifiers if one in table] or ["f16"]
     result = "s32" if table is _INTEGERS else "f32" if "F32" in site.modifiers else "f16"
@@ -60,7 +64,8 @@ def _kinds(site: Site) -> tuple[str, str, str]:
 
 @opcode("HMMA", "QMMA", "IMMA")
 def multiply(site: Site) -> Step:
-    """SF: a factor for each row of A and each column of B, in the lowest byte."""
+    """Decode HMMA, QMMA and IMMA. SF: each row of A and each column of B has a scale factor, in the lowest byte of a
+    register."""
     if "SF" in site.modifiers:
         if not site.known("SF", "16832", "F32", "E4M3", "E5M2", "E8") >= {"16832", "F32", "E8"}:
             raise site.refuse()
@@ -79,7 +84,7 @@ def multiply(site: Site) -> Step:
 
 
 def _sparse(site: Site, kinds: tuple[str, str, str], k: int, saturate: bool) -> Step:
-    """Take metadata behind C, and which threads have it."""
+    """Decode a product with a sparse A. After C come its metadata and a selector of the threads that hold them."""
     if not re.fullmatch("0x[0-3]", site.given[-1]):
         raise site.refuse()
     selector, bits = int(site.given.pop(), 16), width(kinds[1])
@@ -112,7 +117,7 @@ def multiply_doubles(site: Site) -> Step:
 
 # --- warpgroups ----------------------------------------------------------------------------------
 
-opcode("WARPGROUP", "WARPGROUPSET")(nothing)  # products are done at once: there is nothing to wait for
+opcode("WARPGROUP", "WARPGROUPSET")(nothing)  # without effect, because products complete at once
 
 
 @opcode("HGMMA", "QGMMA", "IGMMA", "BGMMA")

@@ -1,4 +1,4 @@
-"""Loads, stores, atomics, constants, special registers."""
+"""Decode loads, stores, atomics, constants and special registers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tritonhook.emulate.opcodes import only
 from tritonhook.emulate.sass.site import _CONSTANT, Array, Reader, Site, Writer, of_first_lane, opcode
 
 _SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "32": 4, "64": 8, "128": 16}
-# Where data is cached, and who may see it when: all see each access at once here.
+# Cache hints and memory scopes. They have no effect here: all threads see each access at once.
 _NO_MATTER = (
     *("E", "CONSTANT", "STRONG", "WEAK", "SM", "CTA", "GPU", "SYS", "EF", "EL", "LU", "EU", "NA", "PRIVATE", "MMIO"),
     *("LTC64B", "LTC128B", "LTC256B", "CI", "CV", "IL"),
@@ -21,8 +21,8 @@ _NO_MATTER = (
 _SPACES = {"G": spaces.GLOBAL, "S": spaces.SHARED, "L": spaces.LOCAL, "": spaces.GENERIC}
 
 
-def _size(site: Site, how: frozenset[str]) -> tuple[int, int, bool]:
-    """Bytes of an element, how many elements, whether it has a sign."""
+def _size(site: Site) -> tuple[int, int, bool]:
+    """Return (bytes of an element, number of elements, is signed)."""
     named = [one for one in site.modifiers if one in _SIZES]
     if len(named) > 1:
         raise site.refuse()
@@ -31,7 +31,7 @@ def _size(site: Site, how: frozenset[str]) -> tuple[int, int, bool]:
 
 
 def _polls(how: frozenset[str]) -> bool:
-    """Whether a load may be of a loop that waits for another CTA."""
+    """Whether a load may belong to a loop that waits for another CTA: it is strong, and its scope exceeds the CTA."""
     return "STRONG" in how and bool(how & {"GPU", "SYS", "SM"})
 
 
@@ -39,7 +39,7 @@ def _polls(how: frozenset[str]) -> bool:
 def load(site: Site) -> Step:
     how = site.known(*_SIZES, *_NO_MATTER)
     space = _SPACES[site.base[2:]]
-    unit, count, signed = _size(site, how)
+    unit, count, signed = _size(site)
     if site.next_is(r"U?P(\d|T)"):
         raise site.refuse("a predicate is written")
     puts = site.targets(count)
@@ -69,9 +69,9 @@ def _extended(values: Array, unit: int, signed: bool) -> Array:
 
 @opcode("STG", "STS", "STL", "ST")
 def store(site: Site) -> Step:
-    how = site.known(*_SIZES, *_NO_MATTER)
+    site.known(*_SIZES, *_NO_MATTER)
     space = _SPACES[site.base[2:]]
-    unit, count, _ = _size(site, how)
+    unit, count, _ = _size(site)
     address = site.address(32 if space in (spaces.SHARED, spaces.LOCAL) else 64)
     rows = site.rows(count)
     site.done()
@@ -83,7 +83,7 @@ def store(site: Site) -> Step:
 @opcode("LDC", "ULDC", "LDCU")
 def load_constant(site: Site) -> Step:
     how = site.known(*_SIZES, "IL")
-    unit, count, _ = _size(site, how)
+    unit, count, _ = _size(site)
     size = unit * count
     signed = bool(how & {"S8", "S16"})
     puts, text = site.targets(max(1, size // 4)), site.text()
@@ -109,7 +109,7 @@ def load_constant(site: Site) -> Step:
 
 
 def _indexed(site: Site, puts: list[Writer], row: Array, bank: int, begin: int, unit: int, signed: bool) -> Step:
-    """Make a load whose address is known only when it runs."""
+    """Make the step of a constant load whose address is in a register."""
     data = site.decoder.constants if bank == 0 else site.decoder.kernel.banks.get(bank)
     if data is None or signed or unit != 4:
         raise site.refuse(f"constant bank {bank} by a register")
@@ -131,7 +131,7 @@ def _indexed(site: Site, puts: list[Writer], row: Array, bank: int, begin: int, 
 # --- atomics -------------------------------------------------------------------------------------
 
 
-_SEVERAL = {"F32x2": 2, "F32x4": 4, "F16x4": 2, "F16x8": 4, "BF16x4": 2, "BF16x8": 4}  # registers
+_SEVERAL = {"F32x2": 2, "F32x4": 4, "F16x4": 2, "F16x8": 4, "BF16x4": 2, "BF16x8": 4}  # number of registers
 _KINDS = {one: one.lower() for one in ("F32", "F16x2", "BF16x2", "F64", "S32", "U32", "S64", "U64")} | {"64": "u64"}
 _KINDS |= {one: "f32" if one[:3] == "F32" else f"{one[:-1].lower()}2" for one in _SEVERAL}
 _ATOMIC = {"ATOMG": "G", "REDG": "G", "RED": "G", "ATOMS": "S", "REDS": "S", "ATOM": ""}
@@ -139,7 +139,7 @@ _ATOMIC = {"ATOMG": "G", "REDG": "G", "RED": "G", "ATOMS": "S", "REDS": "S", "AT
 
 @opcode(*_ATOMIC)
 def atomic(site: Site) -> Step:
-    """Add each register by itself where there are several."""
+    """Decode atomics. An operation on several registers (e.g. F32x2) is atomic for each register."""
     if "CAST" in site.modifiers:
         return _cast(site)
     if "POPC" in site.modifiers:
@@ -162,9 +162,7 @@ def atomic(site: Site) -> Step:
     puts = (site.targets(times) if not is_wide else [site.target_pair()]) if gives else []
     address = site.address(32 if space == spaces.SHARED else 64)
     if times > 1:
-        name = site.text()
-        rows = [site.register(name, number) for number in range(times)]
-        operands: list[list[Reader]] = [[_of_row(row)] for row in rows]
+        operands: list[list[Reader]] = [[_of_row(row)] for row in site.rows(times)]
     else:
         operands = [[site.wide() if is_wide else site.integer() for _ in range(1 + (named[0] == "cas"))]]
     site.done()
@@ -172,7 +170,7 @@ def atomic(site: Site) -> Step:
 
     def step(g: Group) -> None:
         begin = address(g)
-        if flag is not None:  # the hardware does it in global memory only; code for other memory follows
+        if flag is not None:  # executed for global memory only; the flag selects code that follows for other memory
             is_global = ~spaces.is_shared(begin) & ~spaces.is_local(begin)
             flag(g, is_global)
             if (inner := g.under(is_global)) is None:
@@ -193,7 +191,7 @@ def _of_row(row: Array) -> Reader:
 
 
 def _count(site: Site) -> Step:
-    """ATOMS.POPC.INC.32: add 1 for each lane. (Read from ptxas's code; executed as counters.)"""
+    """Decode ATOMS.POPC.INC.32: each lane adds 1 (derived from ptxas's code; results compared with a GPU's)."""
     if site.base != "ATOMS" or site.known("POPC", "INC", "32") != {"POPC", "INC", "32"} or site.text() != "RZ":
         raise site.refuse()
     address, one, function = site.address(32), site.decoder.constant(1), combination("add", "u32", False)
@@ -207,7 +205,7 @@ def _count(site: Site) -> Step:
 
 
 def _cast(site: Site) -> Step:
-    """CAST.SPIN: store the last operand where memory still has the one before it; 1 if so."""
+    """Decode CAST.SPIN: if memory equals the next-to-last operand, store the last one. Return 1 if stored, else 0."""
     if site.base not in ("ATOMS", "ATOM"):
         raise site.refuse()
     is_wide, space = "64" in site.known("CAST", "SPIN", "64", "E"), _SPACES[_ATOMIC[site.base]]
@@ -227,7 +225,8 @@ def _cast(site: Site) -> Step:
 
 @opcode("QSPC")
 def query_space(site: Site) -> Step:
-    """Whether a generic address is of global (G), shared (S), local (L) memory, or of a cluster's shared memory (D)."""
+    """Decode QSPC, which tests whether a generic address is in global (G), shared (S) or local (L) memory, or in the
+    cluster's shared memory (D)."""
     kind = only(site, site.known("E", "G", "S", "L", "D") - {"E"})
     flag = site.target_flag()
     if site.text() != "RZ":
@@ -249,11 +248,11 @@ def query_space(site: Site) -> Step:
 
 def _special(site: Site, name: str) -> Array:
     machine = site.machine
-    if name in ("SRZ", "SR_LMEMHIOFF"):  # the latter: where the stack, which grows down, has to end
+    if name in ("SRZ", "SR_LMEMHIOFF"):  # SR_LMEMHIOFF: the lowest address that the stack may grow down to
         return site.decoder.zeros
-    if name == "SR_SWINHI":  # where shared memory lies among generic addresses
+    if name == "SR_SWINHI":  # the upper word of generic addresses of shared memory
         return site.decoder.constant(spaces.SHARED_WINDOW >> 32)
-    if name == "SR_VIRTID":  # its other bits name the multiprocessor
+    if name == "SR_VIRTID":  # the other bits are the number of the SM, here 0
         return machine.warp << np.uint32(8)
     if name == "SR_SMEMSZ":
         taken = site.decoder.kernel.shared + int.from_bytes(site.decoder.constants[0x2C:0x30], "little")
@@ -267,7 +266,7 @@ def _special(site: Site, name: str) -> Array:
     return found
 
 
-@opcode("S2R", "S2UR", "CS2R", "S2UR")
+@opcode("S2R", "S2UR", "CS2R")
 def special(site: Site) -> Step:
     how = site.known("32")
     if site.base == "CS2R" and "32" not in how:
@@ -282,7 +281,7 @@ def special(site: Site) -> Step:
 
 @opcode("RPCMOV")
 def spare(site: Site) -> Step:
-    """To or from a register of 64 bits that nothing else uses here."""
+    """Decode RPCMOV, a move to or from Rpc, a 64-bit register that no other opcode here uses."""
     site.known("32")
     rows = {f"Rpc.{half}": site.decoder.row(True, 253 + number) for number, half in enumerate(("LO", "HI"))}
     if site.given[0] in rows:
@@ -308,7 +307,7 @@ def to_uniform(site: Site) -> Step:
 
     def step(g: Group) -> None:
         put(g, of_first_lane(g, read(g)))
-        for write in writers:  # whether lanes are together: the branch behind it, for others, waits for them here
+        for write in writers:  # true if no lanes have diverged; if false, the BRA.DIV that follows waits for them
             write(g, np.zeros(g.size, bool))
 
     return step

@@ -1,8 +1,8 @@
-"""The origin of an address in machine code: the pointers among the kernel's parameters that it was computed from.
+"""Find the origin of an address in machine code: the pointer parameters of the kernel that it was computed from.
 
-Asked once, after an access failed. Instructions are followed backwards in the order of the listing, to the nearest
-that writes a register; numbers loaded from memory are not followed. 32-bit numbers that wrapped are not looked for:
-emulate the PTX for them.
+This runs once, after an access failed. For each register, the listing is searched backwards for the nearest instruction
+that writes it. Values that were loaded from memory are not traced. 32-bit values that wrapped are not searched for;
+emulate the PTX to find them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from tritonhook.emulate.errors import Origin
 _ADDRESS = re.compile(r"(?<!desc)\[([^\]]*)\]")
 _REGISTER = re.compile(r"\b(U?R)(\d+)\b")
 _CONSTANT = re.compile(r"c\[0x0\]\[(0x[0-9a-f]+)\]")
-_FROM_MEMORY = ("LD", "ATOM", "TEX", "S2R", "S2UR", "SHFL", "CS2R")  # but LDC and ULDC, which load parameters
-_WIDE = {"64": 2, "WIDE": 2, "96": 3, "128": 4}  # registers, by modifier
+_FROM_MEMORY = ("LD", "ATOM", "TEX", "S2R", "S2UR", "SHFL", "CS2R")  # prefixes; LDC, which loads parameters, is traced
+_WIDE = {"64": 2, "WIDE": 2, "96": 3, "128": 4}  # number of registers, by modifier
 
 Register = tuple[str, int]
 
 
 def origin(code: Sequence[Instruction], constants: bytes, pc: int, thread: int, address: int) -> Origin:
-    """Find the pointers of the address of the instruction at `pc`. constants: bank 0, with the parameters."""
+    """Find the pointer parameters from which the instruction at `pc` computes its address. constants: constant bank 0,
+    which holds the parameters. thread, address: not used here."""
     pointers = dict[int, None]()
     left = [(pc, one) for text in _ADDRESS.findall(code[pc].operands) for one in _registers(text, 2)]
     seen = set(left)
@@ -45,7 +46,7 @@ def origin(code: Sequence[Instruction], constants: bytes, pc: int, thread: int, 
 
 
 def _registers(text: str, width: int) -> Iterator[Register]:
-    """List the registers in operands, each with those behind it."""
+    """List the registers in operands, each followed by the next ones, `width` in all."""
     for kind, number in _REGISTER.findall(text):
         yield from ((kind, int(number) + n) for n in range(width))
 
@@ -55,7 +56,8 @@ def _width(one: Instruction) -> int:
 
 
 def _writers(code: Sequence[Instruction], before: int, register: Register) -> Iterator[int]:
-    """Yield the instructions that may have written a register, the nearest first, to one without a predicate."""
+    """Yield the indices of instructions that may have written a register, nearest first, up to the first without a
+    predicate."""
     for index in range(before - 1, -1, -1):
         one = code[index]
         if register in _registers(one.operands.partition(",")[0], _width(one)) and not one.opcode.startswith("ST"):

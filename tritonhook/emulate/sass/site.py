@@ -1,8 +1,9 @@
-"""One instruction of machine code while it is decoded: its modifiers and operands.
+"""Site: one instruction of machine code while it is decoded, with its modifiers and operands.
 
-Modules of opcodes register makers: `@opcode("IADD3")` on a function that takes a Site and gives the step. Operands are
-taken in order. A source becomes a *reader*, which gives its bits for a group's threads; a target becomes a *writer*.
-Uniform registers are kept for every thread, and written for all threads of a warp.
+Modules register a function per opcode: `@opcode("IADD3")` decorates a function that takes a Site and returns the step,
+i.e. the closure that executes the instruction. It takes the operands in order. A source becomes a *reader*, which
+returns its bits for the threads of a group; a target becomes a *writer*. A *row* holds the values of one register: an
+array with one element per thread. Uniform registers have a row, too; they are written for all threads of a warp.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tritonhook.emulate.sass.decode import Decoder
 
 Writer = Callable[[Group, Array], None]
-OPCODES = Opcodes()  # by their base
+OPCODES = Opcodes()  # by base opcode, e.g. "IADD3"
 opcode = OPCODES.of
 
 _OPERAND = re.compile(r"[^,\[\]]*(?:\[[^\]]*\][^,\[\]]*)*")
@@ -41,13 +42,13 @@ FLOAT = re.compile(r"[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|INF|QNAN|SNAN)$")
 
 
 def split(text: str) -> list[str]:
-    """Split the operands of an instruction, without reuse flags."""
+    """Split an instruction's operands at commas, and drop the suffix .reuse."""
     return [part.strip() for part in _OPERAND.findall(text.replace(".reuse", "")) if part.strip()]
 
 
 class Site:
-    """One instruction while it is decoded. base: of the opcode. modifiers: the others, in order. given: its operands
-    that no call has taken yet. immediate: bits 32 to 63, where an immediate lies."""
+    """One instruction while it is decoded. base: the opcode without modifiers. modifiers: in order. given: the operands
+    that were not taken yet. immediate: bits 32 to 63 of the instruction, which hold its immediate."""
 
     def __init__(self, decoder: Decoder, one: Instruction, immediate: int) -> None:
         self.decoder, self.one, self.immediate = decoder, one, immediate
@@ -60,11 +61,12 @@ class Site:
         return self.decoder.machine
 
     def refuse(self, why: str = "") -> NotUnderstood:
-        """Return the error to raise for an unknown form."""
+        """Return the NotUnderstood error of this instruction, for the caller to raise. why: what is not understood."""
         return NotUnderstood(self.one.opcode, self.one.offset, why)
 
     def known(self, *modifiers: str) -> frozenset[str]:
-        """Return the modifiers. Raises NotUnderstood for any other modifier."""
+        """Return the instruction's modifiers. Raises NotUnderstood if one is not in `modifiers` or two exclude each
+        other."""
         if unknown := [one for one in self.modifiers if one not in modifiers]:
             raise self.refuse(f".{unknown[0]}")
         kinds = [one for one in self.modifiers if one in ("U32", "S32", "U64", "S64")]
@@ -73,19 +75,22 @@ class Site:
         return frozenset(self.modifiers)
 
     def done(self) -> None:
-        """Check that no operand is left."""
+        """Check that all operands were taken. Raises NotUnderstood if not."""
         if self.given:
             raise self.refuse(f"operands {', '.join(self.given)}")
 
     def text(self) -> str:
-        """Take an operand as it is written."""
+        """Take the next operand as text."""
         if not self.given:
             raise self.refuse("too few operands")
         return self.given.pop(0)
 
     def take(self, what: str) -> list[Any]:
-        """Take operands by letters. R, W, P: a register, a pair, a predicate that is written. i, s, d, w, p: an
-        integer, a float32, a float64, 64 bits, a predicate that is read. A dot: that is all."""
+        """Take several operands; each letter of `what` stands for one.
+
+        Targets: R register, W pair of registers, P predicate. Sources: i 32-bit integer, s float32, d float64, w 64
+        bits, p predicate. A dot at the end: check that no operand follows.
+        """
         takers = {
             "R": self.target,
             "W": self.target_pair,
@@ -102,7 +107,7 @@ class Site:
         return found
 
     def compute(self, function: Callable[..., Array], what: str) -> Step:
-        """Make the step that computes the first operand from the others. what: as for `take`."""
+        """Make the step that computes the first operand from the others. what: one letter per operand, see `take`."""
         put, *sources = self.take(what + ".")
         return lambda g: put(g, function(*[read(g) for read in sources]))
 
@@ -112,7 +117,7 @@ class Site:
     # --- rows --------------------------------------------------------------------------------
 
     def register(self, text: str, offset: int = 0) -> Array:
-        """Return the row of a register: R4, URZ. offset: of the register behind it that is meant."""
+        """Return the row of a register, e.g. R4 or URZ. offset: is added to the register's number."""
         match = _REGISTER.match(text)
         if match is None:
             raise self.refuse(f"operand {text}")
@@ -121,7 +126,8 @@ class Site:
         return self.decoder.row(bool(match[1]), int(match[2]) + offset)
 
     def source_row(self, text: str, offset: int = 0) -> Array:
-        """Return the row of 32 bits without modifiers: of a register, a constant, an integer, a float."""
+        """Return the row of a 32-bit source without sign: a register, constant, integer or float. offset: 1 for the
+        upper word of a pair."""
         if _REGISTER.match(text):
             return self.register(text, offset)
         if (match := _CONSTANT.match(text)) is not None:
@@ -151,7 +157,7 @@ class Site:
         return (lambda g: ~row[g.s]) if sign == "~" else lambda g: row[g.s]
 
     def counting(self) -> Reader:
-        """Take a source of 32 bits as int64, so that carries are not lost: a negated one is its inverse, plus one."""
+        """Take a source of 32 bits as int64, so that carries are kept. A negated source is inverted, plus one."""
         sign, size, text = modified(self.text())
         row = self.source_row(text)
         if size:
@@ -161,7 +167,7 @@ class Site:
         return (lambda g: (~row[g.s]).astype(np.int64)) if sign == "~" else lambda g: row[g.s].astype(np.int64)
 
     def exact(self) -> Reader:
-        """Take a signed integer of 32 bits, or its negation, as one of 64 bits."""
+        """Take a signed 32-bit integer, which may be negated, as int64, so that negating it cannot overflow."""
         sign, size, text = modified(self.text())
         if size or sign == "~":
             raise self.refuse(f"operand {text}")
@@ -169,7 +175,7 @@ class Site:
         return lambda g: row[g.s].view(np.int32).astype(np.int64) * factor
 
     def wide(self) -> Reader:
-        """Take a source of 64 bits: a pair of registers, a constant, or a number of 32 bits with its sign."""
+        """Take a source of 64 bits: a pair of registers, a constant, or a sign-extended number of 32 bits."""
         sign, size, text = modified(self.text().removesuffix(".64"))
         if size:
             raise self.refuse(f"operand {text}")
@@ -183,16 +189,13 @@ class Site:
         return lambda g: joined(low[g.s], high[g.s])
 
     def single(self) -> Reader:
-        """Take a float32, as bits; negated and absolute are done."""
-        return self.signed_bits(self.text(), SIGN32, ABS32)
-
-    def signed_bits(self, text: str, sign_bit: Any, others: Any) -> Reader:
-        sign, size, text = modified(text)
+        """Take a float32 as bits, after its negation or absolute value."""
+        sign, size, text = modified(self.text())
         row = self.source_row(text)
-        return with_sign(lambda g: row[g.s], sign, size, sign_bit, others)
+        return with_sign(lambda g: row[g.s], sign, size, SIGN32, ABS32)
 
     def double(self) -> Reader:
-        """Take a float64: a pair of registers, a constant, or the upper word of a number."""
+        """Take a float64 as bits: a pair of registers, a constant, or an immediate, which is its upper word."""
         sign, size, text = modified(self.text().removesuffix(".64"))
         if FLOAT.match(text):
             row = np.broadcast_to(np.uint64(self.immediate << 32), self.machine.threads)
@@ -204,34 +207,34 @@ class Site:
         return (lambda g: numbers64.with_sign(read(g), sign, size)) if sign or size else read
 
     def predicate(self) -> Reader:
-        """Take a predicate, which may be inverted."""
+        """Take a predicate to read, which may be inverted."""
         return self.decoder.predicate(self, self.text())
 
     def flags(self, pattern: str = r"!?U?P(\d+|T)") -> list[str]:
-        """Take all predicates that come next, as they are written."""
+        """Take all predicates that come next, as text."""
         found = []
         while self.next_is(pattern):
             found.append(self.text())
         return found
 
     def carries(self) -> list[Writer]:
-        """Take the predicates that are written behind a register."""
+        """Take the predicates after a target register that receive its carries; return their writers."""
         return [self.flag_writer(name) for name in self.flags(r"U?P(\d+|T)")]
 
     def no_flags(self, why: str = "a predicate is written") -> None:
-        """Take predicates that are not written; others are not known."""
+        """Take predicate targets that must be PT, i.e. are not written. Raises NotUnderstood for others."""
         if any(not name.endswith("T") for name in self.flags(r"U?P(\d+|T)")):
             raise self.refuse(why)
 
     def number(self) -> int:
-        """Take an operand that has to be an integer in the text."""
+        """Take an operand that must be a literal integer."""
         text = self.text()
         if not re.fullmatch(r"-?(0x[0-9a-f]+|\d+)", text):
             raise self.refuse(f"operand {text}")
         return int(text, 0)
 
     def address(self, bits: int = 64) -> Reader:
-        """Take an address in brackets: of 64 bits, or of 32 for shared and local memory."""
+        """Take an address in brackets, e.g. `desc[UR4][R2.64+0x10]`. bits: 64, or 32 for shared and local memory."""
         text = self.text()
         match = _ADDRESS.match(text)
         if match is None or match[6] or (bits == 64 and (match[3] or "").startswith("X")):
@@ -263,7 +266,7 @@ class Site:
     # --- targets -----------------------------------------------------------------------------
 
     def target(self) -> Writer:
-        """Take a register that is written."""
+        """Take a register to write; return its writer."""
         return self.writer(self.text())
 
     def writer(self, text: str, offset: int = 0) -> Writer:
@@ -276,17 +279,17 @@ class Site:
         return _uniformly(row) if match[1] else lambda g, value: g.put(row, value)
 
     def targets(self, count: int) -> list[Writer]:
-        """Take registers behind one another that are written."""
+        """Take an operand that names the first of several consecutive registers to write; return their writers."""
         name = self.text()
         return [self.writer(name, number) for number in range(count)]
 
     def rows(self, count: int) -> list[Array]:
-        """Take registers behind one another that are read: their rows."""
+        """Take an operand that names the first of several consecutive registers to read; return their rows."""
         name = self.text().removesuffix(".ROW").removesuffix(".COL")
         return [self.register(name, number) for number in range(count)]
 
     def target_pair(self) -> Writer:
-        """Take a pair of registers that 64 bits are written to."""
+        """Take a pair of registers to write; return a writer of 64-bit values."""
         text = self.text().removesuffix(".64")
         low, high = self.writer(text), self.writer(text, 1)
         if low is _nowhere:
@@ -308,7 +311,7 @@ class Site:
         return _uniformly(row) if match[2] else lambda g, value: g.put(row, value)
 
     def target_flag(self) -> Writer:
-        """Take a predicate that is written."""
+        """Take a predicate to write; return its writer."""
         return self.flag_writer(self.text())
 
 
@@ -317,7 +320,8 @@ def _times(read: Reader, factor: int) -> Reader:
 
 
 def modified(text: str) -> tuple[str, bool, str]:
-    """Sign ("-", "~" or ""), whether absolute, and the rest of a source. Signs of numbers stay with them."""
+    """Split a source into its sign ("-", "~" or ""), whether it is absolute, and the rest. A literal number keeps its
+    sign."""
     sign = ""
     if text[:1] in "-~" and (text[1:2] in "Rc|U" or text[1:3] == "UR"):
         sign, text = text[0], text[1:]
@@ -327,7 +331,7 @@ def modified(text: str) -> tuple[str, bool, str]:
 
 
 def with_sign(read: Reader, sign: str, absolute: bool, sign_bit: Any, others: Any) -> Reader:
-    """Make a reader of floats that are negated or absolute."""
+    """Make a reader of negated or absolute floats. sign_bit: mask of the sign. others: mask of the other bits."""
     if sign == "~":
         return lambda g: ~read(g)
     if absolute:
@@ -340,7 +344,7 @@ def _nowhere(g: Group, value: Array) -> None:
 
 
 def whole_warps(g: Group) -> Array:
-    """Return the threads of the slice whose warp has an active lane."""
+    """Return a mask of the threads in the group's slice whose warp has an active lane."""
     return np.repeat(g.active.reshape(-1, WARP).any(1), WARP)
 
 
@@ -355,11 +359,11 @@ def _uniformly(row: Array) -> Writer:
 
 
 def of_first_lane(g: Group, values: Array) -> Array:
-    """For each thread, what the first active lane of its warp has."""
+    """Give each thread the value of the first active lane of its warp."""
     first = np.zeros(g.size // WARP, np.int64) if g.mask is None else g.mask.reshape(-1, WARP).argmax(1)
     return np.repeat(values.reshape(-1, WARP)[np.arange(len(first)), first], WARP)
 
 
 def any_of_warp(read: Reader) -> Reader:
-    """Whether a predicate is true of any active lane of the warp."""
+    """Make a reader that gives each thread whether the predicate is true in any active lane of its warp."""
     return lambda g: np.repeat((read(g) & g.active).reshape(-1, WARP).any(1), WARP)

@@ -1,7 +1,7 @@
-"""Tensor memory of sm_100: LDTM, STTM, UTCHMMA, UTCQMMA, UTCOMMA, UTCCP, UTCBAR, and UTCATOMSWS, which allocates it.
+"""Decode instructions for tensor memory of sm_100: LDTM, STTM, UTCHMMA, UTCQMMA, UTCOMMA, UTCCP, UTCBAR, UTCATOMSWS.
 
-What operands mean was read from pairs of PTX and machine code (ptxas 12.8 to 13.5). All but LDTM and STTM are executed
-once for a warp: their registers are uniform.
+The meaning of operands was derived from pairs of PTX and machine code (ptxas 12.8 to 13.5). All except LDTM and STTM
+have uniform registers and are executed once per warp.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ import numpy as np
 
 from tritonhook.emulate.lanes import ALL, first_lanes
 from tritonhook.emulate.machine import WARP, Group, Machine, Step
+from tritonhook.emulate.opcodes import nothing
 from tritonhook.emulate.sass.site import Array, Reader, Site, opcode
 from tritonhook.emulate.tensor_core.tcgen05 import FORMATS, Kind, copy_to_tensor_memory, multiply_in_tensor_memory
 from tritonhook.emulate.tensor_memory import UNIT, Fragment
 
-_LOWER, _UPPER = "16dp32bit_t0_t15", "16dp32bit_t16_t31"  # one half of a 16x32bx2
-_PAIR_BARRIER, _PAIR_PHASE = 0x58, 0x60  # in reserved shared memory
+_LOWER, _UPPER = "16dp32bit_t0_t15", "16dp32bit_t16_t31"  # the two halves of PTX's shape 16x32bx2
+_PAIR_BARRIER, _PAIR_PHASE = 0x58, 0x60  # byte offsets in reserved shared memory, see `_reserve`
 _PACKING = {"LDTM": "PACK16BIT", "STTM": "EXPAND16BIT"}
 _COUNTS = {f"x{1 << number}": 1 << number for number in range(8)}
 
 
 def _bracketed(site: Site, *kinds: str) -> tuple[str, Reader, str]:
-    """Take `tmem[UR4+0x20]`: what it is, how to read the address, and the register."""
+    """Take an operand such as `tmem[UR4+0x20]`: return its kind ("tmem"), a reader of the address, and the register."""
     match = re.fullmatch(r"(\w*)\[(UR(?:\d+|Z))(?:\+(0x[0-9a-f]+))?\]", text := site.text())
     if match is None or match[1] not in kinds:
         raise site.refuse(f"operand {text}")
@@ -34,7 +35,8 @@ def _bracketed(site: Site, *kinds: str) -> tuple[str, Reader, str]:
 
 @opcode("LDTM", "STTM")
 def move(site: Site) -> Step:
-    """Between registers and the lanes of a warp; of 16 lanes, one half of the warp does it."""
+    """Decode LDTM and STTM, which move data between registers and the warp's lanes of tensor memory. For shapes of 16
+    lanes, one half of the warp does it."""
     how = site.known(*_COUNTS, _LOWER, _UPPER, packing := _PACKING[site.base])
     count = next((_COUNTS[one] for one in how if one in _COUNTS), 1)
     halves = {_LOWER: slice(0, 16), _UPPER: slice(16, WARP)}
@@ -66,7 +68,7 @@ def move(site: Site) -> Step:
     return store
 
 
-_FORMATS = {  # without factors of blocks and with them
+_FORMATS = {  # number formats without and with scale factors of blocks
     "UTCHMMA": ({**FORMATS["f16"], **FORMATS["tf32"]}, {}),
     "UTCQMMA": (FORMATS["f8f6f4"], FORMATS["mxf8f6f4"]),
     "UTCOMMA": ({}, FORMATS["mxf4"]),
@@ -75,9 +77,12 @@ _FORMATS = {  # without factors of blocks and with them
 
 @opcode(*_FORMATS)
 def multiply(site: Site) -> Step:
-    """Make the step of a product. Operands: A, B, D, where a sparse A says which numbers it has (0: it is dense), the
-    instruction descriptor; where the factors of A and of B are, or four registers with a bit for each lane of D that is
-    left out (none is); and whether to add to D."""
+    """Decode a product of tensor cores.
+
+    Operands in order: A, B and D; the metadata of a sparse A (0: A is dense); the instruction descriptor; either the
+    scale factors of A and B, or four registers with a bit for each lane of D to leave out; whether to add to D. A
+    sparse A and lanes to leave out are not understood.
+    """
     how = site.known("2CTA", *(("4X",) if site.base == "UTCOMMA" else ()))
     near, a_at, name = _bracketed(site, "gdesc", "tmem")
     a = a_at if near == "tmem" else site.pair(name)
@@ -97,7 +102,7 @@ def multiply(site: Site) -> Step:
         words, lanes = (d(g), a(g), b(g), bits(g), *(row[g.s] for row in factors)), first_lanes(g)
         refused = np.bitwise_or.reduce([sparse(g), *(row[g.s] for row in without)])
         if (refused[lanes] != 0).any():
-            raise site.refuse("a sparse A, or lanes that are left out")
+            raise site.refuse("a sparse A, or lanes to leave out")
         multiply_in_tensor_memory(machine, g, lanes, words, adds(g), kind)
 
     return step
@@ -108,7 +113,7 @@ _COPIES = {"4x32dp128bit": "32x128b", "128dp128bit": "128x128b", "": "128x256b"}
 
 @opcode("UTCCP")
 def copy(site: Site) -> Step:
-    """From shared memory to tensor memory."""
+    """Decode a copy from shared memory to tensor memory."""
     how = site.known("T", "S", "2CTA", *filter(None, _COPIES))
     shape = next((_COPIES[one] for one in how if one in _COPIES), _COPIES[""])
     (_, target, _), (_, _, name) = _bracketed(site, "tmem"), _bracketed(site, "gdesc")
@@ -119,7 +124,8 @@ def copy(site: Site) -> Step:
 
 @opcode("UTCBAR")
 def commit(site: Site) -> Step:
-    """Arrive at an mbarrier when the products of the warp are done: they are. MULTICAST: in the CTAs of a mask."""
+    """Decode UTCBAR: arrive at an mbarrier once the warp's products are done; here they already are. MULTICAST: arrive
+    in all CTAs of a mask."""
     how = site.known("2CTA", "MULTICAST")
     _, address, _ = _bracketed(site, "")
     if site.text() != "URZ":
@@ -131,8 +137,11 @@ def commit(site: Site) -> Step:
 
 @opcode("UTCATOMSWS")
 def allocation(site: Site) -> Step:
-    """FIND_AND_SET: take so many units of columns that are free, and give the number of the first one. AND: free those
-    whose bits are 0; the upper 16 bits say where allocations begin."""
+    """Decode UTCATOMSWS, which allocates columns of tensor memory in units.
+
+    FIND_AND_SET: allocate as many units as the operand says, and return the number of the first. AND: free the units
+    whose bits are 0 in the lower half of the operand; bits of the upper half mark the first units of allocations.
+    """
     how, memory, machine = site.known("2CTA", "FIND_AND_SET", "ALIGN", "AND"), site.machine.tensor_memory, site.machine
     ctas, how = 1 + ("2CTA" in how), how - {"2CTA"}
     if how not in ({"FIND_AND_SET", "ALIGN"}, {"AND"}):
@@ -160,9 +169,8 @@ def allocation(site: Site) -> Step:
 
 
 def _reserve(machine: Machine) -> None:
-    """Fill reserved shared memory with what it holds when a kernel begins, as the code of a pair's allocation needs it:
-    an mbarrier of one arrival, and which phase of it each CTA waits for. The first one goes on at once, the second one
-    waits."""
+    """Set the initial contents of reserved shared memory for allocations by a pair of CTAs: an mbarrier of one arrival,
+    and the phase of it that each CTA waits for. The first CTA continues at once, the second one waits."""
     size = machine.memory.shared_bytes
     for cta in range(len(machine.geometry.ctas)):
         machine.shared_barriers.make(_PAIR_BARRIER + cta * size, 1)
@@ -170,13 +178,13 @@ def _reserve(machine: Machine) -> None:
 
 
 def _columns_of(bits: int) -> Array:
-    """Which columns the lower 16 bits name."""
+    """Return a mask of the columns whose units have a 1 in the lower 16 bits."""
     return np.repeat(bits >> np.arange(16) & 1, UNIT).astype(bool)
 
 
 @opcode("UVIRTCOUNT")
 def relinquish(site: Site) -> Step:
-    """tcgen05.relinquish_alloc_permit."""
+    """Decode UVIRTCOUNT (PTX: tcgen05.relinquish_alloc_permit), which has no effect here."""
     if site.known("DEALLOC", "SMPOOL") != {"DEALLOC", "SMPOOL"}:
         raise site.refuse()
-    return lambda g: None
+    return nothing(site)

@@ -1,4 +1,7 @@
-"""Asynchronous copies and mbarriers: LDGSTS, SYNCS, STAS, UTMALDG, UTMASTG, UTMAREDG. Bulk copies are done at once."""
+"""Decode asynchronous copies and mbarriers: LDGSTS, SYNCS, STAS, UTMALDG, UTMASTG, UTMAREDG, UBLKCP.
+
+Bulk copies and copies of tiles complete at once.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ from tritonhook.emulate.words import joined
 
 @opcode("LDGSTS")
 def copy(site: Site) -> Step:
-    """Global to shared memory; zeros where the predicate is false. ZFILL: the lowest bits of the address are how many
-    of the bytes are zeros."""
+    """Decode LDGSTS, a copy from global to shared memory. It writes zeros where the predicate is false. ZFILL: the
+    lowest bits of the address are the number of bytes to fill with zeros."""
     how = site.known("BYPASS", "64", "128", "ZFILL", *_NO_MATTER)
     size = next((int(one) // 8 for one in site.modifiers if one in ("64", "128")), 4)
-    if site.given[0].startswith("[") and "][" in site.given[0]:  # sm_80 has no comma there
+    if site.given[0].startswith("[") and "][" in site.given[0]:  # for sm_80, no comma separates the addresses
         site.given[:1] = site.given[0].replace("][", "],[").split(",")
     to, source = site.address(32), site.address(64)
     flag = site.predicate() if site.given else None
@@ -46,13 +49,13 @@ def copy(site: Site) -> Step:
 def commit(site: Site) -> Step:
     site.known()
     copies = site.machine.copies
-    return lambda g: copies.commit(g)
+    return copies.commit
 
 
 @opcode("DEPBAR")
 def wait(site: Site) -> Step:
-    """Wait until at most so many groups of copies are on their way; other scoreboards than SB0 have none of these. With
-    a list of scoreboards: until the accesses before are done."""
+    """Decode DEPBAR. `.LE SB0, n` waits until at most n groups of copies are pending; only SB0 counts copies. With a
+    list of scoreboards, it waits for earlier accesses, which are already done here."""
     if site.known("LE") == frozenset() and "".join(site.given).startswith("{"):
         return nothing(site)
     if site.known("LE") != {"LE"} or not site.next_is(r"SB\d"):
@@ -65,14 +68,18 @@ def wait(site: Site) -> Step:
 
 # --- mbarriers -----------------------------------------------------------------------------------
 
-_COUNTS = 0x10_0000  # an mbarrier counts up to this, from it less what is expected
+_COUNTS = 0x10_0000  # an mbarrier starts at this number minus the expected arrivals, and counts up to it
 
 
 @opcode("SYNCS")
 def phase(site: Site) -> Step:
-    """mbarrier: EXCH initialises it, ARRIVE arrives (T0: without bytes, else with those of the last operand; ART0: so
-    many times; RED: in another CTA; A0T1, A0TX: bytes that it waits for, or no longer), PHASECHK looks whether the
-    phase of a parity is complete, CCTL.IV makes it memory again."""
+    """Decode SYNCS, the operations on an mbarrier.
+
+    EXCH initialises it. CCTL.IV invalidates it. PHASECHK tests whether the phase of a parity is complete. ARRIVE
+    arrives: with A1T0 once; with ART0 as many times as the last operand says; otherwise once, after expecting as many
+    bytes as the last operand says. ARRIVE with A0TR or A0T1 only expects bytes (A0T1: one byte), and with A0TX only
+    counts bytes as arrived. RED: the mbarrier is in another CTA.
+    """
     arriving = "ARRIVE", "TRANS64", "A1T0", "A0TR", "A1TR", "A0TX", "A0T1", "ART0", "RED", "OPTOUT", "TMASK"
     how = site.known("EXCH", "64", *arriving, "PHASECHK", "TRYWAIT", "CCTL", "IV")
     barriers = site.machine.shared_barriers
@@ -98,7 +105,7 @@ def phase(site: Site) -> Step:
             return barriers.completed(g, space, address(g), given(g))
         counts, expects = (given(g), None) if "ART0" in how else (1, None if "A1T0" in how else given(g))
         states = barriers.arrive(g, space, address(g), counts, expects, drops)
-        # The upper word: the phase's parity, and how many arrivals are still to come, as `_initialise` has them.
+        # Upper word: the phase's parity in bit 31; from bit 11 on the pending arrivals, encoded as in `_initialise`.
         put(g, (states & np.uint64(1)) << np.uint64(63) | (np.uint64(_COUNTS) - (states >> shift)) << np.uint64(43))
 
     return step
@@ -106,8 +113,11 @@ def phase(site: Site) -> Step:
 
 @opcode("ARRIVES")
 def arrive_after_copies(site: Site) -> Step:
-    """Arrive when the thread's copies have arrived: these arrive now. Without ARVCNT the arrival is one more that the
-    phase waits for; TRANSCNT: as a byte, from SYNCS.A0T1 on."""
+    """Decode ARRIVES: arrive when the thread's copies are done; here, they complete now.
+
+    ARVCNT: the phase already expects this arrival. TRANSCNT: count it as the one byte that SYNCS.A0T1 expects. Without
+    both, the phase expects one arrival more, so the count does not change.
+    """
     how = site.known("LDGSTSBAR", "64", "ARVCNT", "TRANSCNT")
     address, barriers, copies = site.address(32), site.machine.shared_barriers, site.machine.copies
     site.done()
@@ -123,7 +133,7 @@ def arrive_after_copies(site: Site) -> Step:
 
 
 def _initialise(site: Site) -> Step:
-    """Once for a warp: its registers are uniform."""
+    """Decode SYNCS.EXCH, which initialises an mbarrier. Its registers are uniform."""
     if site.text() != "URZ":
         raise site.refuse()
     address, value = site.address(32), site.wide()
@@ -158,8 +168,8 @@ def _phase_check(site: Site, waits: bool) -> Step:
 
 @opcode("STAS", "REDAS")
 def store(site: Site) -> Step:
-    """Store to another CTA, or combine with what it has, and tell an mbarrier, at once. A pair of registers has both
-    addresses."""
+    """Decode STAS and REDAS: store to another CTA's shared memory, or combine with its contents, and count the bytes at
+    an mbarrier, all at once. A pair of registers holds the two addresses."""
     reduces = site.base == "REDAS"
     how = site.known("64", "S32", "S64", *map(str.upper, OPERATIONS)) if reduces else site.known("64", "128")
     count = 4 if "128" in how else 2 if how & {"64", "S64"} else 1
@@ -192,15 +202,15 @@ def store(site: Site) -> Step:
 
 @opcode("UTMALDG", "UTMASTG", "UTMAREDG")
 def copy_tile(site: Site) -> Step:
-    """Make the step of a tile's copy. The first operand's registers: the tile in shared memory, the mbarrier (of a
-    load), the coordinates; the second's: the address of the descriptor. One copy for a warp."""
+    """Decode a copy of a tile, one per warp. Registers of the first operand: address of the tile in shared memory,
+    mbarrier (loads only), coordinates. Registers of the second operand: address of the TMA descriptor."""
     loads, reduces = site.base == "UTMALDG", site.base == "UTMAREDG"
     how = site.known("1D", "2D", "3D", "4D", "5D", *(map(str.upper, OPERATIONS) if reduces else ()))
     name = only(site, (one for one in how if one[0].isdigit()))
     operation = only(site, (one.lower() for one in how if one != name)) if reduces else ""
     first, second = (re.fullmatch(r"(?:desc\[UR\d+\])?\[UR(\d+)\]", site.text()) for _ in range(2))
     if site.next_is(r"desc\[(UR\d+|URZ)\]"):
-        site.text()  # how caches are used
+        site.text()  # cache policy, without effect here
     if first is None or second is None:
         raise site.refuse()
     site.done()
@@ -227,13 +237,17 @@ def copy_tile(site: Site) -> Step:
     return step
 
 
-_REDUCED = {**{one.upper(): one for one in ("f16", "bf16", "f32", "f64", "u64", "s32", "s64")}}
+_REDUCED = {one.upper(): one for one in ("f16", "bf16", "f32", "f64", "u64", "s32", "s64")}
 
 
 @opcode("UBLKCP", "UBLKRED")
 def copy_in_bulk(site: Site) -> Step:
-    """S.G: the first operand's registers are the shared address and the mbarrier. G.S: a pair, the global address. S.S:
-    to another CTA, with its mbarrier. The last: how many pieces of 16 bytes. One copy for a warp."""
+    """Decode a bulk copy, one per warp. S.G copies from global to shared memory, G.S from shared to global memory, S.S
+    to shared memory of another CTA.
+
+    Registers of the first operand: for S.G and S.S the shared address and the mbarrier, for G.S the global address (a
+    pair). The last operand is the number of 16-byte pieces.
+    """
     near, reduces = site.modifiers[:2] == ("S", "S"), site.base == "UBLKRED"
     loads = near or site.modifiers[:2] == ("S", "G")
     how = site.known("S", "G", *(map(str.upper, OPERATIONS) if reduces else ()), *(_REDUCED if reduces else ()), "RN")
@@ -268,11 +282,12 @@ def copy_in_bulk(site: Site) -> Step:
 
 @opcode("UTMACMDFLUSH", "UTMACCTL", "USETMAXREG")
 def nothing_more(site: Site) -> Step:
-    """Make a step without effect: the end of a group of stores, or a warp's register count."""
+    """Decode opcodes without effect here: the end of a group of stores, descriptor caches, register counts of a
+    warp."""
     if site.base == "USETMAXREG" and "TRY_ALLOC" in site.modifiers:
         put = site.target_flag()
         return lambda g: put(g, True)
-    return lambda g: None
+    return nothing(site)
 
 
 @opcode("UMEMSETS")

@@ -1,4 +1,4 @@
-"""What the lanes of a warp do together: shuffles, votes, reductions, matches, ldmatrix."""
+"""Decode instructions in which lanes of a warp exchange values: shuffles, votes, reductions, matches, ldmatrix."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def match(site: Site) -> Step:
 
 @opcode("ELECT")
 def elect(site: Site) -> Step:
-    """Elect the lowest active lane."""
+    """Decode ELECT, which chooses the lowest active lane."""
     site.known()
     flag = site.target_flag()
     put = site.target()
