@@ -36,7 +36,7 @@ from tritonhook.emulate.errors import Fault, Hang, Late, NotExecuted, Unfinished
 from tritonhook.emulate.launch import element_names, names_of
 from tritonhook.emulate.ptx.kernel import Kernel, read_kernel
 from tritonhook.emulate.run import Run, run_ptx
-from tritonhook.emulate.sanitizer.findings import kind_of, source_lines
+from tritonhook.emulate.sanitizer.findings import source_lines
 from tritonhook.emulate.sanitizer.run import sanitize
 from tritonhook.errors import EmulationError, KernelFault, NotUnderstood, TritonHookError, listed
 from tritonhook.ptx.module import Ptx
@@ -219,7 +219,7 @@ def _in_words(error: Fault | Hang, ptx: Ptx) -> str:
     if isinstance(error, Hang):
         return f"hang at {listed([at(line) for line in error.lines])}: {error}"
     wrapped = f"; at {at(error.wrapped_line)} {error.origin.wrapped}" if error.origin.wrapped else ""
-    return f"{kind_of(error)} at {at(error.line or 0)}: {error.text}, by {error.who}{wrapped}"
+    return f"{error.kind} at {at(error.line or 0)}: {error.text}, by {error.who}{wrapped}"
 
 
 def end_at_the_launch(traceback: TracebackType | None) -> None:

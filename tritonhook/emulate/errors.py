@@ -19,13 +19,14 @@ class Origin:
 
 
 class Fault(TritonHookError):
-    """An access that a GPU refuses, or that lies outside of the launch's buffers.
+    """An access or instruction that a GPU refuses.
 
-    text: describes the access. thread: its number among the machine's threads. pc, line: index and line of the
-    instruction. who: thread and CTA for messages, e.g. "thread 3 of CTA 0". origin: how the address was computed.
-    wrapped_line: line of the 32-bit number that overflowed, see Origin.
+    kind: kind of finding, for messages. text: describes the access. thread: its number among the machine's threads. pc,
+    line: index and line of the instruction. who: thread and CTA for messages, e.g. "thread 3 of CTA 0". origin: how
+    the address was computed. wrapped_line: line of the 32-bit number that overflowed, see Origin.
     """
 
+    kind = "fault"
     who = ""
     origin = Origin()
     wrapped_line = 0
@@ -39,7 +40,19 @@ class Fault(TritonHookError):
         return f"{text}; line {self.wrapped_line}: {self.origin.wrapped}" if self.origin.wrapped else text
 
 
-class Outside(Fault):
+class Misaligned(Fault):
+    """An access at an address that is not a multiple of its size."""
+
+    kind = "misaligned"
+
+
+class OutOfBounds(Fault):
+    """An access outside of a memory, or outside of the launch's buffers."""
+
+    kind = "out of bounds"
+
+
+class Outside(OutOfBounds):
     """An access of global memory that lies in none of the launch's buffers. access: e.g. "read of 4 bytes". index: its
     first byte in global memory."""
 

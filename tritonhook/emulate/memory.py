@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tritonhook.emulate.errors import Fault, Outside
+from tritonhook.emulate.errors import Fault, Misaligned, OutOfBounds, Outside
 from tritonhook.emulate.words import Array
 from tritonhook.errors import NotUnderstood
 
@@ -282,7 +282,8 @@ class Memory:
             active = index if group.mask is None else index[group.mask]
             if active.max() > limit - size or active.min() < 0:
                 outside = (active < 0) | (active + size > limit)
-                self._refuse(group, outside, active, f"{_WORDS[how]} of {size} bytes outside of {space} memory")
+                text = f"{_WORDS[how]} of {size} bytes outside of {space} memory"
+                self._refuse(OutOfBounds, group, outside, active, text)
         begin, everywhere = self._begin(group, space), index
         if group.mask is not None:
             index = np.where(group.mask, index, active[0])
@@ -290,7 +291,7 @@ class Memory:
             index = index + begin
         if aligned > 1 and np.bitwise_or.reduce(index) & (aligned - 1):
             text = f"misaligned {_WORDS[how]} of {size} bytes of {space} memory"
-            self._refuse(group, (index & (aligned - 1) != 0) & group.active, index, text)
+            self._refuse(Misaligned, group, (index & (aligned - 1) != 0) & group.active, index, text)
         if self.watch is not None and store is self.shared:
             self.watch.access(group, index, aligned, how)
         elif self.watch is not None and store is self.global_:
@@ -347,9 +348,9 @@ class Memory:
         outside = (place < 0) | (index + size > begins[place] + sizes[place])
         return int(np.flatnonzero(outside)[0]) if outside.any() else None
 
-    def _refuse(self, group: Group, wrong: Array, index: Array, text: str) -> None:
+    def _refuse(self, error: type[Fault], group: Group, wrong: Array, index: Array, text: str) -> None:
         first, lane = _first(group, wrong)
-        raise Fault(f"{text} at {int(index[first]):#x}", lane)
+        raise error(f"{text} at {int(index[first]):#x}", lane)
 
     @staticmethod
     def address(index: int) -> int:

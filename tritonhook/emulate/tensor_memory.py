@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tritonhook.emulate.errors import Fault
+from tritonhook.emulate.errors import Fault, OutOfBounds
 from tritonhook.emulate.machine import WARP, Group, lanes_of
 from tritonhook.emulate.words import Array
 
@@ -125,7 +125,8 @@ class TensorMemory:
         wrong = (lanes // UNIT != self.machine.warp[threads][:, None] % 4).any(1)
         if wrong.any():
             lane, thread = (int(found[wrong][0]) for found in (first >> 16, threads))
-            raise Fault(f"lane {lane} of tensor memory, outside of the {UNIT} lanes that this warp can access", thread)
+            text = f"lane {lane} of tensor memory, outside of the {UNIT} lanes that this warp can access"
+            raise OutOfBounds(text, thread)
         columns = (first & 0xFFFF)[:, None, None] + one.columns[:, None] + np.arange(one.count << one.packed)
         ctas = self.machine.cta[threads]
         self._check(ctas[:, None], columns.reshape(len(warps), -1), threads)

@@ -16,7 +16,7 @@ from tritonhook.capture.launches.record import Tiling
 from tritonhook.capture.launches.tensor_bits import BYTES, USED, encoded, read
 from tritonhook.emulate.atomics import combination
 from tritonhook.emulate.bulk import PIECE
-from tritonhook.emulate.errors import Fault
+from tritonhook.emulate.errors import Fault, OutOfBounds
 from tritonhook.emulate.memory import GLOBAL_BASE, RANK_SHIFT, UNSIGNED, Memory
 from tritonhook.emulate.tensor_core.shared_tiles import swizzled
 from tritonhook.emulate.words import Array
@@ -190,7 +190,7 @@ def _in_shared(memory: Memory, tensor: TensorMap, cta: int, address: int, thread
     if tensor.swizzle > 16 and row != tensor.swizzle:
         raise NotUnderstood("tensormap", why=f"rows of {row} bytes with a swizzle of {tensor.swizzle}")
     if begin + size > memory.shared_bytes:
-        raise Fault(f"a copy by descriptor of {size:,} bytes outside of shared memory", thread)
+        raise OutOfBounds(f"a copy by descriptor of {size:,} bytes outside of shared memory", thread)
     if begin % 128:
         raise Fault(f"a copy by descriptor at the shared address {begin:#x}: not aligned to 128 bytes", thread)
     places = begin + np.arange(0, size, room)

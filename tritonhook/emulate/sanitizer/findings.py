@@ -6,22 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tritonhook._util.text import file_line
-from tritonhook.emulate.errors import Fault
+from tritonhook.emulate.errors import Misaligned, OutOfBounds
 from tritonhook.ptx.locations import source_places
 from tritonhook.ptx.module import Ptx
 
 RACE, PROXY, BARRIER = "race", "missing proxy fence", "barrier in divergence"
-OUTSIDE, MISALIGNED, UNWRITTEN = "out of bounds", "misaligned", "uninitialised"
-FAULT, HANG, SHUFFLE, FENCE = "fault", "hang", "shuffle", "missing wgmma.fence"
+OUTSIDE, MISALIGNED, UNWRITTEN = OutOfBounds.kind, Misaligned.kind, "uninitialised"
+HANG, SHUFFLE, FENCE = "hang", "shuffle", "missing wgmma.fence"
 HINT = "; the compiler ordered these, not the source: try num_stages=1"
 ORDER, ROOM = "nondeterministic", "CTAs without room"
-
-
-def kind_of(fault: Fault) -> str:
-    """Return the kind of a fault that ended a kernel."""
-    if fault.text.startswith("misaligned"):
-        return MISALIGNED
-    return OUTSIDE if "outside" in fault.text else FAULT
 
 
 @dataclass(frozen=True, slots=True)

@@ -336,7 +336,7 @@ class _Reporter:
         if fault.origin.pc is not None:
             text = f"{text}; {fault.origin.wrapped}"
             places.insert(0, self.place("wrapped", fault.origin.pc))
-        yield Finding(findings.kind_of(fault), text, tuple(places))
+        yield Finding(fault.kind, text, tuple(places))
 
     def hang(self, hang: Hang, is_fault: bool) -> Iterator[Finding]:
         """Yield a finding for each barrier at which lanes of a warp wait for lanes that are elsewhere. If there is none

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tritonhook.emulate.errors import Fault
+from tritonhook.emulate.errors import OutOfBounds
 from tritonhook.emulate.memory import UNSIGNED
 from tritonhook.emulate.numbers import Array
 from tritonhook.emulate.tensor_core import compiled, fragments
@@ -166,7 +166,7 @@ class Tile:
             places = addresses(Descriptor.of(descriptor), *self._shape)
             if int(places.max()) + self.size > self.machine.memory.shared_end:
                 text = f"matrix descriptor {descriptor:#x}: outside of shared memory"
-                raise Fault(text, self.machine.first_thread)
+                raise OutOfBounds(text, self.machine.first_thread)
             self._places[descriptor] = places // self.size
         return self._places[descriptor]
 

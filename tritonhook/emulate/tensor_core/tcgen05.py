@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tritonhook.emulate.errors import Fault
+from tritonhook.emulate.errors import OutOfBounds
 from tritonhook.emulate.memory import UNSIGNED
 from tritonhook.emulate.numbers import Array, decode
 from tritonhook.emulate.tensor_core.architectures import mma_sums, scaled_sums
@@ -224,7 +224,7 @@ def in_shared(
     memory = machine.memory
     places = _tile(descriptor, length, row // size, size, is_k_major)
     if int(places.max()) + size > memory.shared_bytes:
-        raise Fault(f"matrix descriptor {descriptor:#x}: outside of shared memory", thread)
+        raise OutOfBounds(f"matrix descriptor {descriptor:#x}: outside of shared memory", thread)
     index = places + cta * memory.shared_bytes
     if memory.watch is not None:
         memory.watch.flights.read("tcgen05", [thread], np.unique(index // 16) * 16, 16)
