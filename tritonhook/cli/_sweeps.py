@@ -1,4 +1,4 @@
-"""Options and progress of the verbs that assemble many kernels: lab probe, lab caps."""
+"""Options and progress of the verbs that assemble many kernels: lab probe, lab caps, check, bisect."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def wanted_tools(words: Sequence[str]) -> list[Tool]:
         return [find_ptxas()]
     if tuple(words) != ("all",):
         return list({tool.version: tool for tool in map(find_ptxas, words)}.values())
-    tools = {tool.version: tool for tool in reversed(list(available_ptxas()))}  # the first of equal versions wins
+    tools = {tool.version: tool for tool in reversed(list(available_ptxas()))}  # of equal versions the first is used
     return sorted(tools.values(), key=lambda tool: version_key(tool.version))
 
 

@@ -1,7 +1,7 @@
 """Find which names change a kernel's code, across ptxas versions, architectures and options.
 
 Each cell compares a kernel under a name with the same kernel under a control name of equal length. The cells of .pragma
-compare the kernel with `.pragma "mma_throughput"` and without it. A difference counts if further runs show it too
+compare the kernel with `.pragma "mma_throughput"` and without it. A difference counts only if more runs confirm it
 (docs/explanation/ptxas-lab.md). Results are cached: a second run assembles nothing. Exit codes: 0 nothing changes the
 code, 1 something does, 2 trouble, or nothing could be compared.
 
@@ -92,7 +92,8 @@ def run(options: Options) -> int:
         with_pragma, notes = _with_pragma(chosen, names) if PRAGMA in templates else ([], [])
         cells = list(probe(chosen, names, go, find_nvdisasm(), expect, cache)) if names else []
         cells += probe(with_pragma, [PRAGMA], go, find_nvdisasm(), expect, cache)
-    order = {setup.key: number for number, setup in enumerate(chosen)}  # cells arrive in the order in which ptxas ends
+    # Cells come in the order in which ptxas finishes them.
+    order = {setup.key: number for number, setup in enumerate(chosen)}
     cells.sort(key=lambda cell: (order[replace(cell.setup, pragma=False)], templates.index(cell.template)))
     from tritonhook.report.results.probe import Probe
 
@@ -109,7 +110,7 @@ def _with_pragma(chosen: Sequence[Setup], names: Sequence[str]) -> tuple[list[Se
     if not (with_pragma or names):
         raise UsageError(f"--names .pragma: {ThroughputPragma().why_not(old[-1])}")
     return with_pragma, [
-        f"{PRAGMA}: not tried with ptxas {', '.join(old)}; {PTXAS_VERSION} is the first that knows it"
+        f"{PRAGMA}: not tried with ptxas {', '.join(old)}; {PTXAS_VERSION} is the first version that supports it"
     ] if old else []
 
 

@@ -1,4 +1,4 @@
-"""Two forms of a kernel, timed in turn: faster, slower or the same, how sure that is, and how it was measured."""
+"""Result of `ab`: two forms of a kernel timed in turn, with the verdict, its error, and how it was measured."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ENDED = {"precise": "narrow intervals", "time": "time limit", "processes": "lar
 
 
 class TimedComparison(Result, Timed, tag="ab"):
-    """Two forms of a kernel, timed in turn. verdict, reason: not with --save."""
+    """Two forms of a kernel, timed in turn. verdict, reason: absent in files of --save."""
 
     verbs: ClassVar = "ab` where something is timed, `ab --from"
 
@@ -50,7 +50,7 @@ class TimedComparison(Result, Timed, tag="ab"):
         if not {REFERENCE, CANDIDATE} <= set(self.kernels):
             raise ValueError("the kernels of a side are missing")
         if not {REFERENCE, CANDIDATE, CONTROL} <= set(self.compared):
-            raise ValueError("the text of a side is missing")
+            raise ValueError("the description of a side is missing")
         if len({frozenset(block.times_us) for block in self.blocks}) > 1:
             raise ValueError("its blocks have different sides")
         if self.blocks and not {REFERENCE, CANDIDATE} <= set(self.blocks[0].times_us):
@@ -58,7 +58,8 @@ class TimedComparison(Result, Timed, tag="ab"):
 
     @classmethod
     def of(cls, timed: Timed, judged: bool = False) -> TimedComparison:
-        """Build from a timed comparison, with all raw samples. judged: add today's verdict on them."""
+        """Build from a timed comparison, with all raw samples. judged: add the verdict that this version finds in
+        them."""
         run = timed.comparison
         verdict = {"verdict": run.verdict, "reason": run.reason} if judged else {"verdict": UNSET, "reason": UNSET}
         return cls(**asdict(timed) | verdict)
@@ -77,14 +78,14 @@ def load(path: Path) -> Timed:
     try:
         document = read_json(data, dict[str, Any])
     except ValueError as error:
-        raise UsageError(f"{path}: {error}; give what `tritonhook ab --save` wrote") from None
+        raise UsageError(f"{path}: {error}; give a file that `tritonhook ab --save` wrote") from None
     if (kind := document.get("kind", "ab")) != "ab":
         what = f"a result of kind {kind!r}; `tritonhook show` makes a page of it"
         raise UsageError(f"{path}: not a timed comparison, but {what}")
     try:
         return cast("TimedComparison", read_result(document))
     except UsageError as error:
-        what = "not a timed comparison that `tritonhook ab --json` saved"
+        what = "not a timed comparison that `tritonhook ab --save` wrote"
         raise UsageError(f"{path}: {what} ({error})") from None
 
 
@@ -92,8 +93,8 @@ def load(path: Path) -> Timed:
 
 
 def effects_of(comparison: Comparison) -> Effects:
-    """Estimate effects: each side against the reference (the candidate in cycles too), and the control against the side
-    with its code."""
+    """Estimate effects: of each side against the reference (for the candidate also in cycles), and of the control
+    against the side that has the same code."""
     effects = {side: comparison.effect(side) for side in comparison.sides if side != REFERENCE}
     if CANDIDATE in effects:
         effects[CYCLES] = comparison.cycles()
@@ -113,7 +114,7 @@ def summarise(timed: Timed, effects: Effects) -> Summary:
 
 
 def side_name(timed: Timed, side: str) -> str:
-    """Return a side's name: a kernel, a function, a file."""
+    """Return the name of what was timed on a side: a kernel, a function or a file."""
     return timed.compared[side].name if side in timed.compared else side
 
 
@@ -230,7 +231,7 @@ def _resources(configurations: Sequence[KernelCode]) -> str:
 
 
 def environment_table(timed: Timed) -> Table:
-    """Show how and on which GPU the times were measured."""
+    """Show the GPU, the versions, and how the times were measured."""
     comparison = timed.comparison
     rows = [("GPU", number(timed.device))]
     rows += [(f"ptxas, {side}", ptxas_of(timed, side)) for side in (REFERENCE, CANDIDATE)]
