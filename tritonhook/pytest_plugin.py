@@ -61,13 +61,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="with --kernel-emulate: fail tests with a race, a read of uninitialised memory or another fault (slower)",
     )
     group.addoption(
-        "--kernel-suppress", metavar="FILE", help="with --kernel-sanitize: findings that do not count, in TOML"
+        "--kernel-suppress", metavar="FILE", help="with --kernel-sanitize: TOML file with findings that do not count"
     )
     group.addoption(
         "--kernel-bounds",
         choices=("storage", "view"),
         metavar="WHAT",
-        help="with --kernel-sanitize: an access is out of bounds outside of its tensor's storage (default) or view",
+        help="with --kernel-sanitize: an access is out of bounds if it leaves the tensor's storage (default) or view",
     )
     group.addoption(
         "--kernel-limit",

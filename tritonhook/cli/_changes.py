@@ -69,7 +69,7 @@ def dry_places(
     """Yield the places to read, each with the name that the user gave it. With `archs`, run the scripts among the
     places dry, and yield one temporary capture folder instead of them.
 
-    without: what a failure leaves undone, for messages. Raises UsageError, and as run_well.
+    without: what a failure leaves undone, for messages. Raises UsageError, ProgramError.
     """
     scripts = [it for it in places if not is_built(it) and (archs is not None or (is_script(it) and not is_folder(it)))]
     if archs is None:
@@ -141,7 +141,8 @@ def with_executed(
     """Execute launches of captured kernels on the CPU, and add counters and bits to the kernels' facts. Returns the
     facts, and notes.
 
-    facts: those of the captures in the same order, then those of other kernels. known: as for executed.with_executed.
+    facts: those of the captures in the same order, then those of other kernels. known: kernels of a lock, whose
+    launches are executed again.
     """
     if not (counts or bits):
         return list(facts), []
@@ -191,7 +192,7 @@ def told_apart(changes: Sequence[Change], text: Text) -> tuple[list[Change], lis
     """Find out whether the PTX or ptxas caused each change: where both differ, assemble the old PTX with the new ptxas
     and the reverse. Returns the changes, and notes."""
     two = min(sum(change.has_two_steps for change in changes), MOST)
-    with working(f"telling PTX and ptxas apart for {count(two, 'kernel')}"):
+    with working(f"finding out whether PTX or ptxas changed {count(two, 'kernel')}"):
         return crossed(changes, text)
 
 

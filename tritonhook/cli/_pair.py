@@ -54,7 +54,7 @@ def compared(
     tool: ToolOptions, no_control: bool, inputs: Sequence[Input], own: tuple[str, str]
 ) -> tuple[CubinDiff, Callable[[bool], Diff]]:
     """Compare two kernels. Returns the comparison, and a function that makes the result; called with True, it adds the
-    code. own: the users' names of the kernels."""
+    code. own: the kernels' names in the result, which are never control names."""
     from tritonhook.report.results.diff import Diff
 
     names, notes = _names(inputs, no_control)
@@ -114,7 +114,7 @@ def _options(given: Input) -> Sequence[str] | None:
 
 
 def side_of(number: int, name: str, inputs: Sequence[Input], tool: ToolOptions, notes: list[str]) -> _Side:
-    """Return the cubin of one input under the name, assembled if need be. Adds a note if it was assembled."""
+    """Return the cubin of one input under the name, assembled if need be. Add a note if it was assembled."""
     given = inputs[number]
     chosen = tool.ptxas is not None or tool.ptxas_options is not None
     assemble = given.cubin is None or (chosen and given.ptx is not None)

@@ -32,7 +32,7 @@ class Help(argparse.HelpFormatter):
         paragraphs = []
         for number, paragraph in enumerate(text.strip().split("\n\n")):
             lines = [line.strip() for line in paragraph.splitlines()]
-            if number and lines[0].startswith(_COMMAND):  # a first paragraph is text: that of --version
+            if number and lines[0].startswith(_COMMAND):  # paragraph 0 may be the text of --version
                 paragraphs.append([part for line in lines for part in _command_lines(line, width)])
             else:
                 paragraphs.append(_wrapped(paragraph, width))
@@ -250,7 +250,7 @@ def given_options(*groups: Group) -> list[str]:
             declared = each.metadata[_DECLARED]
             if not isinstance(declared, type) and declared.names is not None:
                 value, default = getattr(group, each.name), declared.settings.get("default")
-                if value not in (None, ()) and value is not False and value != default:  # 0 == False
+                if value not in (None, ()) and value is not False and value != default:  # 0 is a value
                     options.append(next(iter(declared.names[-1:]), _flag_of(each.name)))
     return options
 

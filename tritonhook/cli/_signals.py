@@ -30,7 +30,7 @@ def interrupt(number: int) -> KeyboardInterrupt:
 
 def heeded() -> list[signal.Signals]:
     """List the signals of ENDING that end this process. A signal that was ignored from the start (by nohup) stays
-    ignored, because a handler would also end the ignoring in child programs."""
+    ignored: a child program inherits that, but would not with a handler here."""
     return [number for number in ENDING if signal.getsignal(number) not in (signal.SIG_IGN, None)]
 
 

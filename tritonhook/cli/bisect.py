@@ -31,6 +31,7 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.install import add_ptxas, released_versions
 from tritonhook.ptxas.tool import Tool, available_ptxas
 from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, STEADY_RUNS, may_draw
+from tritonhook.report.result import count
 from tritonhook.snapshot.assembled import Task, all_drawn, disassembler
 from tritonhook.snapshot.bisection import CODE, ON, Search, TriedVersion, bisect
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts, sha256
@@ -83,7 +84,7 @@ def run(options: Options) -> int:
         return 1
     problems = [f"{search.identity.text}: {search.problem}" for search in ended if search.problem]
     if problems:
-        more = f" (and {len(problems) - 1:,} more kernels have no result)" if problems[1:] else ""
+        more = f" (and {count(len(problems) - 1, 'further kernel')} without a result)" if problems[1:] else ""
         say(f"tritonhook bisect: {problems[0]}{more}")
     return 2 if problems else 0
 

@@ -139,9 +139,9 @@ def _check_ptx(options: Options, path: Path, locked: Sequence[KernelFacts], work
     changes.sort(key=lambda change: change.rank)
     failed = sum(change.status is ChangeStatus.FAILED for change in changes)
     if failed and given is not None:
-        notes.append("correct --options, or leave it out to take each kernel's own")
+        notes.append("correct --options, or omit it to use each kernel's own")
     elif failed:
-        remedy = "take another one with --ptxas, or leave it out to take each kernel's own"
+        remedy = "choose another version with --ptxas, or omit --ptxas to use each kernel's own"
         notes.append(f"{count(failed, 'kernel')} not assembled by this ptxas; {remedy}")
     # After another run of a program, a user may expect its captures to be compared.
     if is_folder(DEFAULT_OUT) and not options.ptxas and given is None:

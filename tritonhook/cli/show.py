@@ -2,8 +2,8 @@
 
 Each captured kernel has a short id. Every verb accepts it instead of the kernel's folder; its first four digits are
 enough. A file can be a cubin, PTX, a fat binary, an object file, a shared library, or what a verb wrote with --save or
---json. With --html FILE each of them is a page: one file, which needs no network and no GPU. --html FOLDER/ adds a page
-for each kernel of a folder.
+--json. --html FILE also writes the output as a page, one file that needs no network and no GPU. --html FOLDER/ adds a
+page for each kernel of a folder.
 
   tritonhook show                        # the folder that `tritonhook run` writes to
   tritonhook show captures --sort spills --filter gemm
@@ -108,7 +108,9 @@ class Options(Group):
         "writes to)",
     )
     listed: Listed = part(Listed)
-    gpu: str | None = option(metavar="NAME", help='show occupancy on this GPU, e.g. "RTX 5090" (default: the kernel\'s)')
+    gpu: str | None = option(
+        metavar="NAME", help='show the occupancy on this GPU, e.g. "RTX 5090" (default: the kernel\'s own)'
+    )
     wide: bool = flag(help="print all columns, in long lines")
     sass: bool = flag(one_of="code", help="print the machine code of one kernel, or of a file")
     ptx: bool = flag(one_of="code", help="print the PTX of one captured kernel")

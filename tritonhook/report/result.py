@@ -233,7 +233,7 @@ class Page:
 
 
 T = TypeVar("T")
-FORMAT = 1  # version of all documents
+FORMAT = 1  # version of the document format
 _PACKAGE = "tritonhook.report.results"
 
 

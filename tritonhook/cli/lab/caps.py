@@ -36,7 +36,8 @@ USUAL_ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_110a", "sm_
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
     arch: str | None = option(
-        metavar="SM,...|all", help=f"assemble for these (default: of {', '.join(USUAL_ARCHS)} those that ptxas has)"
+        metavar="SM,...|all",
+        help=f"assemble for these (default: those of {', '.join(USUAL_ARCHS)} that ptxas supports)",
     )
     ptxas: str = option(metavar="VERSION,...|all", default="", help="ptxas to assemble with (default: the newest)")
     only: str = option(

@@ -41,7 +41,8 @@ def diff_page(diff: Diff, summary: Summary | None = None) -> Page:
 
 
 def names_page(names: Names, summary: Summary | None = None) -> Page:
-    """Make the page of a name comparison: with the code of the two names of equal length, if both were assembled."""
+    """Make the page of a name comparison. It shows the code under the two names of equal length, if ptxas assembled
+    both."""
     summary = summary or names.summary()
     return Page(summary) if names.diff is None else diff_page(names.diff, summary)
 

@@ -117,7 +117,8 @@ def _flat(rows: Sequence[Pair]) -> list[int]:
 
 
 def _loop_numbers(sass: Sass, loops: Sequence[LoopSummary | None]) -> dict[int, int]:
-    """Map each instruction in an innermost loop to the number of its loop pair, matched by the loop header's offset."""
+    """Map the index of each instruction in an innermost loop to the number of this loop in `loops`, found by the offset
+    of its header."""
     by_offset = {loop.offset: number for number, loop in enumerate(loops) if loop is not None}
     numbers = {}
     for loop in sass.innermost_loops:

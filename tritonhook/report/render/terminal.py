@@ -28,7 +28,8 @@ def elided(text: str, width: int) -> str:
     """Shorten a text to `width` cells. Cut it in its middle, because names often differ at their end."""
     tail = min(max(width - 1, 0) // 3, len(text))
     head = max(width - 1 - tail, 0)
-    while head + tail > 0 and cell_len(text[:head] + text[len(text) - tail :]) > width - 1:  # some are two cells wide
+    # A character may be two cells wide, so that this first cut is too wide.
+    while head + tail > 0 and cell_len(text[:head] + text[len(text) - tail :]) > width - 1:
         head, tail = (head - 1, tail) if head > tail else (head, tail - 1)
     return f"{text[:head]}…{text[len(text) - tail :]}"
 

@@ -1,4 +1,4 @@
-"""Result of `ab`: two forms of a kernel timed in turn, with the verdict, its error, and how it was measured."""
+"""Result of `ab`: two forms of a kernel timed in turn, with the verdict, its uncertainty, and how it was measured."""
 
 from __future__ import annotations
 

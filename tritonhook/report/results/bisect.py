@@ -12,7 +12,7 @@ from tritonhook.report.result import Result, Summary, Table, Tone, count, groupe
 from tritonhook.report.results.snapshot import TITLES, KernelFigures, Named, namer
 from tritonhook.snapshot.bisection import Search, value_of
 
-_BESIDE = ("registers", "spill_stores", "spill_loads", "stack")  # figures in every table of versions
+_BESIDE = ("registers", "spill_stores", "spill_loads", "stack")  # every table of versions shows these
 
 
 class VersionFields(Fields):

@@ -113,7 +113,7 @@ class CodeFields(Fields):
 COUNTS = ("executed", "sectors", "wavefronts")
 _CONTEXT = 3  # source lines shown before and after a line with code
 _STORE, _LOAD = "STL", "LDL"  # of local memory
-_WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}  # bytes by opcode part; else 4
+_WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}  # bytes, by opcode suffix; else 4
 
 
 @dataclass(slots=True)

@@ -265,7 +265,7 @@ class Diff(Result, tag="diff"):
     loaded_changed: tuple[str, ...] | UnsetType = UNSET
     code: CodePair | UnsetType = UNSET
     moved: tuple[MovedCounter, ...] | UnsetType = UNSET
-    format: Literal[1] = 1  # a Diff in another result has it, too
+    format: Literal[1] = 1  # written also when the Diff is part of another result
 
     @classmethod
     def of(

@@ -61,8 +61,8 @@ class FileKernel(Fields):
     """A kernel of a file.
 
     ptxas: its version; null: not known. threads: the kernel's limit per block. needs: symbols that are defined
-    elsewhere. mix: instructions by class; null: the code was not read. loops: null: the code was not read. code: its
-    machine code.
+    elsewhere. mix: instructions by class; null if the code was not read. loops: null if the code was not read. code:
+    its machine code.
     """
 
     kernel: str

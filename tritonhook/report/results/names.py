@@ -85,7 +85,7 @@ class Names(Result, tag="names"):
     control_is_neutral: bool | None
     control_diff: str | None
     diff: Diff | None
-    format: Literal[1] = 1  # also inside another result
+    format: Literal[1] = 1  # written also when it is part of another result
 
     @classmethod
     def of(
@@ -186,7 +186,7 @@ class Names(Result, tag="names"):
 
 
 class Demo(Result, tag="demo"):
-    """The demo's kernel. comparisons: of two of its names, by the kernel's own name."""
+    """The demo's kernel. comparisons: name comparisons, by the kernel's own name."""
 
     verbs: ClassVar = "demo"
 

@@ -199,7 +199,8 @@ class LockContent(Result, tag="lock"):
 
 class FourBuilds(Fields):
     """One figure of old and new PTX under old and new ptxas, each with its options. figure: its name, or "code", whose
-    values are hashes. by: the cause of the change; null if a build is not known."""
+    values are hashes. old, new: of both sides as they are. new_ptx: of the new PTX under the old ptxas. new_ptxas: of
+    the old PTX under the new ptxas. by: the cause of the change; null if a build is not known."""
 
     figure: str
     old: int | str | None
