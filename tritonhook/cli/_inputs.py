@@ -321,6 +321,10 @@ def trust_option() -> Any:
     return flag(help="run the ptxas at the path that a capture names, even if it is none of the installed ones")
 
 
+def options_option(default: str) -> Any:
+    return option("--options", metavar="'...'", help=f"ptxas options, e.g. '-O1 -v' (default: {default})")
+
+
 def check_entry(entry: str | None, inputs: Sequence[Input]) -> None:
     """Raise UsageError if no input has a kernel named --entry. It is enough if one input has it."""
     if entry is not None and entry not in {kernel.entry for kernel in inputs}:

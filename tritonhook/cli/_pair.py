@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tritonhook.cli._inputs import Input, chosen_assembler, trust_option
+from tritonhook.cli._inputs import Input, chosen_assembler, options_option, trust_option
 from tritonhook.cli._parser import Group, option
 from tritonhook.compare.diff import CubinDiff
 from tritonhook.compare.names import diff_cubins
@@ -30,9 +30,7 @@ class ToolOptions(Group):
         metavar="VERSION|PATH", help="assemble with this ptxas (default: the capture's, else the newest)"
     )
     trust: bool = trust_option()
-    ptxas_options: str | None = option(
-        "--options", metavar="'...'", help="ptxas options, e.g. '-O1 -v' (default: the capture's, else -v -lineinfo)"
-    )
+    ptxas_options: str | None = options_option("the capture's, else -v -lineinfo")
 
 
 AS_COMPILED = ToolOptions(entry=None, ptxas=None, trust=False, ptxas_options=None)
@@ -109,10 +107,6 @@ def _control_side(a: str, b: str) -> int:
     return 0 if len(a) < len(b) else 1
 
 
-def _options(given: Input) -> Sequence[str] | None:
-    return None if given.assembler is None else given.assembler.options
-
-
 def side_of(number: int, name: str, inputs: Sequence[Input], tool: ToolOptions, notes: list[str]) -> _Side:
     """Return the cubin of one input under the name, assembled if need be. Add a note if it was assembled."""
     given = inputs[number]
@@ -122,7 +116,8 @@ def side_of(number: int, name: str, inputs: Sequence[Input], tool: ToolOptions, 
     if ptx is None or not (assemble or name != given.entry):
         assert given.cubin is not None  # an input has PTX, a cubin, or both
         cubin = given.cubin.with_proven_spills(ptx)
-        return _Side(name, cubin, given.ptxas, _options(given), None if ptx is None else ptx.text)
+        options = None if given.assembler is None else given.assembler.options
+        return _Side(name, cubin, given.ptxas, options, None if ptx is None else ptx.text)
     # If only the name of a captured kernel changes, its own ptxas assembles it, not the ptxas of the other side.
     sources = inputs if assemble else [given]
     ptxas, arguments = chosen_assembler(tool.ptxas, tool.ptxas_options, tool.trust, sources)

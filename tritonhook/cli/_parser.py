@@ -264,6 +264,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def words(text: str) -> tuple[str, ...]:
+    """Split a list at its commas; equal words are kept once."""
+    if not (found := tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))):
+        raise argparse.ArgumentTypeError("give at least one")
+    return found
+
+
 def seconds(text: str) -> float:
     if not (0 < (value := _number(text)) < math.inf):
         raise argparse.ArgumentTypeError(f"{text!r}: give a number of seconds above 0")

@@ -47,8 +47,6 @@ def running(options: Sweep, cache: ResultCache | None = None) -> Iterator[tuple[
     with where as (executor, in_flight), working("assembling with ptxas", 0) as work:
 
         def go(jobs: Iterable[Job]) -> Iterator[tuple[Job, Outcome]]:
-            return sweep(
-                jobs, executor, cache or options.cache(), lambda job, outcome, cached: work(1), limits, in_flight
-            )
+            return sweep(jobs, executor, cache, lambda job, outcome, cached: work(1), limits, in_flight)
 
         yield go, work.expect

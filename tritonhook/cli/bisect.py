@@ -21,7 +21,7 @@ from tritonhook._util.text import say
 from tritonhook._util.versions import is_version, version_key
 from tritonhook.capture.model import Stage
 from tritonhook.capture.selection import fits
-from tritonhook.cli._inputs import OnlyKernel, is_folder, kernels_at, load_file, load_input, place
+from tritonhook.cli._inputs import OnlyKernel, is_folder, kernels_at, load_file, load_input, options_option, place
 from tritonhook.cli._parser import Group, flag, option, part
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import Results, give
@@ -53,9 +53,7 @@ class Options(Group):
     bad: str = option(type=_version, required=True, metavar="VERSION", help="the newer ptxas, e.g. 13.5.37")
     on: str = option(choices=ON, default=CODE, metavar="FIGURE", help=f"figure to compare: {', '.join(ON)}")
     only: OnlyKernel = part(OnlyKernel)
-    ptxas_options: str | None = option(
-        "--options", metavar="'...'", help="ptxas options (default: the kernel's own, else -v -lineinfo)"
-    )
+    ptxas_options: str | None = options_option("the kernel's own, else -v -lineinfo")
     all: bool = flag(help="try every version, and show all of them")
     at_hand: bool = flag(help="use only installed versions; fetch none")
     sweep: Sweep = part(Sweep)

@@ -35,7 +35,7 @@ from tritonhook.cli._changes import (
     with_executed,
 )
 from tritonhook.cli._github import GitHub, lines_of, run_of_workflow
-from tritonhook.cli._inputs import is_folder
+from tritonhook.cli._inputs import is_folder, options_option
 from tritonhook.cli._parser import Group, argument, flag, option, part
 from tritonhook.cli._programs import is_script
 from tritonhook.cli._progress import working
@@ -74,7 +74,7 @@ class Options(Group):
     ptxas: str | None = option(
         metavar="VERSION|PATH", help="assemble the lock's PTX with this ptxas (default: each kernel's own)"
     )
-    ptxas_options: str | None = option("--options", metavar="'...'", help="ptxas options (default: each kernel's own)")
+    ptxas_options: str | None = options_option("each kernel's own")
     update: bool = flag(help="write the captured kernels to the lock")
     fail_on: tuple[Rule, ...] = fail_on_option()
     strict: bool = flag(help="with --fail-on: also fail if a figure has shrunk; --update locks the smaller figure")

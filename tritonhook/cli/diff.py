@@ -3,8 +3,8 @@
 Two files with several kernels are compared kernel by kernel. Kernels are matched by name; names may differ in the
 trigger. --entry chooses one kernel. Exit codes: 0 the driver loads the same code and data, 1 different, 2 trouble.
 
-With --rename, --prefix, --strip or --to, one kernel is compared with itself under a new name. A control name of the
-same length and without effect shows what the new name's length alone changes. Exit codes: 0 same code, 1 other code, or
+With --rename, --prefix, --strip or --to, one kernel is compared with itself under a new name, and under a control name
+of the same length and without effect, so that only the spelling differs. Exit codes: 0 same code, 1 other code, or
 ptxas crashes under the new name, 2 trouble, or ptxas crashes under the control name.
 
 PTX is assembled with the same ptxas and options on both sides. If both sides are one kernel under names of different

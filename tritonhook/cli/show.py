@@ -282,19 +282,11 @@ def _give_lock(options: Options, path: Path) -> None:
 
 def _give_saved(options: Options, path: Path) -> None:
     """Show a result that a verb wrote with --save or --json."""
-    from tritonhook._util.schema import MOST_JSON, read_json
     from tritonhook.report.pages import page_of
-    from tritonhook.report.result import fitting, read_result
+    from tritonhook.report.result import fitting, read_saved
 
-    remedy = "give a file that a verb wrote with --save or --json"
+    result = read_saved(path)
     try:
-        document = read_json(read_bytes(path, MOST_JSON), Any)
-    except ValueError as error:
-        raise UsageError(f"{path}: no JSON, or only a part of it ({error}); {remedy}") from None
-    try:
-        if not isinstance(document, dict):
-            raise UsageError(f"JSON, but no result; {remedy}")
-        result = read_result(document)
         fitting(lambda: page_of(result))  # raises an error for a damaged document, before anything is printed
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None

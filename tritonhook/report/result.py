@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from msgspec import to_builtins
 
 from tritonhook._util.demangle import demangled, function_name, is_left_mangled
-from tritonhook._util.schema import Fields, as_schema
+from tritonhook._util.files import read_given
+from tritonhook._util.schema import MOST_JSON, DocumentError, Fields, as_schema, read_json
 from tritonhook._util.text import visible as visible
 from tritonhook.errors import UsageError, listed
 from tritonhook.ptx.throughput_pragma import Trigger
@@ -272,8 +274,8 @@ def _modules() -> tuple[str, ...]:
 
 
 def _loaded(tag: str = "") -> Iterator[type[Result]]:
-    """Import the result modules one after the other, and yield the kinds loaded so far. A module named in `tag` comes
-    first."""
+    """Import the result modules one after the other, and yield the kinds loaded so far. Modules whose names are words
+    of `tag` come first."""
     for name in sorted(_modules(), key=lambda name: name not in tag.split()):
         import_module(f"{_PACKAGE}.{name}")
         yield from Result.__subclasses__()
@@ -313,6 +315,22 @@ def read_result(document: Mapping[str, Any]) -> Result:
         return as_schema(document, kind)
     except ValueError as error:
         raise UsageError(f"damaged, or of another version: {error}") from None
+
+
+def read_saved(path: Path) -> Result:
+    """Read a result that a verb wrote with --save or --json. Raises UsageError; its text has the path."""
+    remedy = "give a file that a verb wrote with --save or --json"
+    try:
+        document = read_json(read_given(path, MOST_JSON), Any)
+        if not isinstance(document, dict):
+            raise UsageError(f"JSON, but no result; {remedy}")
+        return read_result(document)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot read: {error.strerror}") from None
+    except DocumentError as error:
+        raise UsageError(f"{path}: no JSON, or only a part of it ({error}); {remedy}") from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
 
 
 def fitting(make: Callable[[], T]) -> T:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tritonhook._util.text import say
 from tritonhook.cli._inputs import regular_expression
-from tritonhook.cli._parser import Group, option, part
+from tritonhook.cli._parser import Group, option, part, words
 from tritonhook.cli._progress import is_quiet
 from tritonhook.cli._results import Results, give
 from tritonhook.cli._sweeps import Sweep, running, wanted_tools
@@ -35,11 +35,15 @@ USUAL_ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_110a", "sm_
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
-    arch: str | None = option(
+    arch: tuple[str, ...] = option(
+        type=words,
+        default=(),
         metavar="SM,...|all",
         help=f"assemble for these (default: those of {', '.join(USUAL_ARCHS)} that ptxas supports)",
     )
-    ptxas: str = option(metavar="VERSION,...|all", default="", help="ptxas to assemble with (default: the newest)")
+    ptxas: tuple[str, ...] = option(
+        type=words, default=(), metavar="VERSION,...|all", help="ptxas to assemble with (default: the newest)"
+    )
     only: str = option(
         metavar="REGEX",
         default="",
@@ -60,12 +64,8 @@ def run(options: Options) -> int:
     if not probes:
         groups = ", ".join(dict.fromkeys(probe.group for probe in PROBES))
         raise UsageError(f"--only {options.only!r}: no probe matches; the groups are: {groups}")
-    tools = wanted_tools(_words(options.ptxas))
-    archs: tuple[str, ...] | None = _words(options.arch or "")
-    if archs == ("all",):
-        archs = None
-    elif not archs:
-        archs = tuple(arch for arch in USUAL_ARCHS if any(arch in targets(tool) for tool in tools))
+    tools = wanted_tools(options.ptxas)
+    archs = options.arch or tuple(arch for arch in USUAL_ARCHS if any(arch in targets(tool) for tool in tools))
     cache = options.sweep.cache()
     with running(options.sweep) as (go, expect):
 
@@ -75,7 +75,7 @@ def run(options: Options) -> int:
                 say(f"tritonhook: {jobs:,} runs of ptxas, about {minutes:.0f} min; results of earlier runs are cached")
             expect(jobs)
 
-        matrix = survey(tools, archs, probes, go, find_nvdisasm(), announced, cache)
+        matrix = survey(tools, None if archs == ("all",) else archs, probes, go, find_nvdisasm(), announced, cache)
     give(options.results, Capabilities.of(matrix))
     return 0
 
@@ -86,7 +86,3 @@ def _matching(probes: Sequence[InstructionProbe], only: str) -> list[Instruction
     anywhere = regular_expression("--only", only)
     begins = re.compile(rf"(?<![A-Za-z0-9])(?:{only})", re.IGNORECASE)
     return [p for p in probes if begins.search(p.key)] or [p for p in probes if anywhere.search(p.key)]
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())

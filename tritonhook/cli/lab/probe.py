@@ -11,7 +11,6 @@ code, 1 something does, 2 trouble, or nothing could be compared.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,9 +22,10 @@ from tritonhook.cli._inputs import (
     chosen_assembler,
     kernels_there,
     load_input,
+    options_option,
     place,
 )
-from tritonhook.cli._parser import Group, option, part
+from tritonhook.cli._parser import Group, option, part, words
 from tritonhook.cli._results import Results, give
 from tritonhook.cli._sweeps import Sweep, running, wanted_tools
 from tritonhook.errors import UsageError
@@ -35,13 +35,6 @@ from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma
 from tritonhook.ptxas.tool import check_targets, find_nvdisasm
 
 
-def _words(text: str) -> tuple[str, ...]:
-    words = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-    if not words:
-        raise argparse.ArgumentTypeError("give at least one")
-    return words
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
     files: tuple[str, ...] = place(
@@ -49,26 +42,22 @@ class Options(Group):
     )
     entry: str | None = option(metavar="NAME", help="the kernel, if there are several")
     names: tuple[str, ...] | None = option(
-        type=_words,
+        type=words,
         metavar="NAME,...",
         help="try these names instead of the usual ones; * stands for the kernel's own name, and .pragma is the kernel "
         'with .pragma "mma_throughput", for ptxas 13.3 and newer',
     )
     ptxas: tuple[str, ...] = option(
-        type=_words,
+        type=words,
         default=(),
         metavar="all|VERSION,...",
         help="assemble with these ptxas (default: the capture's, else the newest installed)",
     )
     arch: tuple[str, ...] = option(
-        type=_words, default=(), metavar="SM,...", help="assemble for these targets (default: the module's own)"
+        type=words, default=(), metavar="SM,...", help="assemble for these targets (default: the module's own)"
     )
-    levels: tuple[str, ...] = option(
-        "-O", type=_words, default=(), metavar="1,2,3", help="optimisation levels of ptxas"
-    )
-    ptxas_options: str | None = option(
-        "--options", metavar="'...'", help="ptxas options (default: the capture's, else -v -lineinfo)"
-    )
+    levels: tuple[str, ...] = option("-O", type=words, default=(), metavar="1,2,3", help="optimisation levels of ptxas")
+    ptxas_options: str | None = options_option("the capture's, else -v -lineinfo")
     sweep: Sweep = part(Sweep)
     results: Results = part(Results)
 

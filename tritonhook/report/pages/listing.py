@@ -31,8 +31,7 @@ def sass_listing(a: CodeFields, b: CodeFields, loops: Sequence[LoopDelta]) -> di
     changed = [_differs(row, a_sass, b_sass) for row in alignment.rows]
     return {
         "sides": [_side(a), _side(b)],
-        "classes": _classes(a_sass, b_sass),
-        "class_names": list(CLASSES),
+        **_classes(a_sass, b_sass),
         "rows": _flat(alignment.rows),
         "moved": [value for pair in sorted(alignment.moved_to.items()) for value in pair],
         "folds": list(_folds(alignment.rows, numbers, changed, [_places(pair) for pair in loops])),
@@ -48,8 +47,7 @@ def single_listing(code: CodeFields) -> dict[str, Any]:
     places = [f"a 0x{sass.instructions[loop.instructions[0]].offset:04x}" for loop in sass.innermost_loops]
     return {
         "sides": [_side(code)],
-        "classes": _classes(sass),
-        "class_names": list(CLASSES),
+        **_classes(sass),
         "rows": _flat(rows),
         "moved": [],
         "folds": [fold for fold in _folds(rows, numbers, [True] * len(rows), places) if fold[2] == "loop"],
@@ -89,21 +87,13 @@ def _side(code: CodeFields) -> dict[str, Any]:
     return {
         "files": code.files,
         "sources": code.sources or [],
-        "code": [
-            [
-                f"{row.predicate} {row.opcode} {row.operands.replace(',', ', ')}".strip(),
-                row.control,
-                *(row.source or (_BEYOND, 0)),
-                row.ptx or 0,
-            ]
-            for row in code.instructions
-        ],
+        "code": [[row.text, row.control, *(row.source or (_BEYOND, 0)), row.ptx or 0] for row in code.instructions],
     }
 
 
-def _classes(*sides: Sass) -> dict[str, int]:
-    names = {i.base_opcode for side in sides for i in side.instructions}
-    return {name: CLASSES.index(opcode_class(name)) for name in sorted(names)}
+def _classes(*sides: Sass) -> dict[str, Any]:
+    names = sorted({i.base_opcode for side in sides for i in side.instructions})
+    return {"classes": {name: CLASSES.index(opcode_class(name)) for name in names}, "class_names": list(CLASSES)}
 
 
 def _flat(rows: Sequence[Pair]) -> list[int]:

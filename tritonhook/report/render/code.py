@@ -56,11 +56,7 @@ def render_text_diff(a: str, b: str, stream: TextIO, sources: Sequence[Mapping[s
 
 def _of_code(code: CodeFields) -> Iterator[_CodeLine]:
     for n, row in enumerate(code.instructions):
-        yield _CodeLine(f"{n * 16:04x}  {_instruction(row)}", _place(code, row))
-
-
-def _instruction(row: Row) -> str:
-    return f"{row.predicate} {row.opcode} {row.operands.replace(',', ', ')}".strip()
+        yield _CodeLine(f"{n * 16:04x}  {row.text}", _place(code, row))
 
 
 def _place(code: CodeFields, row: Row) -> str:
@@ -189,9 +185,7 @@ def _lines(code: CodeFields, arch: str) -> Iterator[str]:
             yield visible(f"{'':{digits}}  // {code.files[row.source[0]]}:{row.source[1]}  {text}".rstrip())
             shown = row.source
         loop = f"{'|' * depth:{deepest}} " if deepest else ""
-        guard = f"{instruction.predicate} " if instruction.predicate else ""
-        text = f"{guard}{instruction.opcode} {', '.join(instruction.operands.split(','))}".rstrip()
-        yield visible(f"{instruction.offset:0{digits}x}  {_control(instruction)}  {loop}{text}")
+        yield visible(f"{instruction.offset:0{digits}x}  {_control(instruction)}  {loop}{row.text}")
 
 
 def _depths(sass: Sass) -> list[int]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
-from tritonhook._util.files import read_given
-from tritonhook._util.schema import MOST_JSON, read_json
 from tritonhook.errors import UsageError
-from tritonhook.report.result import UNKNOWN, Result, Summary, Table, Tone, count, number, read_result, short
+from tritonhook.report.result import UNKNOWN, Result, Summary, Table, Tone, count, number, read_saved, short, tag_of
 from tritonhook.timing.plan import HowLaunched, KernelCode, Timed
 from tritonhook.timing.statistics import (
     CANDIDATE,
@@ -71,22 +69,11 @@ class TimedComparison(Result, Timed, tag="ab"):
 def load(path: Path) -> Timed:
     """Read a comparison that `tritonhook ab --save` wrote. Raises UsageError if the file is damaged or of another
     kind."""
-    try:
-        data = read_given(path, MOST_JSON)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    try:
-        document = read_json(data, dict[str, Any])
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}; give a file that `tritonhook ab --save` wrote") from None
-    if (kind := document.get("kind", "ab")) != "ab":
-        what = f"a result of kind {kind!r}; `tritonhook show` makes a page of it"
+    result = read_saved(path)
+    if not isinstance(result, TimedComparison):
+        what = f"a result of kind {tag_of(type(result))!r}; `tritonhook show` makes a page of it"
         raise UsageError(f"{path}: not a timed comparison, but {what}")
-    try:
-        return cast("TimedComparison", read_result(document))
-    except UsageError as error:
-        what = "not a timed comparison that `tritonhook ab --save` wrote"
-        raise UsageError(f"{path}: {what} ({error})") from None
+    return result
 
 
 # --- the Summary ---------------------------------------------------------------------------------

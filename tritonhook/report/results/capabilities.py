@@ -19,7 +19,7 @@ from tritonhook.report.result import Result, Summary, Table, Tone, count
 _SIGNS = {Status.REJECTED: "-", Status.UNKNOWN_VERSION: "?", Status.CRASHED: "crash"}
 LEGEND = (
     "inline: the SASS opcode named in the row. syscall: calls a function of the driver, alone or with the opcode. "
-    "emulated: other opcodes do the work. -: ptxas refuses it. ?: this ptxas is too old for the PTX version."
+    "emulated: other opcodes do the work. -: ptxas refuses it. ?: this ptxas is too old for the instruction."
 )
 _DETAILED_ARCHS = 2  # most targets for which there is room for opcodes and reasons
 _Outcome = tuple[Status, str, str]

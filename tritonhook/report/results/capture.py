@@ -55,6 +55,10 @@ class Row(NamedTuple):
     source: tuple[Count, Count] | None
     ptx: Count | None
 
+    @property
+    def text(self) -> str:
+        return f"{self.predicate} {self.opcode} {self.operands.replace(',', ', ')}".strip()
+
 
 class CodeFields(Fields):
     """A kernel's code.

@@ -11,7 +11,7 @@ from msgspec import Meta
 from tritonhook._util.schema import Count, Fields, Whole, like
 from tritonhook.memory.prediction import SYSCALL_STACK
 from tritonhook.memory.timeline import Attribution, GrowthCause, Mark, MemorySample, MemoryTimeline, Snapshot
-from tritonhook.report.result import MIB, UNKNOWN, Result, Summary, Table, Tone, number, size
+from tritonhook.report.result import MIB, UNKNOWN, Result, Summary, Table, Tone, both, number, size
 
 _SMALL = 16 * MIB  # bytes; smaller growth is ignored
 _MOST_MARKS, _MOST_BETWEEN = 20, 3
@@ -225,8 +225,7 @@ def stack_limits(mark: Mark) -> str:
     """Format the stack limit before and after an event, in bytes per thread."""
     if mark.before is None or mark.after is None:
         return UNKNOWN
-    a, b = mark.before.stack_limit_bytes, mark.after.stack_limit_bytes
-    return number(a) if a == b else f"{number(a)} → {number(b)}"
+    return both(mark.before.stack_limit_bytes, mark.after.stack_limit_bytes)
 
 
 def _titled(title: str, named: str) -> str:

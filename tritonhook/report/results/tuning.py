@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -68,8 +68,12 @@ class CodeFigures(Fields):
     warps_per_SM: Count | UnsetType | None = UNSET
 
     @classmethod
-    def of(cls, candidate: Candidate, kernel: Kernel) -> CodeFigures:
-        return CodeFigures(*_figures(candidate, kernel))
+    def of(cls: type[_Figures], candidate: Candidate, kernel: Kernel, **further: Any) -> _Figures:
+        """Build from a code of the kernel. further: fields of a subclass."""
+        r, launch = candidate.resources, kernel.launches[0]
+        resident = occupancy(kernel.arch, r.registers, launch.threads, r.shared + launch.shared, launch.shared)
+        warps = None if resident is None else resident.warps
+        return like(r, cls, code=candidate.code_hash, warps_per_SM=warps, **further)
 
     def row(self, kernel: str, lever: str) -> tuple[str, ...]:
         spilled = spills(self.spill_stores, self.spill_loads)
@@ -77,24 +81,14 @@ class CodeFigures(Fields):
         return kernel, lever, number(self.registers), spilled, number(self.stack), warps
 
 
+_Figures = TypeVar("_Figures", bound=CodeFigures)
+
+
 class CandidateCode(CodeFigures, kw_only=True):
     """A code from a lever, or from another configuration without a lever ("plain"). config: as in DroppedLever."""
 
     lever: str
     config: str | UnsetType = UNSET
-
-    @classmethod
-    def of(cls, candidate: Candidate, kernel: Kernel) -> CandidateCode:
-        return cls(*_figures(candidate, kernel), lever=candidate.text, config=candidate.config or UNSET)
-
-
-def _figures(
-    candidate: Candidate, kernel: Kernel
-) -> tuple[str, int | None, int | None, int | None, int | None, int, int | None]:
-    r, launch = candidate.resources, kernel.launches[0]
-    resident = occupancy(kernel.arch, r.registers, launch.threads, r.shared + launch.shared, launch.shared)
-    warps = None if resident is None else resident.warps
-    return candidate.code_hash, r.registers, r.stack, r.spill_stores, r.spill_loads, r.shared, warps
 
 
 class TunedKernel(Fields):
@@ -159,7 +153,7 @@ class TunedKernel(Fields):
             processes=0 if comparison is None else comparison.processes,
             own=CodeFigures.of(choice.plain, kernel),
             candidates=tuple(
-                CandidateCode.of(code, kernel)
+                CandidateCode.of(code, kernel, lever=code.text, config=code.config or UNSET)
                 for config in choice.configurations
                 for code in (*([config.plain] if config is not choice else []), *config.others)
             ),
