@@ -1,7 +1,7 @@
 """Compare two kernels, two modules or two capture folders: PTX, cubin or capture on each side.
 
 Two files with several kernels are compared kernel by kernel. Kernels are matched by name; names may differ in the
-trigger. --entry chooses one kernel. Exit codes: 0 the driver loads the same code and data, 1 different, 2 trouble.
+trigger. --entry chooses one kernel. Exit codes: 0 all that the driver loads is the same, 1 different, 2 trouble.
 
 With --rename, --prefix, --strip or --to, one kernel is compared with itself under a new name, and under a control name
 of the same length and without effect, so that only the spelling differs. Exit codes: 0 same code, 1 other code, or
