@@ -12,7 +12,7 @@ from tritonhook.report.result import Tone
     ("neutral", "difference", "said"),
     [
         (True, None, "the code of the name without the trigger, byte for byte"),
-        (False, "different code: 3 of 9 only in a", "this ordinary name other code too: different code: 3 of 9"),
+        (False, "different code: 3 of 9 only in a", "under this ordinary name: different code: 3 of 9"),
         (None, None, "not assembled"),
     ],
 )
