@@ -278,7 +278,7 @@ def test_a_script_is_checked_by_its_dry_run(here: Path, triton_cache: Path, caps
     said = failing_after(capsys, "check", "kernels.py", "--arch", "sm_90a")
     assert "kernels.py ended with status 7 in its dry run for sm_90a: nothing was compared" in said
     assert "a script; give --arch" in failing_after(capsys, "check", "kernels.py")
-    assert "--arch: for a script" in failing_after(capsys, "check", "old", "--arch", "sm_90a")
+    assert "--arch: give a script, which is run dry" in failing_after(capsys, "check", "old", "--arch", "sm_90a")
     assert "--arch: give a script" in failing_after(capsys, "check", "--arch", "sm_90a")
     assert "sm_1: not known to dry runs" in failing_after(capsys, "check", "kernels.py", "--arch", "sm_1")
 
