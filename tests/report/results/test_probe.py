@@ -88,7 +88,7 @@ def test_the_pragma_is_compared_with_the_names(name: NameCell, code: str, same: 
 
 def test_an_unsteady_place_says_nothing_of_pragma_and_names() -> None:
     pragma = replace(UNSTEADY, template=".pragma")
-    assert not [fact for fact in summary([SAME, CHANGED, pragma]).facts if "the pragma does" in fact]
+    assert not [fact for fact in summary([SAME, CHANGED, pragma]).facts if "the pragma has" in fact]
 
 
 def test_a_sweep_without_an_answer_changes_nothing_and_is_not_called_the_same() -> None:
