@@ -174,7 +174,7 @@ def fail_on_option() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownChanges(Group):
-    """Which changed kernels are printed. Exit codes and counts cover all kernels."""
+    """Options that select the changed kernels to print. Exit codes and counts cover all kernels."""
 
     top: int | None = option(type=positive, metavar="N", help="show only the first N kernels")
     filter: str | None = option(metavar="REGEX", help="show only kernels whose name or `changed by` matches")

@@ -404,7 +404,7 @@ def regular_expression(option: str, text: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedLaunch(Group):
-    """The launch that gives a kernel its arguments: for emulate, verify and ab."""
+    """Options that select the recorded launch from which a kernel gets its arguments: for emulate, verify and ab."""
 
     args: str | None = option(
         convert=_launch_place,
@@ -420,14 +420,14 @@ class RecordedLaunch(Group):
 
 @dataclass(frozen=True, kw_only=True)
 class OnlyKernel(Group):
-    """The choice of one kernel: for bisect, emulate, tune and verify."""
+    """The option that selects one kernel: for bisect, emulate, tune and verify."""
 
     entry: str | None = option(metavar="NAME", help="only the kernel of this name")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance(Group):
-    """How much outputs may differ: for ab and tune."""
+    """The option for how much outputs may differ: for ab and tune."""
 
     rtol: float | None = option(
         type=float, metavar="R", help="outputs may differ by R times the largest value (default: 0)"

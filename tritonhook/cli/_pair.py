@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolOptions(Group):
-    """Which kernel, which ptxas and its options: for diff and ab."""
+    """Options that select the kernel, the ptxas and its options: for diff and ab."""
 
     entry: str | None = option(metavar="NAME|A:B", help="the kernel, if there are several; A:B: a name for each side")
     ptxas: str | None = option(
@@ -101,7 +101,8 @@ def _is_one_kernel(a: Input, b: Input) -> bool:
 
 
 def _control_side(a: str, b: str) -> int:
-    """Choose the side that gets a control name: the one without the trigger, else the shorter."""
+    """Choose the side that gets a control name, 0 or 1: the side without the trigger in its name; if that does not
+    decide, the side with the shorter name."""
     if (TRIGGER in a) != (TRIGGER in b):
         return int(TRIGGER in a)
     return 0 if len(a) < len(b) else 1

@@ -14,7 +14,7 @@ from tritonhook.rename import TRIGGER, Rename, make_rename
 
 @dataclass(frozen=True, kw_only=True)
 class RenameOptions(Group):
-    """How kernels are renamed: for rename, run, diff and ab."""
+    """Options that rename kernels: for rename, run, diff and ab."""
 
     prefix: str | None = option(help='prefix for kernel names, e.g. "cutlass_"')
     strip: bool = flag(help=f'remove "{TRIGGER}" from names')

@@ -18,7 +18,7 @@ Expect = Callable[[int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(Group):
-    """Where ptxas runs, and how long."""
+    """Options of many ptxas runs: where they run, and their time limit."""
 
     jobs: int | None = option(type=positive, metavar="N", help="ptxas runs at the same time (default: processors + 10)")
     dask: str | None = option(metavar="ADDRESS", help="run on the workers of this Dask scheduler, e.g. tcp://host:8786")

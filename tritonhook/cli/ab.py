@@ -71,7 +71,7 @@ Planned = tuple[Plan, tuple[str, ...]]  # with notes on how the plan was made
 
 @dataclass(frozen=True, kw_only=True)
 class Timing(Group):
-    """How a candidate is made and timed."""
+    """Options for the candidate and its timing."""
 
     TITLE = "timing, on a GPU"
     candidate: str | None = option(metavar="MODULE:FUNCTION", help="compare with this launch instead of a rename")
@@ -258,7 +258,7 @@ def _of_script(options: Options, words: Sequence[str], folder: Path) -> Planned:
     script_command(list(words), False)  # raises if the script does not exist
     refuse_without_gpu(f"{words[0]} was not run")
     record_launches(words, folder / "captures", "nothing was timed")
-    trusted = replace(options, tool=replace(options.tool, trust=True))  # this command made the capture
+    trusted = replace(options, tool=replace(options.tool, trust=True))  # this command has just made the capture
     return _of_folder(trusted, folder / "captures", " ".join(words), folder)
 
 

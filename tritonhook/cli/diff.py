@@ -162,7 +162,7 @@ def _with_previous(options: Options) -> Options:
 
 def _nearest(identity: Identity, known: Mapping[str, Identity], now: Set[Identity]) -> list[str]:
     """List the records of the previous run from which a kernel may come: those with the most equal specialisation.
-    known: kernels of the previous run. now: kernels of the latest run, which are left out as other kernels."""
+    known: kernels of the previous run. now: kernels of the latest run; a kernel that still exists is no candidate."""
     own, left = set(identity.specialisation), {r: it for r, it in known.items() if it not in now}
     apart = {r: len(own ^ set(it.specialisation)) for r, it in left.items() if it.lasting == identity.lasting}
     return [record for record, times in apart.items() if times == min(apart.values())]

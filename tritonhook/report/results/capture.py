@@ -271,7 +271,7 @@ class KernelFields(KernelRecord, kw_only=True):
 
     @property
     def front_end(self) -> str:
-        """Name of the compiler: Triton, or another one that called ptxas."""
+        """Name of the compiler: Triton, or another compiler that called ptxas."""
         return front_end_name(str(self.metadata.get("front_end") or "Triton"))
 
     @property

@@ -46,14 +46,14 @@ class CountedRow(Fields):
 
 class CountedKernel(Fields):
     """One kernel. reason: why it was not counted; "" if it was. arch: the SM number of its machine code. ctas: how many
-    CTAs were executed and counted. of_ctas: how many the launch has. factor: counters of the whole launch divided by
-    those here; null: not known, because the counted CTAs differ. evidence: for each kind of rule of this architecture,
-    how it was confirmed. without: opcodes whose memory accesses are in no total. metrics: totals, by the names of
-    Nsight Compute's raw page. global_bytes: bytes of global memory that threads asked for. local_bytes: bytes of local
-    memory, which is the stack. tensor_instructions, barriers: how many of these instructions warps executed.
-    operations: multiplications and additions, by pipe and type. gpu: the GPU of floor_cycles. mhz: its highest clock.
-    floor_cycles: by unit, the fewest cycles that an SM of `gpu` needs: modelled; null: not known. occupancy: as text;
-    "": not known."""
+    CTAs were executed and counted. of_ctas: how many CTAs the launch has. factor: counters of the whole launch divided
+    by these counters; null: not known, because the counted CTAs differ. evidence: for each kind of rule of this
+    architecture, how it was confirmed. without: opcodes whose memory accesses are in no total. metrics: totals, by the
+    names of Nsight Compute's raw page. global_bytes: bytes of global memory that threads asked for. local_bytes: bytes
+    of local memory, which is the stack. tensor_instructions, barriers: how many of these instructions warps executed.
+    operations: multiplications and additions, by pipe and type. gpu: the GPU of `floor_cycles`. mhz: the highest clock
+    of that GPU. floor_cycles: by unit, the fewest cycles that an SM of `gpu` needs: modelled; null: not known.
+    occupancy: as text; "": not known."""
 
     kernel: str
     launch: str
@@ -166,7 +166,7 @@ def _share(part: int, whole: int) -> str:
 
 
 class Counting(Result, tag="counters"):
-    """Kernels counted on the CPU. input: what the buffers held. ctas: how many of each launch were executed; null:
+    """Kernels counted on the CPU. input: what the buffers held. ctas: how many CTAs of each launch were executed; null:
     all."""
 
     verbs: ClassVar = "emulate --count"

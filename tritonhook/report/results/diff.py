@@ -234,7 +234,7 @@ class CodePair(Fields):
 
 class MovedCounter(Fields):
     """A counter that differs on a source line, after a launch of each kernel was executed on the CPU. counter: its name
-    on Nsight Compute's source page. a, b: null: not known."""
+    on Nsight Compute's source page. a, b: null if not known."""
 
     line: str
     counter: str

@@ -59,8 +59,8 @@ class EmulatedKernel(Fields):
 
 
 class Emulation(Result, tag="emulation"):
-    """Kernels executed on the CPU. input: what the buffers held. ctas: how many of each launch were executed; null:
-    all."""
+    """Kernels executed on the CPU. input: what the buffers held. ctas: how many CTAs of each launch were executed;
+    null: all."""
 
     verbs: ClassVar = "emulate"
 

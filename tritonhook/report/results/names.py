@@ -24,7 +24,7 @@ from tritonhook.report.results.diff import Diff
 
 
 class AssemblerFields(Fields):
-    """The ptxas that was used. version, path: null: not known."""
+    """The ptxas that was used. version, path: null if not known."""
 
     version: str | None
     path: str | None

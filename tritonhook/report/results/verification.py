@@ -28,7 +28,7 @@ _RANK = list(_TONES)
 
 
 class VerifiedBuild(Fields):
-    """One cubin. ptxas: the version that made it; null: not known. options: those passed to ptxas."""
+    """One cubin. ptxas: the version that made it; null: not known. options: of the ptxas run."""
 
     label: str
     ptxas: str | None
@@ -38,7 +38,7 @@ class VerifiedBuild(Fields):
 class VerifiedKernel(Fields):
     """One kernel. reason, input: of the worst finding; "" if there is none.
 
-    builds: those that ran, the reference first. same_code: pairs of a build and another that gave the same code and was
+    builds: the builds that ran, the reference first. same_code: pairs of a build and another that gave the same code and was
     not run. groups: builds that stored the same on `input`. seconds: on the GPU, without assembling.
     """
 
