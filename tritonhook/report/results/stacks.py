@@ -20,9 +20,9 @@ class DriverBuffer(Fields):
 
 
 class KernelStack(Fields):
-    """What one kernel needs. frame_bytes: its own frame. stack_bytes: with the frames of all functions that it calls;
-    null: not known. syscalls: driver functions that it calls. buffers: what else the driver reserves for it.
-    why_unknown: why the stack is not known."""
+    """What one kernel needs. frame_bytes: of its own deepest chain of calls; null: not known. stack_bytes: the same
+    with the frames of driver calls; null: not known. syscalls: driver functions that it calls. buffers: what else the
+    driver reserves for it. why_unknown: why the stack is not known."""
 
     kernel: str
     frame_bytes: Count | None
