@@ -38,8 +38,8 @@ class VerifiedBuild(Fields):
 class VerifiedKernel(Fields):
     """One kernel. reason, input: of the worst finding; "" if there is none.
 
-    builds: the builds that ran, the reference first. same_code: pairs of a build and another that gave the same code and
-    was not run. groups: builds that stored the same on `input`. seconds: on the GPU, without assembling.
+    builds: the builds that ran, the reference first. same_code: pairs of a build and another that gave the same code
+    and was not run. groups: builds that stored the same on `input`. seconds: on the GPU, without assembling.
     """
 
     kernel: str
