@@ -65,7 +65,7 @@ class Options(Group):
     places: tuple[str, ...] = argument(
         nargs="*",
         metavar="PLACE",
-        help="capture folder, built files, or with --arch scripts (default: assemble the lock's own PTX)",
+        help="capture folder; built files; or scripts, with --arch (default: assemble the lock's own PTX)",
     )
     arch: str | None = option(
         metavar="sm_XX,...", help="run the scripts dry for each of these architectures, without a GPU"

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
     a: str = place(nargs="?", default="", help="PTX file, cubin, capture folder, or a captured kernel or its id")
-    b: str | None = place(nargs="?", help="second kernel, as for a; omit it with --rename and --rewrite")
+    b: str | None = place(nargs="?", help="second kernel, given like a; omit it with --rename and --rewrite")
     previous: bool = flag(
         help="compare the latest run in a capture folder (default: the one that `run` writes to) with the previous "
         "run of the same command; give a captured kernel to compare only this kernel"
@@ -74,11 +74,13 @@ class Options(Group):
     rewrite: str | None = option(
         choices=REWRITES, metavar="NAME", help=f"compare a with its rewritten form: {' or '.join(REWRITES)}"
     )
-    rename: bool = flag(help="compare a with itself under a new name: cutlass_ in front, or set by the next options")
+    rename: bool = flag(
+        help="compare a with itself under a new name: with the prefix cutlass_, or as set by the next options"
+    )
     names: RenameOptions = part(RenameOptions)
     tool: ToolOptions = part(ToolOptions)
     code: bool = flag(one_of="code", help="print the lines of machine code that differ, with their source lines")
-    ptx: bool = flag(one_of="code", help="print the lines of PTX that differ; --ttgir, --ttir: the same for this stage")
+    ptx: bool = flag(one_of="code", help="print the lines of PTX that differ; --ttgir, --ttir: the same for that stage")
     ttgir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     ttir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     no_control: bool = flag(help="use no control name if names differ in length")
