@@ -79,18 +79,18 @@ class Timing(Group):
     candidate_options: str | None = option(metavar="OPTIONS", help="further ptxas options for the candidate")
     rewrite: tuple[str, ...] = rewrite_option("rewrite the candidate")
     baseline: tuple[str, ...] = option(
-        action="append", default=[], metavar="MODULE:FUNCTION", help="also time this launch"
+        action="append", default=[], metavar="MODULE:FUNCTION", help="also time this launch, as a baseline"
     )
     recorded: RecordedLaunch = part(RecordedLaunch)
     tune: str | None = option(
         choices=("fixed", "each"),
-        help="autotuned kernels: all sides use the reference's configuration (fixed, the default), or each is tuned",
+        help="autotuned kernels: all sides use the reference's configuration (fixed, the default), or each its own",
     )
     tolerance: Tolerance = part(Tolerance)
     band: float | None = option(
         type=share(0.005), metavar="SHARE", help="smaller differences count as the same: 0.005 (the default) or 0.5%%"
     )
-    processes: int | None = option(type=int, metavar="N", help="number of fresh processes at first (default: 5)")
+    processes: int | None = option(type=int, metavar="N", help="start with N fresh processes (default: 5)")
     seconds: float | None = option(type=float, help="stop after about this many seconds (default: 50)")
     fail_on: str | None = option(
         choices=("slower", "faster"), help="exit with 1 only if the candidate is slower (or faster)"

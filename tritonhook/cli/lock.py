@@ -50,7 +50,7 @@ class Options(Group):
     )
     autotune: str | None = autotune_option()
     bits: bool = flag(
-        help="also lock a hash of what each kernel stores on seeded inputs, executed on the CPU: needs its launches"
+        help="also execute recorded launches on the CPU, with seeded inputs, and lock a hash of what each kernel stores"
     )
     count: bool = flag(
         help="execute a recorded launch of each kernel on the CPU, and lock its counters: instructions, sectors, bank "

@@ -8,7 +8,7 @@ tritonhook ptxas install --system # keep the PTX of every program that calls the
 tritonhook ptxas uninstall        # put the original ptxas back
 tritonhook ptxas status
 
-The wrapper writes PTX to $PTX_DUMP_DIR, by default ptx_dumps/ in the folder of the call, and under `tritonhook run`
+The wrapper writes PTX to $PTX_DUMP_DIR, by default ptx_dumps/ in the caller's folder, and under `tritonhook run`
 captures to its folder. `tritonhook run -- nvcc ...` needs no install.
 """
 
@@ -77,7 +77,7 @@ class Wrapper(Group):
 
 @dataclass(frozen=True, kw_only=True)
 class Install(Wrapper):
-    system: bool = flag(help="also a ptxas outside of this environment, which other programs and users call")
+    system: bool = flag(help="replace also a ptxas outside of this environment, which other programs and users call")
     yes: bool = flag(help="install without a question")
 
 

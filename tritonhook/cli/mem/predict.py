@@ -133,7 +133,9 @@ class Options(Group):
     )
     on: GpuOptions = part(GpuOptions)
     ptxas: str | None = option(metavar="VERSION|PATH", help="assemble PTX with this ptxas (default: the newest)")
-    fail_over: str | None = option(metavar="SIZE", help="exit with 1 if the upper end exceeds SIZE, e.g. 256MiB")
+    fail_over: str | None = option(
+        metavar="SIZE", help="exit with 1 if the upper end of the range exceeds SIZE, e.g. 256MiB"
+    )
     results: Results = part(Results)
 
 

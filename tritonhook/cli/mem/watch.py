@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
-    fail_over: str | None = option(metavar="SIZE", help="exit with 1 if memory outside allocators grew by more")
+    fail_over: str | None = option(
+        metavar="SIZE", help="exit with 1 if memory outside allocators grew by more than SIZE"
+    )
     module: bool = flag("-m", help="run a module instead of a script, as python -m does")
     command: tuple[str, ...] = argument(
         nargs=argparse.REMAINDER, help="script and its arguments, or -- program and arguments"
