@@ -137,7 +137,7 @@ def _flush(stream: TextIO) -> None:
 
 def complain(where: str, error: BaseException) -> None:
     """Print an error in one line on standard error. With TRITONHOOK_DEBUG=1, add the traceback of an internal error."""
-    with suppress(OSError, ValueError):  # there is no standard error
+    with suppress(OSError, ValueError):  # standard error may be closed
         say(f"tritonhook{where and ' '}{where}: {_sentence(error)}")
         if os.environ.get(_DEBUG) == "1" and not isinstance(error, TritonHookError):
             traceback.print_exception(error)

@@ -74,12 +74,12 @@ def size_range(low: int, high: int) -> str:
 
 
 def ratio(a: int | float | None, b: int | float | None) -> str:
-    """Format b / a: "1.031x"; "" if one is unknown."""
+    """Format b / a: "1.031x"; "" if a or b is unknown."""
     return f"{b / a:.3f}x" if a and b is not None else ""
 
 
 def percent_of(a: int | float | None, b: int | float | None) -> str:
-    """Format by how much b exceeds a: "+3.1%"; "" if one is unknown."""
+    """Format by how much b exceeds a: "+3.1%"; "" if a or b is unknown."""
     return f"{(b - a) / a * 100:+.1f}%" if a and b is not None else ""
 
 
@@ -97,7 +97,7 @@ def grouped(entries: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def both(a: Any, b: Any) -> str:
-    """Format "a" if both are equal, else "a → b"."""
+    """Format two values: "a" if they are equal, else "a → b"."""
     return number(a) if a == b else f"{number(a)} → {number(b)}"
 
 
@@ -126,7 +126,7 @@ def trigger(what: Trigger) -> str:
 
 
 def kernel_names(kernels: Iterable[str]) -> dict[str, str]:
-    """Demangle kernel names: without parameters, unless two kernels would then share a name."""
+    """Map kernel names to their C++ form: without parameters, unless two kernels would then share a name."""
     brief = {name: function_name(name) for name in set(kernels)}
     counts = Counter(brief.values())
     return {name: text if counts[text] == 1 else demangled(name) for name, text in brief.items()}
@@ -262,7 +262,7 @@ class Result(Fields, tag_field="kind"):
 
 @lru_cache(maxsize=1)
 def kinds() -> Mapping[str, type[Result]]:
-    """Map each tag to its kind of result."""
+    """Map each tag to its result class."""
     for _ in _loaded():
         pass
     return {tag_of(kind): kind for kind in sorted(Result.__subclasses__(), key=lambda kind: kind.verbs)}

@@ -52,7 +52,8 @@ def decimals(values: Sequence[float]) -> int:
 
 
 def thin(points: Sequence[tuple[float, float]], columns: int) -> list[tuple[float, float]]:
-    """Keep the first, lowest, highest and last point of each pixel column: the drawn line stays the same."""
+    """Keep only the first, lowest, highest and last point of each pixel column, which does not change the drawn
+    line."""
     if len(points) <= 4 * columns:
         return list(points)
     low, high = points[0][0], points[-1][0]

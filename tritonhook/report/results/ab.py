@@ -29,7 +29,7 @@ _TONES = {
     TimingVerdict.SAME: Tone.NEUTRAL,
     TimingVerdict.INCONCLUSIVE: Tone.UNSURE,
 }
-FLOOR = "control / its side"  # control against the side with equal code: the noise floor
+FLOOR = "control / its side"  # the control against the side with the same code: the noise floor
 CYCLES = "candidate, in cycles"
 Effects = Mapping[str, "Effect | None"]
 _MOST_KERNELS = 20

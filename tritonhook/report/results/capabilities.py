@@ -132,7 +132,7 @@ def _in_full(matrix: Matrix, assembler: PtxasVersion) -> Table:
 
 
 def _condensed(matrix: Matrix) -> Table:
-    """Show the cells of the newest ptxas. Targets with equal columns share one."""
+    """Show the cells of the newest ptxas. Targets whose cells are equal share a column."""
     newest = matrix.newest
     groups = merged(matrix, newest)
 
@@ -145,7 +145,7 @@ def _condensed(matrix: Matrix) -> Table:
 
 
 def merged(matrix: Matrix, assembler: PtxasVersion) -> list[tuple[str, ...]]:
-    """Group targets with equal columns, ordered by the first target of each group."""
+    """Group targets whose cells are equal, ordered by the first target of each group."""
     groups: dict[tuple[Status, ...], list[str]] = {}
     for arch in assembler.archs:
         column = tuple(matrix.cells[assembler.version, arch, probe].status for probe in matrix.probes)
@@ -154,7 +154,7 @@ def merged(matrix: Matrix, assembler: PtxasVersion) -> list[tuple[str, ...]]:
 
 
 def _listed(archs: Iterable[str]) -> str:
-    """List targets with the prefix once: "sm_80, 86, 87"."""
+    """List targets, with the prefix only once: "sm_80, 86, 87"."""
     first, *others = archs
     return ", ".join([first, *(arch.removeprefix("sm_") for arch in others)])
 

@@ -283,11 +283,11 @@ class Captures(Result, tag="captures"):
         return columns | {"configuration": lambda k: k.configuration, "record": lambda k: k.record}
 
     def names(self) -> dict[str, str]:
-        """Demangle the kernels' names."""
+        """Map the kernels' names to their C++ form."""
         return kernel_names(kernel.kernel for kernel in self.kernels)
 
     def titles(self) -> dict[str, str]:
-        """Title each kernel, by record: its name, with the configuration if others share the name."""
+        """Map each record to the title of its kernel: the name, with the configuration if others share the name."""
         names = self.names()
         by_record = titles({k.record: (names[k.kernel], k.arch, settings_of(k.options)) for k in self.kernels})
         return {k.record: k.title or by_record[k.record] for k in self.kernels}

@@ -135,14 +135,14 @@ def _whole(value: object) -> int | None:
 
 
 class CountPair(Fields):
-    """A number on both sides."""
+    """A number for each side."""
 
     a: Count
     b: Count
 
 
 class KnownCounts(Fields):
-    """A number on both sides; null: not known."""
+    """A number for each side; null: not known."""
 
     a: Count | None
     b: Count | None
@@ -196,7 +196,7 @@ class SassChanges(Fields):
 
 
 class Flags(Fields):
-    """A property of both sides; null: not known."""
+    """A property of each side; null: not known."""
 
     a: bool | None
     b: bool | None
@@ -218,7 +218,7 @@ class Scheduler(Fields):
 
 
 class CodePair(Fields):
-    """The code of both sides."""
+    """The code of each side."""
 
     a: CodeFields
     b: CodeFields

@@ -135,7 +135,7 @@ class File(Result, tag="file"):
         return Summary("File", self.path, what, tone, tuple(self._facts()), tuple(self._tables()), notes)
 
     def names(self) -> dict[str, str]:
-        """Demangle the kernels' names."""
+        """Map the kernels' names to their C++ form."""
         return kernel_names(kernel.kernel for kernel in self.kernels)
 
     def _facts(self) -> Iterator[str]:

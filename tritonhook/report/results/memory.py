@@ -236,7 +236,7 @@ def _titled(title: str, named: str) -> str:
 
 
 class VariantMemory(Fields):
-    """Memory of one variant, for its process and GPU with the largest growth; null: no source measures it. pool_bytes:
+    """Memory of one variant: of its process and GPU with the largest growth. null: no source measures it. pool_bytes:
     the local-memory pool."""
 
     used_bytes: Whole | None

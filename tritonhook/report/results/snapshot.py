@@ -287,7 +287,7 @@ class KernelChange(Fields):
 
     @property
     def judgement(self) -> str:
-        """Whether the kernel "failed", is "worse" or "better"; "" if no figure decides."""
+        """How the kernel changed: "failed", "worse" or "better"; "" if no figure decides."""
         if self.status is ChangeStatus.FAILED:
             return "failed"
         if self.worse:
