@@ -268,15 +268,11 @@ def kinds() -> Mapping[str, type[Result]]:
     return {tag_of(kind): kind for kind in sorted(Result.__subclasses__(), key=lambda kind: kind.verbs)}
 
 
-@lru_cache(maxsize=1)
-def _modules() -> tuple[str, ...]:
-    return tuple(module.name for module in pkgutil.iter_modules(import_module(_PACKAGE).__path__))
-
-
 def _loaded(tag: str = "") -> Iterator[type[Result]]:
     """Import the result modules one after the other, and yield the kinds loaded so far. Modules whose names are words
     of `tag` come first."""
-    for name in sorted(_modules(), key=lambda name: name not in tag.split()):
+    modules = [module.name for module in pkgutil.iter_modules(import_module(_PACKAGE).__path__)]
+    for name in sorted(modules, key=lambda name: name not in tag.split()):
         import_module(f"{_PACKAGE}.{name}")
         yield from Result.__subclasses__()
 

@@ -334,16 +334,13 @@ _COMMON: dict[str, Cell] = {
     "front end": lambda k: k.front_end,
     "stages": lambda k: k.kept,
 }
-_RESOURCES: dict[str, Cell] = {
+_FIGURES: dict[str, Cell] = {
     "regs": lambda k: k.resource(lambda r: number(r.registers)),
     "spills": lambda k: k.resource(lambda r: r.spills),
     "stack": lambda k: k.resource(lambda r: number(r.stack)),
     "shared": lambda k: k.resource(lambda r: r.shared_memory),
     "instrs": lambda k: k.resource(lambda r: number(r.instructions)),
     "warps/SM": lambda k: k.resource(lambda r: f"{r.occupancy.warps}/{r.occupancy.most_warps}" if r.occupancy else "-"),
-}
-_FIGURES: dict[str, Cell] = {
-    **_RESOURCES,
     "code": lambda k: k.resource(lambda r: number(r.code_bytes)),
     "compiled": lambda k: number(len(k.seen) - k.hits),
     "from cache": lambda k: number(k.hits),

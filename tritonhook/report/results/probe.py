@@ -208,7 +208,8 @@ def _matrix(cells: Sequence[SweptCell]) -> Iterator[Table]:
 
 
 def _what_changes(cells: Sequence[SweptCell]) -> Iterator[Table]:
-    if rows := tuple((what, f"{n:,}") for what, n in _differences(cells)):
+    counts = Counter(name for cell in cells if cell.sign in "XD" for name in cell.differences)
+    if rows := tuple((what, f"{n:,}") for what, n in counts.most_common()):
         yield Table("What changes", ("", "cells"), rows)
 
 
@@ -220,11 +221,6 @@ def _telling_options(options: Iterable[str]) -> str:
 def gravest(signs: Sequence[str]) -> str:
     """Return the most severe of several signs; "" for none."""
     return next((sign for sign in SIGNS if sign in signs), "")
-
-
-def _differences(cells: Iterable[SweptCell]) -> list[tuple[str, int]]:
-    """Count changed cells by what differs; the most frequent first."""
-    return Counter(name for cell in cells if cell.sign in "XD" for name in cell.differences).most_common()
 
 
 def _names_tables(cells: Iterable[SweptCell]) -> tuple[Table, ...]:
