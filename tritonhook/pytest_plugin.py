@@ -1,16 +1,16 @@
-"""pytest plugin: hold the kernels that tests compile to a lock, and assert what they are like.
+"""pytest plugin: compare the kernels that tests compile with a lock, and use their figures in assertions.
 
     pytest --kernel-lock
     pytest --kernel-lock=other.lock --kernel-update
     pytest --kernel-arch=sm_90a    # without a GPU
     pytest --kernel-arch=sm_90a --kernel-verify
-    pytest --kernel-arch=sm_90a --kernel-emulate    # with real values
+    pytest --kernel-arch=sm_90a --kernel-emulate    # launches are executed on the CPU
 
     def test_add(captured_kernels):
         add(x, y)
         assert captured_kernels["add"].spills == 0
 
-pytest loads this file in every run: all else is loaded by the run that asks for it (tritonhook/testing/).
+pytest loads this file in every run, but modules in tritonhook/testing/ only if an option or a test needs them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tritonhook.testing.kernels import CapturedKernels
 
 _FIXTURE = "captured_kernels"
-_RUN = "tritonhook-fixture"  # the plugin behind it, in runs with a test that uses it
+_RUN = "tritonhook-fixture"  # name of the plugin that serves the fixture; registered only if a test uses it
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,9 +37,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="compare the kernels that the tests compile with this lock (default: the project's, else tritonhook.lock)",
     )
-    group.addoption("--kernel-update", action="store_true", help="write these kernels to the lock instead")
+    group.addoption("--kernel-update", action="store_true", help="write the kernels to the lock, instead of comparing")
     group.addoption(
-        "--kernel-fail-on", metavar="RULE,...", help="fail for these only, as of `tritonhook check --fail-on`"
+        "--kernel-fail-on", metavar="RULE,...", help="fail only for these rules, as `tritonhook check --fail-on` does"
     )
     group.addoption("--kernel-captures", metavar="DIR", help="keep the captures in this new folder")
     group.addoption(
@@ -48,26 +48,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--kernel-verify",
         action="store_true",
-        help="with --kernel-arch: also fail if a ptxas here does not compute what the PTX says (emulated)",
+        help="with --kernel-arch: also fail if the code of a ptxas here computes other results than the PTX (on CPU)",
     )
     group.addoption(
         "--kernel-emulate",
         action="store_true",
-        help="with --kernel-arch: execute each launch on the CPU, so that tests have real values and are judged",
+        help="with --kernel-arch: execute each launch on the CPU, so that tensors have values and assertions count",
     )
     group.addoption(
         "--kernel-sanitize",
         action="store_true",
-        help="with --kernel-emulate: a race, a read of what nothing has written, ... fails the test (slower)",
+        help="with --kernel-emulate: fail tests with a race, a read of uninitialised memory or another fault (slower)",
     )
     group.addoption(
-        "--kernel-suppress", metavar="FILE", help="with --kernel-sanitize: findings that do not count, in TOML"
+        "--kernel-suppress", metavar="FILE", help="with --kernel-sanitize: TOML file with findings that do not count"
     )
     group.addoption(
         "--kernel-bounds",
         choices=("storage", "view"),
         metavar="WHAT",
-        help="with --kernel-sanitize: with `view`, a tensor ends where its view of a storage ends",
+        help="with --kernel-sanitize: an access is out of bounds if it leaves the tensor's storage (default) or view",
     )
     group.addoption(
         "--kernel-limit",
@@ -79,7 +79,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kernel-shrink",
         type=float,
         metavar="MIB",
-        help="with --kernel-emulate: run a test dry from the first launch on that has more than this of tensors",
+        help="with --kernel-emulate: run the rest of a test dry, from a launch on whose tensors are larger than this",
     )
 
 
@@ -90,13 +90,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if records and hasattr(config, "workerinput") and not only_listed:
         from tritonhook.testing.recording import hand_on
 
-        hand_on()  # pytest-xdist gives a worker the sys.path that its controller began with
+        hand_on()  # a worker of pytest-xdist starts with the sys.path with which its controller started
     if arch and not only_listed:
         from tritonhook.testing import dry_tests
 
         dry_tests.register(config)
     if config.getoption("kernel_verify") and not arch:
-        raise pytest.UsageError("--kernel-verify: only with --kernel-arch: launches come from a dry run")
+        raise pytest.UsageError("--kernel-verify: only with --kernel-arch, because a dry run records the launches")
     if config.getoption("kernel_lock") is not None and not only_listed:
         from tritonhook.testing import lock_run
 
@@ -115,7 +115,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Begin to capture before the first test, if one uses the fixture."""
+    """Start capturing before the first test, if a test uses the fixture."""
     plugins = session.config.pluginmanager
     if session.config.getoption("collectonly") or plugins.has_plugin(_RUN):
         return
@@ -127,9 +127,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture
 def captured_kernels(request: pytest.FixtureRequest) -> CapturedKernels:
-    """Collect the kernels that this test has compiled so far, by name: captured_kernels["add"].spills."""
+    """Collect the kernels that this test has compiled so far, by name, e.g. captured_kernels["add"].spills."""
     from tritonhook.testing.kernels import FixtureRun
 
     run = request.config.pluginmanager.get_plugin(_RUN)
-    assert isinstance(run, FixtureRun)  # pytest_collection_finish saw that a test uses this fixture
+    assert isinstance(run, FixtureRun)  # pytest_collection_finish registered it
     return run.kernels

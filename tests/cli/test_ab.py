@@ -257,7 +257,7 @@ def test_a_script_is_run_once_and_its_main_launch_timed(tmp_path, triton_cache, 
     assert "ended with status 3" in capsys.readouterr().err
     script.write_text("pass")
     assert main(["ab", str(script)]) == 2
-    assert "Triton was not used" in capsys.readouterr().err
+    assert "it did not use Triton" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -102,13 +102,13 @@ def test_what_is_not_at_hand_is_fetched(
     [
         (
             ["a.ptx", "--good", "12.8.92", "--bad", "12.9.86"],
-            "--good 12.8.92: no such version at hand; near it are 12.8.93",
+            "--good 12.8.92: no such version is installed; the nearest are 12.8.93",
         ),
         (["a.ptx", "--good", "12.9.86", "--bad", "12.8.93"], "give the older version as --good"),
         (["a.ptx", "--good", "12.9.86", "--bad", "12.9.86"], "give the older version as --good"),
         (
             ["a.ptx", "--good", "12.8.93", "--bad", "newest"],
-            "'newest' is no version of ptxas; give one such as",
+            "'newest' is no version of ptxas; give a full version such as",
         ),
         (["a.ptx", *ENDS, "--entry", "none"], "a.ptx: no kernel none in it"),
         (["gone.lock", *ENDS], "gone.lock: cannot read"),

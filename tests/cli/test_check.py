@@ -47,7 +47,7 @@ def locked(path: Path, *kernels: KernelFacts) -> list[KernelFacts]:
         (("k.lock", "caps", "--ptxas", "1"), "--ptxas and --options: only without captures"),
         (("k.lock", "caps", "--fail-on", "compile-time:2x"), "compile-time: a lock has no times"),
         (("k.lock", "s.py"), "s.py: a script; give --arch"),
-        (("k.lock", "caps", "--arch", "sm_80"), "--arch: for a script, which is run dry"),
+        (("k.lock", "caps", "--arch", "sm_80"), "--arch: give a script, which is run dry"),
         (("k.lock", "--filter", "[", "--fail-on", "code"), "--filter [: not a regular expression"),
         (("k.lock", "--github", "--json"), "--github prints commands for the runner"),
         (("caps",), "tritonhook.lock"),

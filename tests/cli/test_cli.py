@@ -36,8 +36,8 @@ def test_a_version_in_several_places_is_listed_once(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(f"tritonhook.cli.{verb}.available_ptxas", lambda: tools)
     assert main(["ptxas", "list"]) == 0
     first, *_ = said = capsys.readouterr().out.splitlines()
-    other_places = next(n for n, line in enumerate(said) if "other places" in line)
-    assert first == "1 version of ptxas at hand"
+    other_places = next(n for n, line in enumerate(said) if "Further copies" in line)
+    assert first == "1 version of ptxas installed"
     taken = [line.split() for line in said[:other_places] if line.startswith("13.")]
     assert taken == [["13.0.88", "added", "/added/ptxas"]]
     assert [line.split()[-1] for line in said[other_places + 2 :]] == ["toolkit/ptxas", "/PATH/ptxas"]

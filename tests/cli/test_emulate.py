@@ -212,7 +212,7 @@ def test_each_kernel_of_a_folder_is_counted_if_it_was_tried(folder, capsys, tmp_
     writer.add_files(*made(tmp_path, "idle", MODULE, "9" * 64))
     writer.close()
     assert main(["emulate", str(folder)]) == 2
-    assert "2 of 5 kernels finished: no fault in these found\n" in capsys.readouterr().out
+    assert "2 of 5 kernels finished: no fault found in these\n" in capsys.readouterr().out
     for entry, code in (("work", 0), ("large", 2), ("broken", 2), ("idle", 2)):
         assert main(["emulate", str(folder), "--entry", entry]) == code
     capsys.readouterr()

@@ -81,7 +81,7 @@ def test_all_configurations_are_compiled_and_fewer_fail(scripts: Path, capsys: p
     assert "add_kernel: 1 of 4 configurations compiled" in capsys.readouterr().err
     assert main(["check", "caps", "--fail-on", "spills,stack"]) == 1
     capsys.readouterr()
-    assert "--autotune: for a script" in failing(capsys, "check", "caps", "--autotune", "all")
+    assert "--autotune: only for a script" in failing(capsys, "check", "caps", "--autotune", "all")
 
 
 def test_several_scripts_are_one_capture_and_one_judges_its_own_kernels(scripts: Path, capsys) -> None:

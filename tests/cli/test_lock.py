@@ -145,7 +145,7 @@ def test_a_ptxas_that_does_not_take_the_target_fails_every_rule_on_the_code(
     said = " ".join(capsys.readouterr().out.split())
     assert "2 not assembled" in said
     assert "ptxas 12.8.93: unsupported: Value 'sm_90a' is not defined" in said
-    assert "take another one with --ptxas, or leave it out to take each kernel's own" in said
+    assert "choose another version with --ptxas" in said
     assert "2 kernels not assembled: ptxas 12.8.93: unsupported" in said and "2 kernels changed by" not in said
     assert main(["check", "tritonhook.lock", "--ptxas", str(fake), "--no-cache", "--fail-on", "gone"]) == 0
 
@@ -177,7 +177,7 @@ def test_an_update_accepts_what_is_there(locked: Path, compiled: Compile, capsys
     assert locked.read_bytes() == before
     assert main(["check", "tritonhook.lock", "new", "--update"]) == 0
     assert locked.read_bytes() != before
-    assert "tritonhook.lock now holds what is in new" in capsys.readouterr().out
+    assert "tritonhook.lock now has the kernels of new" in capsys.readouterr().out
     assert main(["check", "tritonhook.lock", "new"]) == 0
 
 
@@ -278,7 +278,7 @@ def test_a_script_is_checked_by_its_dry_run(here: Path, triton_cache: Path, caps
     said = failing_after(capsys, "check", "kernels.py", "--arch", "sm_90a")
     assert "kernels.py ended with status 7 in its dry run for sm_90a: nothing was compared" in said
     assert "a script; give --arch" in failing_after(capsys, "check", "kernels.py")
-    assert "--arch: for a script" in failing_after(capsys, "check", "old", "--arch", "sm_90a")
+    assert "--arch: give a script, which is run dry" in failing_after(capsys, "check", "old", "--arch", "sm_90a")
     assert "--arch: give a script" in failing_after(capsys, "check", "--arch", "sm_90a")
     assert "sm_1: not known to dry runs" in failing_after(capsys, "check", "kernels.py", "--arch", "sm_1")
 

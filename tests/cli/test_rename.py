@@ -132,7 +132,7 @@ def test_rename_strip_and_entry(two_entries: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "say how: --prefix"),
+        ([], "nothing to change; give --prefix"),
         (["--prefix", "9x"], "'9x' cannot start or be a PTX name"),
         (["--prefix", "a-b"], "cannot start or be a PTX name"),
         (["--to", "nonsense=x"], "no entry 'nonsense'; it has: first, second"),

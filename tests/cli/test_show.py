@@ -208,7 +208,7 @@ def test_a_kernel_is_named_by_its_configuration(tmp_path: Path, triton_cache: Pa
     assert main(["diff", "captures/add_kernel[BLOCK=128]", f"captures/{kernel['record']}"]) == 1
     assert "add_kernel[BLOCK=128] → add_kernel[BLOCK=256]" in (said := capsys.readouterr().out)
     assert "control name" not in said
-    assert "2 kernels fit" in failing(capsys, "show", "captures/add_kernel")
+    assert "2 kernels match" in failing(capsys, "show", "captures/add_kernel")
     assert "no such kernel" in failing(capsys, "show", "captures/add_kernel[BLOCK=1]")
 
 

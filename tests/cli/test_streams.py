@@ -171,7 +171,7 @@ def test_where_a_new_file_cannot_be_is_said_before(tmp_path: Path, monkeypatch: 
     Path("link").symlink_to("absent/file")
     for path, force, said in (
         (".", True, "a folder; name a file in it"),
-        ("-", True, "-: standard output has the verb's own text"),
+        ("-", True, "-: standard output is for the verb's own text"),
         ("there", False, "there: exists; pass --force"),
         ("no/file", False, "no/file: cannot write: the folder .*/no does not exist"),
         ("link", False, "link: cannot write: the folder .*/absent does not exist"),

@@ -31,7 +31,7 @@ def test_without_a_network_the_ptxas_at_hand_is_used_and_named(lacking, capsys: 
     assert main(["demo", "--table"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert f"ptxas {MISSING}, the version of the published table, could not be fetched" in shown
-    assert f"ptxas {find_ptxas().version} at hand is used" in shown and "no network" in shown
+    assert f"the installed ptxas {find_ptxas().version} is used" in shown and "no network" in shown
 
 
 def test_a_ptxas_that_was_asked_for_is_not_replaced(lacking, capsys: pytest.CaptureFixture) -> None:

@@ -200,10 +200,10 @@ def test_the_pragma_stands_beside_the_names(kernel: Path, new_ptxas: Tool, capsy
         *(("12.8.93", "cutlass_*", "changed"), ("12.8.93", "gemm_*", "same")),
         *(("13.5.37", "cutlass_*", "changed"), ("13.5.37", ".pragma", "changed"), ("13.5.37", "gemm_*", "same")),
     ]
-    assert document["notes"] == [".pragma: not tried with ptxas 12.8.93; 13.3 is the first that knows it"]
+    assert document["notes"] == [".pragma: not tried with ptxas 12.8.93; 13.3 is the first version that supports it"]
     found = read_result(document).summary()
     assert found.verdict == "the name or the pragma changes 3 cells of 5"
-    assert "the pragma does what the names do in 1 of 1 place" in found.facts
+    assert "the pragma has the same effect as the names in 1 of 1 setting" in found.facts
     assert document["notes"][0] in found.notes
 
 

@@ -22,7 +22,7 @@ VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
 
 
 def parser(only: str | None = None) -> argparse.ArgumentParser:
-    """Make the parser; each verb's module adds its own arguments. only: the one verb to load; None: all of them."""
+    """Make the parser of the command line. only: the one verb whose module is loaded; None: all verbs."""
     top = TopParser(
         GROUPS,
         prog="tritonhook",
@@ -35,7 +35,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. No error ends with 1, which means "different"."""
+    """Run one command and return its exit code. No error returns 1, which means "different"."""
     words = list(sys.argv[1:] if argv is None else argv)
     verb = words[0] if words and words[0] in VERBS else ""
     with streams(), interruptible():
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 code = chosen.run(from_namespace(chosen.options, arguments))
             write_out()  # flush print()'s buffer while an error can still be reported
             return code
-        except BrokenPipeError:  # the reader, e.g. `head`, has closed the pipe
+        except BrokenPipeError:  # a reader such as `head` has closed the pipe
             return TROUBLE
         except (Exception, KeyboardInterrupt) as error:
             complain(verb, error)
@@ -58,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def exit_code(error: BaseException) -> int:
-    """Return the exit code for an error; for a signal that ended the verb or its program, 128 + N as in a shell."""
+    """Return the exit code for an error. For a signal that ended the verb or its program it is 128 + N, as in a
+    shell."""
     if isinstance(error, ProgramError):
         return error.status if error.status > 128 else TROUBLE
     return getattr(error, "status", INTERRUPTED) if isinstance(error, KeyboardInterrupt) else TROUBLE

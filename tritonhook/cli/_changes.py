@@ -1,5 +1,7 @@
-"""Kernels of a lock, of capture folders, of built files and of scripts that run dry: read, compared, and what changed
-printed. For `lock`, `check`, `diff` and `run --watch`."""
+"""Read kernels from locks, capture folders, built files and dry runs of scripts; compare them, and print what changed.
+
+For `lock`, `check`, `diff` and `run --watch`.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +46,14 @@ Failed = Sequence[tuple[str, str]]  # kernels that could not be compiled, each w
 def autotune_option() -> Any:
     return option(
         choices=(ALL, FIRST, PINNED),
-        help="of an autotuned kernel in a script's dry run, compile all configurations (default), the first that fits, "
-        "or what the project's policy pins",
+        help="which configurations of an autotuned kernel a script's dry run compiles: all (default), the first that "
+        "fits, or the one that the project's policy pins",
     )
 
 
 class Found(NamedTuple):
-    """Kernels ready for a lock, and the PTX of each. captures: of the first of them, which a capture folder has.
-    failed: kernels that were not compiled, with the error."""
+    """Kernels ready for a lock. texts: the PTX of each; None if there is none. captures: of the first kernels, those
+    from a capture folder. failed: kernels that could not be compiled, with the error."""
 
     kernels: list[KernelFacts]
     texts: list[str | None]
@@ -64,18 +66,21 @@ class Found(NamedTuple):
 def dry_places(
     places: Sequence[str], archs: str | None, autotune: str | None, without: str
 ) -> Iterator[Mapping[str, str]]:
-    """Yield the places, each with the name that the user gave it. With architectures, run the scripts among them dry,
-    into one temporary capture folder. without: as for run_well. Raises UsageError, and as run_well."""
+    """Yield the places to read, each with the name that the user gave it. With `archs`, run the scripts among the
+    places dry, and yield one temporary capture folder instead of them.
+
+    without: what a failure leaves undone, for messages. Raises UsageError, ProgramError.
+    """
     scripts = [it for it in places if not is_built(it) and (archs is not None or (is_script(it) and not is_folder(it)))]
     if archs is None:
         if scripts:
             raise UsageError(f"{scripts[0]}: a script; give --arch sm_90a,... to run it dry, or a capture folder")
         if autotune is not None:
-            raise UsageError("--autotune: for a script, which --arch runs dry; else give it to `tritonhook run`")
+            raise UsageError("--autotune: only for a script with --arch; on a GPU give it to `tritonhook run`")
         yield dict(zip(places, places, strict=True))
         return
     if not scripts or any(Path(script).is_dir() for script in scripts):
-        raise UsageError("--arch: for a script, which is run dry; a capture folder has its architectures")
+        raise UsageError("--arch: give a script, which is run dry; captured kernels already have an architecture")
     runs = [assembled(DryRun.of(arch.strip())) for arch in archs.split(",")]
     with TemporaryDirectory(prefix="tritonhook-dry-") as folder:
         words = ["-m", "tritonhook", "run", "--out", folder, "--autotune", autotune or ALL]
@@ -87,7 +92,7 @@ def dry_places(
 
 
 def is_built(place: str) -> bool:
-    """Return True for a built file, and for a folder without captures."""
+    """Return True for a built file (library, archive, wheel, cubin), and for a folder without captures."""
     path = Path(place)
     return is_shipped(path) or (path.is_dir() and not is_folder(place) and not (path / "capture.json").exists())
 
@@ -95,9 +100,12 @@ def is_built(place: str) -> bool:
 def lockable_at(
     named: Mapping[str, str], known: Sequence[KernelFacts] = (), locked: Sequence[KernelFacts] = ()
 ) -> Found:
-    """Read the kernels at these places. named: with the names that the user gave them, for messages. known: as for
-    lockable. locked: kernels that they are compared with. Raises UsageError, before code is read, for captures of other
-    architectures; CaptureError, CubinError, ToolError."""
+    """Read the kernels of a capture folder and of built files.
+
+    named: the places, each with the user's name for it, which messages use. known: as for lockable. locked: kernels
+    that they are compared with. Raises CaptureError, CubinError or ToolError; and, before it reads code, UsageError for
+    captures of other architectures than those of `locked`.
+    """
     built = [place for place in named if is_built(place)]
     captures = [place for place in named if place not in built]
     if len(captures) > 1:
@@ -107,7 +115,7 @@ def lockable_at(
         folder = captures_at(place)
         archs = {it.arch for it in folder.captures().values() if isinstance(it, Capture)}
         old = {kernel.identity.arch for kernel in locked}
-        if locked and archs and not old & archs:  # all kernels would be gone
+        if locked and archs and not old & archs:  # otherwise every locked kernel would be reported as gone
             raise UsageError(
                 f"{named[place]}: its kernels are for {', '.join(sorted(archs))}, the lock's for "
                 f"{', '.join(sorted(old))}; capture on the same kind of GPU, or make a lock for each"
@@ -130,8 +138,12 @@ def with_executed(
     captures: Sequence[Capture], facts: Sequence[KernelFacts], known: Sequence[KernelFacts] = (), *,
     counts: bool, bits: bool,
 ) -> tuple[list[KernelFacts], list[str]]:  # fmt: skip
-    """Add counters and bits to the facts of captured kernels, by executing their launches on the CPU. facts: of these,
-    in their order, and of others behind them. known: as for executed.with_executed. Also return notes."""
+    """Execute launches of captured kernels on the CPU, and add counters and bits to the kernels' facts. Returns the
+    facts, and notes.
+
+    facts: those of the captures in the same order, then those of other kernels. known: kernels of a lock, whose
+    launches are executed again.
+    """
     if not (counts or bits):
         return list(facts), []
     check_numpy()
@@ -143,7 +155,7 @@ def with_executed(
 
 
 def spills_note(kernels: Iterable[KernelFacts]) -> list[str]:
-    """Note the kernels whose spills neither their code nor their PTX shows."""
+    """Note the kernels whose spills were counted by another run of ptxas, because neither code nor PTX shows them."""
     names = list(dict.fromkeys(f"{it.identity.kernel} {it.identity.arch}" for it in kernels if it.ran_again))
     return [f"spills counted by one more run of ptxas, which gave the same code: {listed(names)}"] if names else []
 
@@ -162,14 +174,14 @@ def fail_on_option() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownChanges(Group):
-    """Which changed kernels are printed. Exit codes and counts are of all."""
+    """Options that select the changed kernels to print. Exit codes and counts cover all kernels."""
 
     top: int | None = option(type=positive, metavar="N", help="show only the first N kernels")
     filter: str | None = option(metavar="REGEX", help="show only kernels whose name or `changed by` matches")
     only: str | None = option(choices=("worse", "better"), help="show only kernels that got worse, or better")
 
     def of(self, result: KernelChanges) -> KernelChanges:
-        """Raise UsageError for a filter that is no regular expression."""
+        """Keep the kernels that the options select. Raises UsageError if --filter is not a regular expression."""
         if self.top is None and self.filter is None and self.only is None:
             return result
         pattern = None if self.filter is None else regular_expression("--filter", self.filter)
@@ -177,9 +189,10 @@ class ShownChanges(Group):
 
 
 def told_apart(changes: Sequence[Change], text: Text) -> tuple[list[Change], list[str]]:
-    """Return the changes and notes. Kernels with another PTX and another ptxas are also assembled crosswise."""
+    """Find out whether the PTX or ptxas caused each change: where both differ, assemble the old PTX with the new ptxas
+    and the reverse. Returns the changes, and notes."""
     two = min(sum(change.has_two_steps for change in changes), MOST)
-    with working(f"telling PTX and ptxas apart for {count(two, 'kernel')}"):
+    with working(f"finding out whether PTX or ptxas changed {count(two, 'kernel')}"):
         return crossed(changes, text)
 
 
@@ -196,10 +209,13 @@ def give_changes(
     pages: Sequence[KernelPage] = (),
     failed: Failed = (),
 ) -> int:
-    """Print the changes as asked for. Returns the exit code: 1 if a rule of --fail-on (wanted) is broken, or nothing
-    was compared; without rules, if a kernel has other code, is new or gone; else 2 if one failed to compile. gate:
-    whether the verb ends with it. tell: who else is told of the result, as GitHub. shown: which kernels are printed.
-    pages: of the kernels. failed: kernels that the new side could not compile, with the error."""
+    """Print the changes, and return the exit code: 1 if a rule of --fail-on (`wanted`) is broken, or nothing was
+    compared; without rules, 1 if a kernel has other code, is new or gone; else 2 if a kernel failed to compile.
+
+    gate: whether the verb ends with this code. tell: also called with the result, e.g. to report it on GitHub. shown:
+    which kernels are printed. pages: of the kernels. failed: kernels that the new side could not compile, with the
+    error.
+    """
     from tritonhook.report.results.snapshot import KernelChanges, page_key
 
     notes = [*notes, *spills_note(facts for change in changes for facts in (change.old, change.new) if facts)]
@@ -222,8 +238,8 @@ def give_changes(
 def give_folders(
     results: Results, fail_on: Sequence[Rule], a: str, b: str, shown: ShownChanges | None = None, counts: bool = False
 ) -> int:
-    """Compare the kernels of two capture folders, or of two runs in one, and print what changed. counts: their counters
-    too."""
+    """Compare the kernels of two capture folders, or of two runs in one folder, and print what changed. counts: also
+    execute launches on the CPU, and compare their counters."""
     sides, notes = kernels_at(a, b)
     captures = [[capture for capture, _ in kernels] for kernels in sides]
     old, new = ([facts for _, facts in kernels] for kernels in sides)
@@ -245,7 +261,8 @@ def give_folders(
 def _pages(
     places: Sequence[str], known: Mapping[tuple[int, Identity], Capture], changes: Sequence[Change]
 ) -> Iterator[KernelPage]:
-    """Make a page for each change: both kernels, compared with their code, or the one that exists. known: by side."""
+    """Yield a page for each change: the diff of both kernels with their code, or the kernel that exists on one side
+    only. known: the captured kernels, by side (0: old, 1: new) and identity."""
     from tritonhook.cli._pair import AS_COMPILED, compared
     from tritonhook.report.results.snapshot import page_key
 

@@ -1,7 +1,7 @@
 """Report a check to GitHub Actions: the job's summary, annotations, and one comment on the pull request.
 
-The environment describes the workflow's run. `gh` writes the comment. If commenting fails, as for a pull request from a
-fork, warn; the exit code is unchanged.
+Environment variables describe the workflow's run. The program `gh` writes the comment. If commenting fails, as for a
+pull request from a fork, warn; the exit code is unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tritonhook.snapshot.spills import SourceLine, spill_lines
 if TYPE_CHECKING:
     from tritonhook.report.results.snapshot import KernelChanges
 
-_TRIES = 3  # to write a comment that other jobs of the workflow write at the same time
+_TRIES = 3  # how often to write a comment that other jobs of the workflow may write at the same time
 _LIMIT_S = 60
 _SPILLS = ("spill_stores", "spill_loads")
 _COMMENTS = """query($owner: String!, $name: String!, $number: Int!, $after: String) {
@@ -41,8 +41,9 @@ class _GitHubError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GitHub:
-    """One run of a workflow. summary: file for the job's summary. workspace: folder of the repository. pull: number of
-    the pull request that started it; None: started by another event. commit: the commit under test."""
+    """One run of a workflow. summary: file for the job's summary. workspace: folder of the repository. link: URL of the
+    run. commit: the commit under test. pull: number of the pull request that started the run; None: another event
+    started it."""
 
     summary: Path
     workspace: Path
@@ -87,8 +88,11 @@ class GitHub:
         return Path(file).is_relative_to(self.workspace) and "site-packages" not in Path(file).parts
 
     def _comment(self, result: KernelChanges) -> None:
-        """Write this check's section into the shared comment. GitHub has no transactions and other jobs may write at
-        the same time: read it back, and if two jobs created a comment, keep the earlier one."""
+        """Write this check's section into the shared comment.
+
+        GitHub has no transactions, and other jobs may write at the same time. So read the comment back; and if two jobs
+        created a comment each, keep the earlier one.
+        """
         from tritonhook.report.render.github import has_section, joined
 
         for _ in range(_TRIES):
@@ -113,8 +117,8 @@ class GitHub:
         raise _GitHubError("other jobs wrote it at the same time")
 
     def _own_comments(self) -> list[tuple[int, str]]:
-        """List the comments that this token wrote for tritonhook, the earliest first; comments of others may contain
-        the mark too."""
+        """List the comments that this token wrote for tritonhook, the earliest first. A comment that contains the mark
+        can also come from another author."""
         from tritonhook.report.render.github import MARK
 
         owner, _, name = self.repository.partition("/")
@@ -135,7 +139,7 @@ class GitHub:
 
 
 def _pull_request(event: Path) -> Mapping[str, Any]:
-    """Read the pull request from the event's file; {} for another event."""
+    """Read the pull request from the event's file; {} if the event is not about a pull request."""
     try:
         document = json.loads(event.read_bytes())
     except (OSError, ValueError) as error:
@@ -181,8 +185,10 @@ def without_commands(active: bool) -> Iterator[None]:
 def lines_of(
     kernels: Sequence[tuple[Capture, KernelFacts]], changes: Sequence[Change], wanted: Callable[[str], bool]
 ) -> list[SourceLine | None]:
-    """Find the source line of each kernel that spills now, None if unknown. kernels: as captured; a comparison may have
-    renumbered them."""
+    """Find the source line where each kernel of `changes` spills now; None if it does not spill or the line is unknown.
+
+    kernels: as captured, because a comparison may have renumbered them. wanted: whether a source file counts.
+    """
     captures = {_key(facts): capture for capture, facts in kernels if Stage.CUBIN in capture.artifacts}
     spilling = {
         n: captures[_key(facts)]

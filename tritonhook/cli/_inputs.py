@@ -29,7 +29,7 @@ from tritonhook.report.result import count
 if TYPE_CHECKING:
     from tritonhook.snapshot.folders import Kernels
 
-_MOST_BYTES = 1 << 32  # for a file with code: torch's shared libraries have 2 GiB
+_MOST_BYTES = 1 << 32  # of a file with code; torch's shared libraries have 2 GiB
 
 
 def place(**settings: Any) -> Any:
@@ -38,14 +38,15 @@ def place(**settings: Any) -> Any:
 
 
 def _launch_place(text: str | None) -> str | None:
-    """Resolve the id of a captured launch, `b4af31` or `FOLDER/b4af31`, to its record, and others as `_place` does."""
+    """Resolve the id of a captured launch, `b4af31` or `FOLDER/b4af31`, to the launch's file. Resolve other texts as
+    `_place` does."""
     path = Path(text or "")
     if text is None or path.exists() or not is_id(path.name):
         return _place(text)
     folder = path.parent if len(path.parts) > 1 else Path(default_out())
     found = [*folder.glob(f"kernels/*/launches/{path.name}*.json")]
     if len({one.stem for one in found}) > 1:
-        raise UsageError(f"{text}: {len(found)} launches have ids that begin so: {listed([it.stem for it in found])}")
+        raise UsageError(f"{text}: {len(found)} launches have such an id: {listed([it.stem for it in found])}")
     return str(found[0]) if found else _place(text)
 
 
@@ -76,7 +77,7 @@ def _place(text: str | None) -> str | None:
     except CaptureError as error:
         raise UsageError(f"{text}: no such file or folder; as an id: {error}") from None
     if record is None:
-        why = f"{text}: no such file or folder, and no kernel in {folder} has an id that begins so"
+        why = f"{text}: no such file or folder, and no kernel in {folder} has an id that begins like this"
         raise UsageError(why + kernels_there(folder))
     return str(folder / record)
 
@@ -103,18 +104,18 @@ def _selected(text: str, name: str, folder: Path) -> str:
             f"makes a capture folder; there are:\n  {_ids(opened, captures, called)}"
         )
     alike = fitting or [record for record, c in captures.items() if selector.name == function_name(c.kernel)]
-    what = f"{len(fitting)} kernels fit; give more of one, or its id" if fitting else "no such kernel; there are"
+    what = f"{len(fitting)} kernels match; add settings, or give an id" if fitting else "no such kernel; there are"
     raise UsageError(f"{text}: {what}:\n  {_ids(opened, alike, called)}")
 
 
 def _ids(folder: CaptureFolder, records: Iterable[str], called: Mapping[str, str]) -> str:
-    """List kernels, each with its id and its title, a line for each."""
+    """List kernels, one line for each: its id and its title."""
     return listed([f"{folder.ids[record]}  {called[record]}" for record in records], "\n  ")
 
 
 def kernels_there(folder: str | Path | None = None) -> str:
-    """List the kernels of the latest run in a folder (default: that of `tritonhook run`), for an error's text; "" if
-    there are none."""
+    """List the kernels of the latest run in a folder (default: that of `tritonhook run`), for the text of an error; ""
+    if there are none."""
     folder = folder or default_out()
     if not is_folder(str(folder)):
         return ""
@@ -128,8 +129,8 @@ def kernels_there(folder: str | Path | None = None) -> str:
 
 
 def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
-    """Read a file with code or a result. Raises UsageError with the reason if it cannot be read, has more than `most`
-    bytes, or is a lock."""
+    """Read a file with code or a result. Raises UsageError if it cannot be read, has more than `most` bytes, or is a
+    lock."""
     from tritonhook.snapshot.lockfile import begins_a_lock
 
     try:
@@ -148,10 +149,10 @@ def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One kernel. A capture has PTX, a cubin, or both; a file is one of the two.
+    """One kernel. A capture has PTX, a cubin, or both; a file has only one of them.
 
-    label: the path from the command line. entry: the kernel's name in it. assembler: the capture's ptxas and its
-    options. capture: its source, if it is a capture.
+    label: the path from the command line. entry: the kernel's name in the file. assembler: the capture's ptxas and its
+    options. capture: the captured kernel; None for a file.
     """
 
     label: str
@@ -170,7 +171,7 @@ class Input:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Settings of a capture's configuration, by name."""
+        """Settings of the captured kernel's configuration, by name; empty for a file."""
         return {} if self.capture is None else settings_of(self.capture.options)
 
     @property
@@ -193,8 +194,8 @@ class KernelFile:
         return self.content.kernels if isinstance(self.content, Cubin) else self.content.entries
 
     def kernel(self, entry: str | None) -> Input:
-        """Return the kernel named `entry`, or the only kernel whatever its name: `entry` may be the other input's name.
-        Raises CubinError or PtxError."""
+        """Return the kernel named `entry`; if there is only one kernel, return it whatever its name, because `entry`
+        may be a name of another input. Raises CubinError or PtxError."""
         wanted = entry if entry in self.kernels or len(self.kernels) > 1 else None
         try:
             if isinstance(self.content, Cubin):
@@ -214,9 +215,9 @@ def load_input(path: str, entry: str | None) -> Input:
 
 
 def load_pair(a: str, b: str, entry: str | None) -> list[Input]:
-    """Read one kernel of each side. entry: its name, or both names as A:B; required if a side has several.
+    """Read one kernel of each side. entry: its name, or both names as A:B; required if a side has several kernels.
 
-    If two files name the kernel differently, `pair_kernels` matches them. Raises what load_input raises.
+    If two files have other names for a kernel, `pair_kernels` matches them. Raises what load_input raises.
     """
     first, is_pair, second = (entry or "").partition(":")
     names = (first, second) if is_pair else (entry, entry)
@@ -285,11 +286,11 @@ def chosen_arguments(given: str | None, inputs: Sequence[Input]) -> tuple[str, .
 def chosen_assembler(
     ptxas: str | None, options: str | None, trust: bool, inputs: Sequence[Input]
 ) -> tuple[Tool, tuple[str, ...]]:
-    """Choose the ptxas and its options for all inputs: --ptxas, else the one that a capture or a cubin names, else the
-    newest; --options, else those of a capture, else Triton's usual ones.
+    """Choose the ptxas and its options for all inputs.
 
-    A program that a capture names by path runs only with --trust; warn on standard error if another one is used in its
-    stead. Raises ToolError.
+    The ptxas: --ptxas, else the one that a capture or a cubin names, else the newest. The options: --options, else
+    those of a capture, else Triton's usual ones. A program at a path that a capture names runs only with --trust; if
+    another one is used instead, warn on standard error. Raises ToolError.
     """
     arguments = chosen_arguments(options, inputs)
     if ptxas is not None:
@@ -307,8 +308,8 @@ def chosen_assembler(
 
 
 def cubin_of(given: Input, ptxas: str | None, options: str | None, trust: bool) -> tuple[Cubin, str | None]:
-    """Return an input's cubin, or assemble its PTX; and the version of the ptxas that made it. The other arguments: as
-    in chosen_assembler."""
+    """Return an input's cubin, assembled from its PTX if need be, and the version of the ptxas that made it. The other
+    arguments are those of chosen_assembler."""
     if given.cubin is not None:
         return given.cubin, given.ptxas
     assert given.ptx is not None  # an input has PTX, a cubin, or both
@@ -317,11 +318,15 @@ def cubin_of(given: Input, ptxas: str | None, options: str | None, trust: bool) 
 
 
 def trust_option() -> Any:
-    return flag(help="run the ptxas at the path that a capture names")
+    return flag(help="run the ptxas at the path that a capture names, even if it is none of the installed ones")
+
+
+def options_option(default: str) -> Any:
+    return option("--options", metavar="'...'", help=f"ptxas options, e.g. '-O1 -v' (default: {default})")
 
 
 def check_entry(entry: str | None, inputs: Sequence[Input]) -> None:
-    """Raise UsageError if --entry names a kernel of no input; some inputs may have it under another name."""
+    """Raise UsageError if no input has a kernel named --entry. It is enough if one input has it."""
     if entry is not None and entry not in {kernel.entry for kernel in inputs}:
         names = listed(dict.fromkeys(kernel.entry for kernel in inputs))
         raise UsageError(f"--entry {entry}: no such kernel; the kernels are: {names}")
@@ -337,9 +342,11 @@ def no_kernels(path: str | Path) -> CaptureError:
 
 
 def kernels_at(*places: str | CaptureFolder, names: Sequence[str] = ()) -> tuple[list[Kernels], list[str]]:
-    """Read the kernels of capture folders, with their facts. names: how messages call the folders. Also return notes:
-    messages of the processes that wrote the folders, such as kernels that could not be captured, and kernels that are
-    out of date. Raises CaptureError, CubinError or ToolError."""
+    """Read the kernels of capture folders, with their facts. Returns them, and notes: messages of the processes that
+    wrote the folders, such as kernels that could not be captured, and kernels that are out of date.
+
+    names: how messages call the folders. Raises CaptureError, CubinError or ToolError.
+    """
     from tritonhook.snapshot.folders import read_folders
 
     paths = names or list(map(str, places))
@@ -371,7 +378,7 @@ def _run_in(path: str) -> tuple[str, int | None]:
 
 
 def outdated_note(folder: CaptureFolder) -> list[str]:
-    """Note how many kernels only earlier runs met."""
+    """Note how many kernels were compiled or loaded only by earlier runs."""
     if not folder.outdated:
         return []
     left = count(len(folder.outdated), "kernel")
@@ -379,16 +386,16 @@ def outdated_note(folder: CaptureFolder) -> list[str]:
 
 
 def is_folder(path: str) -> bool:
-    """Return whether this is a folder of captures, or a run in one, rather than a single kernel."""
+    """Return True for a folder of captures, or a run in one (`FOLDER@N`); False for a single kernel."""
     return (Path(_run_in(path)[0]) / "index").is_dir()
 
 
 def regular_expression(option: str, text: str) -> re.Pattern[str]:
-    """Compile the text of an option, for a search without case. Raises UsageError."""
+    """Compile a regular expression that ignores case. option: its name, for the error. Raises UsageError."""
     try:
         return re.compile(text, re.IGNORECASE)
     except re.error as error:
-        said = f"not a regular expression: {error}; put \\ before a character that stands for itself"
+        said = f"not a regular expression: {error}; put \\ before a special character that is meant literally"
         raise UsageError(f"{option} {text}: {said}") from None
 
 
@@ -397,14 +404,14 @@ def regular_expression(option: str, text: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedLaunch(Group):
-    """The launch that gives a kernel its arguments: for emulate, verify and ab."""
+    """Options that select the recorded launch from which a kernel gets its arguments: for emulate, verify and ab."""
 
     args: str | None = option(
         convert=_launch_place,
         metavar="RECORD",
-        help="launch as recorded in this JSON file or capture, or the captured launch or kernel of this id",
+        help="repeat the launch recorded in this JSON file or capture, or the captured launch or kernel with this id",
     )
-    launch: str | None = option(metavar="KEY", help="which recorded launch (default: a kernel's most frequent one)")
+    launch: str | None = option(metavar="KEY", help="repeat this recorded launch (default: the kernel's most frequent)")
 
     def of(self, paths: Sequence[str], dry: bool = False) -> Path:
         """Return the file of the launch. paths: captures to search. dry: accept launches of dry runs, too."""
@@ -413,17 +420,17 @@ class RecordedLaunch(Group):
 
 @dataclass(frozen=True, kw_only=True)
 class OnlyKernel(Group):
-    """The choice of one kernel: for bisect, emulate, tune and verify."""
+    """The option that selects one kernel: for bisect, emulate, tune and verify."""
 
     entry: str | None = option(metavar="NAME", help="only the kernel of this name")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance(Group):
-    """How much outputs may differ: for ab and tune."""
+    """The option for how much outputs may differ: for ab and tune."""
 
     rtol: float | None = option(
-        type=float, metavar="R", help="outputs may differ by R of the largest value (default: 0)"
+        type=float, metavar="R", help="outputs may differ by R times the largest value (default: 0)"
     )
 
     def check(self) -> None:
@@ -431,9 +438,10 @@ class Tolerance(Group):
             raise UsageError(f"--rtol {self.rtol:g}: give 0 or more")
 
 
-HUNG = "seconds after which a launch counts as hung"  # what --limit limits
+HUNG = "seconds after which a launch counts as hung"  # for the help of --limit
 
 
 def limit_option(of: str, default: str, value: float | None = None) -> Any:
-    """Declare --limit S, for emulate, tune and verify. of: the work that it limits. default: value, for the help."""
+    """Declare --limit S, for emulate, tune and verify. of: what it limits. default: the default value as the help shows
+    it."""
     return option(type=seconds, default=value, metavar="S", help=f"{of} (default: {default})")

@@ -1,4 +1,4 @@
-"""Two kernels, each assembled if needed, and compared."""
+"""Compare two kernels; first assemble those that need it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tritonhook.cli._inputs import Input, chosen_assembler, trust_option
+from tritonhook.cli._inputs import Input, chosen_assembler, options_option, trust_option
 from tritonhook.cli._parser import Group, option
 from tritonhook.compare.diff import CubinDiff
 from tritonhook.compare.names import diff_cubins
@@ -23,16 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolOptions(Group):
-    """Which kernel, which ptxas and its options: for diff and ab."""
+    """Options that select the kernel, the ptxas and its options: for diff and ab."""
 
     entry: str | None = option(metavar="NAME|A:B", help="the kernel, if there are several; A:B: a name for each side")
     ptxas: str | None = option(
         metavar="VERSION|PATH", help="assemble with this ptxas (default: the capture's, else the newest)"
     )
     trust: bool = trust_option()
-    ptxas_options: str | None = option(
-        "--options", metavar="'...'", help="ptxas options, e.g. '-O1 -v' (default: the capture's, else -v -lineinfo)"
-    )
+    ptxas_options: str | None = options_option("the capture's, else -v -lineinfo")
 
 
 AS_COMPILED = ToolOptions(entry=None, ptxas=None, trust=False, ptxas_options=None)
@@ -40,7 +38,8 @@ AS_COMPILED = ToolOptions(entry=None, ptxas=None, trust=False, ptxas_options=Non
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A cubin to compare. name: of the kernel in it. ptxas, options: what made it; None if unknown. ptx: its source."""
+    """A cubin to compare. name: of the kernel in it. ptxas, options: what made it; None if unknown. ptx: the kernel's
+    PTX."""
 
     name: str
     cubin: Cubin
@@ -52,8 +51,8 @@ class _Side:
 def compared(
     tool: ToolOptions, no_control: bool, inputs: Sequence[Input], own: tuple[str, str]
 ) -> tuple[CubinDiff, Callable[[bool], Diff]]:
-    """Compare two kernels. Also return a function that makes the result, called with True to add the code. own: the
-    user's names for them."""
+    """Compare two kernels. Returns the comparison, and a function that makes the result; called with True, it adds the
+    code. own: the kernels' names in the result, which are never control names."""
     from tritonhook.report.results.diff import Diff
 
     names, notes = _names(inputs, no_control)
@@ -67,7 +66,8 @@ def compared(
 
 
 def _names(inputs: Sequence[Input], no_control: bool) -> tuple[list[str], list[str]]:
-    """Choose the names to compare the kernels under, one a control name if their lengths differ; and notes on that."""
+    """Choose the names under which the kernels are compared: if their lengths differ, one kernel gets a control name.
+    Returns the names, and notes."""
     names = [given.entry for given in inputs]
     a, b = names
     if len(a) == len(b):
@@ -87,7 +87,7 @@ def _names(inputs: Sequence[Input], no_control: bool) -> tuple[list[str], list[s
 
 
 def _is_one_kernel(a: Input, b: Input) -> bool:
-    """Whether both sides are the same entry of the same PTX, except for the names of its entries."""
+    """Whether both sides are the same entry of the same PTX, apart from the names of entries."""
     if a.ptx is None or b.ptx is None or len(a.ptx.entries) != len(b.ptx.entries):
         return False
     names = dict(zip(a.ptx.entries, b.ptx.entries, strict=True))
@@ -101,27 +101,25 @@ def _is_one_kernel(a: Input, b: Input) -> bool:
 
 
 def _control_side(a: str, b: str) -> int:
-    """Choose the side that gets a control name: the one without the trigger, else the shorter."""
+    """Choose the side that gets a control name, 0 or 1: the side without the trigger in its name; if that does not
+    decide, the side with the shorter name."""
     if (TRIGGER in a) != (TRIGGER in b):
         return int(TRIGGER in a)
     return 0 if len(a) < len(b) else 1
 
 
-def _options(given: Input) -> Sequence[str] | None:
-    return None if given.assembler is None else given.assembler.options
-
-
 def side_of(number: int, name: str, inputs: Sequence[Input], tool: ToolOptions, notes: list[str]) -> _Side:
-    """Make the cubin of one input under a name. Assemble it if needed, and add a note."""
+    """Return the cubin of one input under the name, assembled if need be. Add a note if it was assembled."""
     given = inputs[number]
     chosen = tool.ptxas is not None or tool.ptxas_options is not None
     assemble = given.cubin is None or (chosen and given.ptx is not None)
     ptx = given.ptx if given.ptx is None or name == given.entry else given.ptx.rename_entries({given.entry: name})
     if ptx is None or not (assemble or name != given.entry):
-        assert given.cubin is not None  # load_input gives PTX or a cubin
+        assert given.cubin is not None  # an input has PTX, a cubin, or both
         cubin = given.cubin.with_proven_spills(ptx)
-        return _Side(name, cubin, given.ptxas, _options(given), None if ptx is None else ptx.text)
-    # Only the name of a capture may change: it is assembled again by the ptxas that made it, not by the other side's.
+        options = None if given.assembler is None else given.assembler.options
+        return _Side(name, cubin, given.ptxas, options, None if ptx is None else ptx.text)
+    # If only the name of a captured kernel changes, its own ptxas assembles it, not the ptxas of the other side.
     sources = inputs if assemble else [given]
     ptxas, arguments = chosen_assembler(tool.ptxas, tool.ptxas_options, tool.trust, sources)
     notes.append(f"side {'ab'[number]} assembled with ptxas {ptxas.version}: {' '.join(arguments)}")
@@ -132,7 +130,7 @@ def side_of(number: int, name: str, inputs: Sequence[Input], tool: ToolOptions, 
 def notes_on_draws(identical: bool, cubin: Cubin) -> list[str]:
     if identical or not may_draw(cubin.arch):
         return []
-    return ["ptxas is not deterministic for this architecture: a few changed instructions can come from two runs alone"]
+    return ["ptxas is not deterministic for this architecture: two runs alone can differ in a few instructions"]
 
 
 def notes_on_sides(inputs: Sequence[Input], a: _Side, b: _Side) -> list[str]:

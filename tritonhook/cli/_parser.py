@@ -1,7 +1,7 @@
 """The parser of the command line: errors in one line that name the verb and the option, and help in groups.
 
-A verb is a module: its docstring is its help, a dataclass `Options` declares its arguments and options, and `run`
-receives one. Or it has ACTIONS, each a Verb.
+A verb is a module: its docstring is its help, its dataclass `Options` declares its arguments and options, and its
+function `run` receives an `Options`. A verb with actions, such as `mem`, has ACTIONS instead, a tuple of Verbs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar, cast
 from tritonhook.errors import did_you_mean
 
 TROUBLE = 2
-_COMMAND = "tritonhook "  # prefix of a command in a description
+_COMMAND = "tritonhook "  # a line with this prefix is a command
 _PTXAS_OPTIONS = ("--options", "--candidate-options")  # their values begin with a dash
 _Group = TypeVar("_Group", bound="Group")
 
@@ -32,7 +32,7 @@ class Help(argparse.HelpFormatter):
         paragraphs = []
         for number, paragraph in enumerate(text.strip().split("\n\n")):
             lines = [line.strip() for line in paragraph.splitlines()]
-            if number and lines[0].startswith(_COMMAND):  # the first paragraph is text; it may be the version
+            if number and lines[0].startswith(_COMMAND):  # paragraph 0 may be the text of --version
                 paragraphs.append([part for line in lines for part in _command_lines(line, width)])
             else:
                 paragraphs.append(_wrapped(paragraph, width))
@@ -45,7 +45,7 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def _command_lines(line: str, width: int) -> list[str]:
-    """Format a command of a description. If it is too wide, put its remark above it and continue the line as in a
+    """Format a command of a description. If it is too wide, put the remark on a line above it, and break it as in a
     shell."""
     if len(line) + 2 <= width:
         return [f"  {line}"]
@@ -56,7 +56,7 @@ def _command_lines(line: str, width: int) -> list[str]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Parses one verb's arguments. Its errors name the verb and the option; the verbs' parsers have this type."""
+    """Parses the arguments of one verb. Its errors name the verb and the option."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"formatter_class": Help, **settings})
@@ -64,8 +64,8 @@ class Parser(argparse.ArgumentParser):
         self.rest = ""  # field for the arguments after --; "": not accepted
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Raise an error for arguments left over. Do it here rather than in the parser above: this one knows the
-        verb."""
+        """Parse, and raise an error for unknown arguments. The parser of the verb does this rather than the top parser,
+        so that the error names the verb."""
         words, rest = self._without_rest(list(args or ()))
         self._words = self._joined(words)
         parsed, extra = super().parse_known_args(self._words, namespace)
@@ -95,8 +95,8 @@ class Parser(argparse.ArgumentParser):
         return any(action.nargs in (argparse.REMAINDER, argparse.PARSER) for action in self._actions)
 
     def error(self, message: str) -> NoReturn:
-        """Report an error in one line: the usage could fill the screen. Look first for an unknown option, which may
-        cause others."""
+        """Report an error in one line, without the usage, which could fill the screen. If there is an unknown option,
+        report that: it may have caused the error."""
         option = next((word for word in self._leading_options() if not self._knows(word)), None)
         text = message if option is None else self._unknown(option)
         end = " See" if text.endswith("?") else "; see"
@@ -128,7 +128,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class TopParser(Parser):
-    """Parses the verb. Its help lists the verbs in groups, each with its title."""
+    """Parses the verb. Its help lists the verbs in groups with titles."""
 
     def __init__(self, groups: Mapping[str, Sequence[str]], **settings: Any) -> None:
         super().__init__(**settings)
@@ -157,8 +157,9 @@ _DECLARED = "declared"  # in the metadata of a field
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """A field on the command line. names: of an option; None: a positional argument. one_of: options with the same text
-    here exclude each other. convert: makes the field's value just before the verb runs."""
+    """A field on the command line. names: of an option; None: a positional argument. settings: keyword arguments of
+    `add_argument`. one_of: options with the same text here exclude each other. convert: converts the parsed value just
+    before the verb runs."""
 
     names: tuple[str, ...] | None
     settings: Mapping[str, Any]
@@ -169,7 +170,7 @@ class _Declared:
 class Group:
     """Options of one or several verbs: a frozen dataclass whose fields declare them.
 
-    TITLE: of the group in the help; without it the options stand among the verb's own.
+    TITLE: title of the group in the help; "": the options are listed among the verb's own.
     """
 
     TITLE: ClassVar[str] = ""
@@ -179,12 +180,12 @@ class Group:
 
 
 def argument(convert: Callable[[Any], Any] | None = None, **settings: Any) -> Any:
-    """Declare a positional argument named like its field. settings: of `add_argument`."""
+    """Declare a positional argument named like its field. settings: keyword arguments of `add_argument`."""
     return field(metadata={_DECLARED: _Declared(None, settings, "", convert)})
 
 
 def option(*names: str, one_of: str = "", convert: Callable[[Any], Any] | None = None, **settings: Any) -> Any:
-    """Declare an option: `names`, else --field-name. convert: as for an argument. settings: of `add_argument`."""
+    """Declare an option: `names`, else --field-name. The other arguments are those of _Declared."""
     return field(metadata={_DECLARED: _Declared(names, settings, one_of, convert)})
 
 
@@ -241,15 +242,15 @@ def from_namespace(kind: type[_Group], namespace: argparse.Namespace) -> _Group:
 
 
 def given_options(*groups: Group) -> list[str]:
-    """List options of these groups (not of their parts) that differ from their defaults, as written on the command
-    line."""
+    """List the options of these groups that differ from their defaults, as written on the command line. Skip options of
+    parts."""
     options = []
     for group in groups:
         for each in fields(cast(Any, group)):
             declared = each.metadata[_DECLARED]
             if not isinstance(declared, type) and declared.names is not None:
                 value, default = getattr(group, each.name), declared.settings.get("default")
-                if value not in (None, ()) and value is not False and value != default:  # 0 is a value of its own
+                if value not in (None, ()) and value is not False and value != default:  # 0 is a value
                     options.append(next(iter(declared.names[-1:]), _flag_of(each.name)))
     return options
 
@@ -263,6 +264,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def words(text: str) -> tuple[str, ...]:
+    """Split a list at its commas; equal words are kept once."""
+    if not (found := tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))):
+        raise argparse.ArgumentTypeError("give at least one")
+    return found
+
+
 def seconds(text: str) -> float:
     if not (0 < (value := _number(text)) < math.inf):
         raise argparse.ArgumentTypeError(f"{text!r}: give a number of seconds above 0")
@@ -270,7 +278,7 @@ def seconds(text: str) -> float:
 
 
 def share(example: float, zero: bool = False) -> Callable[[str], float]:
-    """Return a parser for shares below 1 such as 0.01 or 1%. example: shown in the error. zero: whether 0 is
+    """Return a parser for shares below 1, such as 0.01 or 1%. example: for the error's text. zero: whether 0 is
     allowed."""
 
     def read(text: str) -> float:
@@ -283,7 +291,7 @@ def share(example: float, zero: bool = False) -> Callable[[str], float]:
 
 
 def _number(text: str) -> float:
-    """Parse a number; nan for other texts."""
+    """Parse a number. Return nan for any other text."""
     try:
         return float(text)
     except ValueError:
@@ -291,7 +299,7 @@ def _number(text: str) -> float:
 
 
 def option_names(kind: type[Group]) -> set[str]:
-    """How the options of `kind` are written, all their names."""
+    """Collect all names of the options of `kind`, e.g. {"-o", "--output"}."""
     names: set[str] = set()
     for each in fields(cast(Any, kind)):
         declared = each.metadata[_DECLARED]
@@ -311,8 +319,8 @@ def _flag_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb, or an action of one. text: its help; its first line stands in the list of verbs. actions: replace options
-    and run."""
+    """A verb, or an action of one. text: its help; the first line is shown in the list of verbs. actions: used instead
+    of options and run."""
 
     name: str
     text: str
@@ -331,7 +339,8 @@ def verb_in(package: str, name: str) -> Verb:
 
 
 def add_verbs(parser: Parser, dest: str, verbs: Iterable[Verb]) -> None:
-    """Add verbs to the parser: the user's choice goes to `chosen`, its name to `dest`."""
+    """Add verbs to the parser. Parsing sets the attribute `chosen` to the Verb, and the attribute named `dest` to its
+    name."""
     choices = parser.add_subparsers(dest=dest, metavar=dest.upper(), required=True, parser_class=Parser)
     for verb in verbs:
         sub = choices.add_parser(verb.name, help=verb.text.splitlines()[0], description=verb.text)

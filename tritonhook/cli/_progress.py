@@ -1,6 +1,5 @@
-"""Progress of work that takes longer than a moment. On a terminal it is a bar, removed at the end; elsewhere a line at
-the beginning, and further lines if the work has a count.
-"""
+"""Progress of work that takes more than 0.7 s. On a terminal it is a bar, which is removed at the end. Elsewhere a line
+is printed, and further lines if the number of steps is known."""
 
 from __future__ import annotations
 
@@ -14,12 +13,13 @@ from tritonhook._util.text import say, visible
 from tritonhook.cli._streams import unescaped
 
 DELAY_S = 0.7  # shorter work is not reported
-_AGAIN_S = 20.0  # between lines without a terminal
+_AGAIN_S = 20.0  # between two lines, without a terminal
 _QUIET = "TRITONHOOK_QUIET"
 
 
 class Work:
-    """Work in progress, reported in lines. Call it with the number of steps done. total: of steps; None if unknown."""
+    """Work in progress, reported in lines. Calling it adds steps that are done. total: number of all steps; None if
+    unknown."""
 
     def __init__(self, text: str, total: int | None) -> None:
         self.text, self.total, self.done = text, total, 0
@@ -42,7 +42,7 @@ class Work:
 
 @contextmanager
 def working(text: str, total: int | None = None) -> Iterator[Work]:
-    """Report work that takes longer than a moment. Yields a function to call with the number of steps done.
+    """Report work that takes more than 0.7 s. Yields a Work to call with the number of steps done.
 
     text: e.g. "assembling side a with ptxas 12.8.93". total: the number of steps, if known in advance.
     """
@@ -60,12 +60,12 @@ def working(text: str, total: int | None = None) -> Iterator[Work]:
 
 
 def is_quiet() -> bool:
-    """Return whether the user wants no progress reports."""
+    """Return True if TRITONHOOK_QUIET turns progress reports off."""
     return bool(os.environ.get(_QUIET))
 
 
 class _Bar(Work):
-    """Work reported as a bar, which goes away at the end."""
+    """Work reported as a bar, which is removed at the end."""
 
     def run(self) -> None:
         if self.ended.wait(DELAY_S):

@@ -1,4 +1,4 @@
-"""Options that rename and rewrite kernels, and their values."""
+"""Options that rename and rewrite kernels."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from tritonhook.rename import TRIGGER, Rename, make_rename
 
 @dataclass(frozen=True, kw_only=True)
 class RenameOptions(Group):
-    """How kernels are renamed: for rename, run, diff and ab."""
+    """Options that rename kernels: for rename, run, diff and ab."""
 
     prefix: str | None = option(help='prefix for kernel names, e.g. "cutlass_"')
     strip: bool = flag(help=f'remove "{TRIGGER}" from names')
-    to: tuple[str, ...] = option(action="append", default=[], metavar="OLD=NEW", help="rename exactly; may be repeated")
+    to: tuple[str, ...] = option(
+        action="append", default=[], metavar="OLD=NEW", help="rename the kernel OLD to NEW; may be repeated"
+    )
 
     def wanted(self) -> Rename | None:
-        """Build the rename from the options; None if they contain none. Raises UsageError."""
+        """Build the rename from the options; None without such options. Raises UsageError."""
         pairs = [item.partition("=") for item in self.to]
         if wrong := [old for old, equals, new in pairs if not (old and equals and new)]:
             raise UsageError(f"--to {wrong[0]}: write OLD=NEW")
@@ -46,7 +48,7 @@ def rewrite_option(what: str) -> Any:
 
 
 def check_mapping(rename: Rename, ptx: Ptx, label: str) -> None:
-    """Raise PtxError if `rename` maps a name that no entry has."""
+    """Raise PtxError if `rename` has a new name for an entry that the PTX lacks."""
     entries = set(ptx.entries)
     if missing := [old for old, _ in rename.mapping if old not in entries]:
         raise PtxError(f"{label}: no entry {missing[0]!r}; it has: {listed(ptx.entries)}")

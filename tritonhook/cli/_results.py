@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Make = Callable[[bool], "Result"]
 Show = Callable[["Summary"], None]  # prints a result as text
-KernelPage = tuple[str, Callable[[], "Result"]]  # the key of a kernel's rows, and a function that makes its result
+KernelPage = tuple[str, Callable[[], "Result"]]  # key of the kernel's rows; makes its result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +46,11 @@ class Results(Group):
 
     @property
     def is_printed(self) -> bool:
-        """Whether standard output carries the result: then nothing else may be printed there."""
+        """Whether standard output is for the result, so that nothing else may be printed there."""
         return self.json or self.markdown or self.csv
 
     def check(self) -> None:
-        """Raise UsageError, before any work, if the page or the file could not be written afterwards."""
+        """Raise UsageError, before any work, if the page or the file could not be written later."""
         if self.csv and (self.json or self.markdown):
             raise UsageError("--csv: not with --json or --markdown")
         if self.save:
@@ -64,7 +64,7 @@ class Results(Group):
 
 
 def show_summary(summary: Summary, wide: bool = False) -> None:
-    """Print a result on standard output. wide: with all columns of its tables."""
+    """Print a result on standard output. wide: show all columns of its tables."""
     from tritonhook.report.render.terminal import render_terminal
 
     write_out(render_terminal(summary, sys.stdout, wide))
@@ -79,9 +79,9 @@ def give(
 ) -> None:
     """Print the result in the requested form, and write its files.
 
-    result: or a function that makes it; called with True, it adds what only pages and saved files have, e.g. the code.
-    source: the file that the page names as its source. show: prints the result as text. pages: of its kernels, for a
-    folder of pages.
+    result: the result, or a function that makes it; called with True, it adds what only pages and saved files have,
+    e.g. the code. source: the file that a page names as its source. show: prints the result as text. pages: of its
+    kernels, for a folder of pages.
     """
     make: Make = result if callable(result) else lambda full: result
     brief = make(False)
@@ -135,15 +135,15 @@ def _page(result: Result, source: str, links: dict[str, str] | None = None, home
 def _write_site(
     folder: Path, result: Result, source: str, pages: Sequence[KernelPage], force: bool, done: Callable[[int], None]
 ) -> None:
-    """Write the kernels' pages to FOLDER/kernels, and FOLDER/index.html. A kernel that cannot be read gets no page, but
-    a line on standard error. done: called after each page."""
+    """Write FOLDER/index.html, and the kernels' pages in FOLDER/kernels. A kernel that cannot be read has no page; an
+    error is printed instead. done: called after each page."""
     from tritonhook.ptxas.pool import usable_processors
 
     def kernel_page(page: KernelPage) -> str | None:
         try:
             return _page(page[1](), source, home="../index.html")
         except TritonHookError as error:
-            say(f"tritonhook: no page of one kernel: {error}")
+            say(f"tritonhook: one kernel has no page: {error}")
             return None
 
     try:
@@ -161,7 +161,8 @@ def _write_site(
 
 
 def capture_page(capture: Capture, title: str | None, path: str | None = None) -> Result:
-    """Make the result of one captured kernel with its code. title: its name among others."""
+    """Make the result of one captured kernel with its code. title: its name with the configuration; None: its own
+    name."""
     from msgspec import UNSET, structs
 
     from tritonhook.report.results.capture import CapturedOne
@@ -173,14 +174,14 @@ def capture_page(capture: Capture, title: str | None, path: str | None = None) -
 
 
 def check_new(path: Path, force: bool) -> None:
-    """Raise UsageError if `write_new` would fail: for verbs that work for long before they write."""
+    """Raise UsageError if `write_new` would fail. Verbs that work for a long time call it before they begin."""
     if path.is_dir():
         raise UsageError(f"{path}: a folder; name a file in it")
     if str(path) == "-":
-        raise UsageError("-: standard output has the verb's own text; name a file, or ./-")
+        raise UsageError("-: standard output is for the verb's own text; name a file, or ./-")
     if (path.is_file() or path.is_block_device()) and not force:
         raise UsageError(f"{path}: exists; pass --force to replace it")
-    folder = Path(os.path.realpath(path)).parent  # where a write ends, with all links followed
+    folder = Path(os.path.realpath(path)).parent  # of the file itself, with all links followed
     if not path.exists() and not folder.is_dir():
         raise UsageError(f"{path}: cannot write: the folder {folder} does not exist; make it first")
     if not path.exists() and not os.access(folder, os.W_OK):
@@ -188,9 +189,9 @@ def check_new(path: Path, force: bool) -> None:
 
 
 def write_new(path: Path, data: str | bytes, force: bool) -> None:
-    """Write a file whole or not at all. Raises UsageError if it exists without `force`, or if it cannot be written.
+    """Write a whole file, or nothing. Raises UsageError if the file exists without `force`, or cannot be written.
 
-    A link is followed, and stays. A device or a pipe is written to, not replaced.
+    A link stays, and its target is written. A device or a pipe is written to, not replaced.
     """
     check_new(path, force)
     try:

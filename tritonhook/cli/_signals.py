@@ -1,5 +1,7 @@
-"""Signals that end a verb: SIGTERM and SIGHUP end it as Ctrl-C does. Tells signals to the whole process group from
-others."""
+"""Signals that end a verb: SIGTERM and SIGHUP end it as Ctrl-C does.
+
+`Witness` distinguishes signals to the whole process group from signals to this process only.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from types import FrameType
 from tritonhook.errors import Terminated
 
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-_WITNESS_S = 0.05  # in which a signal of the group reaches all of its processes
-_ONE_EVENT_S = 1.0  # `timeout` signals us and then the group: one event
+_WITNESS_S = 0.05  # time in which a signal to the group reaches all of its processes
+_ONE_EVENT_S = 1.0  # `timeout` signals this process and then its group: both are one event
 
 
 def interrupt(number: int) -> KeyboardInterrupt:
@@ -27,19 +29,19 @@ def interrupt(number: int) -> KeyboardInterrupt:
 
 
 def heeded() -> list[signal.Signals]:
-    """List the signals of ENDING that end this process. A signal ignored from the start (by nohup) stays ignored: a
-    handler would undo that for child programs too."""
+    """List the signals of ENDING that end this process. A signal that was ignored from the start (by nohup) stays
+    ignored: a child program inherits that, but would not with a handler here."""
     return [number for number in ENDING if signal.getsignal(number) not in (signal.SIG_IGN, None)]
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise an exception for each signal of ENDING, so that temporary folders and child processes are removed."""
+    """Raise an exception for each signal of ENDING, so that temporary folders and child processes are cleaned up."""
     last = -_ONE_EVENT_S
 
     def end(number: int, frame: FrameType | None) -> None:
         nonlocal last
-        if (now := time.monotonic()) - last >= _ONE_EVENT_S:  # a second one would interrupt the clean-up
+        if (now := time.monotonic()) - last >= _ONE_EVENT_S:  # a second exception would interrupt the clean-up
             last = now
             raise interrupt(number)
 
@@ -53,7 +55,7 @@ def interruptible() -> Iterator[None]:
 
 
 class Witness:
-    """A process in our group that blocks the signals of ENDING: a signal pending there went to the whole group."""
+    """A process in our group that blocks the signals of ENDING. A signal pending there was sent to the whole group."""
 
     def __init__(self) -> None:
         self._last = dict.fromkeys(ENDING, -_ONE_EVENT_S)
@@ -62,15 +64,15 @@ class Witness:
     def _begin(self) -> None:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         null = subprocess.DEVNULL
-        try:  # it ends with its input, and so with this process
+        try:  # it ends when its input is closed: at the latest with this process
             command = [sys.executable, "-ISc", "input()"]
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=null, stderr=null)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def has_reached(self, pid: int, number: signal.Signals) -> bool:
-        """Return whether a signal that this process has just received went to the whole group, with process `pid` in
-        it."""
+        """Return True if a signal that this process has just received was sent to the whole group, and process `pid` is
+        in the group."""
         with suppress(ProcessLookupError):
             if os.getpgid(pid) != os.getpgrp():
                 return False
@@ -85,7 +87,7 @@ class Witness:
         return now - self._last[number] < _ONE_EVENT_S
 
     def _has_pending(self, number: signal.Signals) -> bool:
-        with suppress(OSError, StopIteration):  # unknown without /proc: the signal is passed on
+        with suppress(OSError, StopIteration):  # without /proc it is unknown; then the signal is passed on
             lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
             pending = next(line.split()[1] for line in lines if line.startswith("ShdPnd:"))
             return bool(int(pending, 16) >> (number - 1) & 1)

@@ -1,7 +1,7 @@
 """Standard output and standard error: errors in one line, text through the pager.
 
-Foreign text is made safe here: `print` and `sys.stderr.write` escape control characters while a command runs. Renderers
-escape texts themselves and add colours, so their output goes through write_out and write_err, and so do JSON and PTX.
+While a command runs, `print` and `sys.stderr.write` escape control characters in texts from outside. Renderers escape
+texts themselves and add colours, so their output, and JSON and PTX, go through write_out and write_err.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DEBUG = "TRITONHOOK_DEBUG"
 
 
 def write_paged(text: str) -> None:
-    """Write safe text; if it is too long for the terminal, through $PAGER, else less."""
+    """Write text that is already escaped; if it is too long for the terminal, through $PAGER, by default less."""
     if sys.stdout.isatty() and text.count("\n") >= shutil.get_terminal_size().lines:
         pager = shlex.split(os.environ.get("PAGER") or "less -FRX")
         with suppress(OSError, BrokenPipeError):
@@ -36,7 +36,8 @@ def write_paged(text: str) -> None:
 
 
 def write_out(text: str = "", exact: bool = False) -> None:
-    """Write safe text and flush standard output. An OSError (BrokenPipeError too) names standard output.
+    """Write text that is already escaped, and flush standard output. An OSError (also BrokenPipeError) names standard
+    output.
 
     exact: raise UsageError for characters that the stream's encoding lacks, instead of escaping them.
     """
@@ -61,13 +62,13 @@ def _encodable(text: str, stream: TextIO) -> str:
 
 
 def write_err(text: str) -> None:
-    """Write safe text on standard error, and flush it."""
+    """Write text that is already escaped to standard error, and flush it."""
     unescaped(sys.stderr).write(text)
     sys.stderr.flush()
 
 
 class _Escaping(io.TextIOBase):
-    """A stream that escapes control characters, except line ends and tabs. inner: the stream that it writes to."""
+    """A stream that escapes control characters, except line breaks and tabs. inner: the stream that it writes to."""
 
     def __init__(self, inner: TextIO) -> None:
         self.inner = inner
@@ -91,12 +92,13 @@ class _Escaping(io.TextIOBase):
 
 
 def unescaped(stream: TextIO) -> TextIO:
-    """Return the stream behind an escaping one, for output with control characters."""
+    """Return the stream behind an escaping one, for output with control characters such as colours."""
     return stream.inner if isinstance(stream, _Escaping) else stream
 
 
 class _ClosedOutput(io.TextIOBase):
-    """Replaces a standard output that is closed (`>&-`), to which print() would write nothing without an error."""
+    """Replaces a standard output that is closed (`>&-`), so that print() fails; by itself it would silently write
+    nothing."""
 
     def write(self, text: str, /) -> int:
         if text:
@@ -106,9 +108,10 @@ class _ClosedOutput(io.TextIOBase):
 
 @contextmanager
 def streams() -> Iterator[None]:
-    """Replace the standard streams by escaping ones; Python has None for a stream that was closed from the start.
+    """Replace the standard streams by escaping ones. A stream that was closed from the start is None in Python.
 
-    At the end, discard what cannot be written: the interpreter would fail to flush it, and exit with status 120.
+    At the end, discard output that cannot be written; otherwise the interpreter's flush would fail, with exit status
+    120.
     """
     given = sys.stdout, sys.stderr
     out = cast(TextIO, _ClosedOutput()) if sys.stdout is None else sys.stdout
@@ -133,8 +136,8 @@ def _flush(stream: TextIO) -> None:
 
 
 def complain(where: str, error: BaseException) -> None:
-    """Print an error in one line on standard error; with TRITONHOOK_DEBUG=1 add the traceback of an internal error."""
-    with suppress(OSError, ValueError):  # there is no standard error
+    """Print an error in one line on standard error. With TRITONHOOK_DEBUG=1, add the traceback of an internal error."""
+    with suppress(OSError, ValueError):  # standard error may be closed
         say(f"tritonhook{where and ' '}{where}: {_sentence(error)}")
         if os.environ.get(_DEBUG) == "1" and not isinstance(error, TritonHookError):
             traceback.print_exception(error)

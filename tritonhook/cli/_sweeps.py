@@ -1,4 +1,4 @@
-"""Options and progress of the verbs that assemble many kernels: lab probe, lab caps."""
+"""Options and progress of the verbs that assemble many kernels: lab probe, lab caps, check, bisect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Expect = Callable[[int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(Group):
-    """Where ptxas runs, and how long."""
+    """Options of many ptxas runs: where they run, and their time limit."""
 
     jobs: int | None = option(type=positive, metavar="N", help="ptxas runs at the same time (default: processors + 10)")
     dask: str | None = option(metavar="ADDRESS", help="run on the workers of this Dask scheduler, e.g. tcp://host:8786")
@@ -35,7 +35,7 @@ def wanted_tools(words: Sequence[str]) -> list[Tool]:
         return [find_ptxas()]
     if tuple(words) != ("all",):
         return list({tool.version: tool for tool in map(find_ptxas, words)}.values())
-    tools = {tool.version: tool for tool in reversed(list(available_ptxas()))}  # the first of equal versions wins
+    tools = {tool.version: tool for tool in reversed(list(available_ptxas()))}  # of equal versions the first is used
     return sorted(tools.values(), key=lambda tool: version_key(tool.version))
 
 
@@ -47,8 +47,6 @@ def running(options: Sweep, cache: ResultCache | None = None) -> Iterator[tuple[
     with where as (executor, in_flight), working("assembling with ptxas", 0) as work:
 
         def go(jobs: Iterable[Job]) -> Iterator[tuple[Job, Outcome]]:
-            return sweep(
-                jobs, executor, cache or options.cache(), lambda job, outcome, cached: work(1), limits, in_flight
-            )
+            return sweep(jobs, executor, cache, lambda job, outcome, cached: work(1), limits, in_flight)
 
         yield go, work.expect

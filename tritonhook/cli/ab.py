@@ -1,8 +1,8 @@
 """Time two forms of a kernel in turns on a GPU: under its own name and a new one, or changed by options.
 
-It times MODULE:FUNCTION (a function that launches, or returns one that does), the launch that takes most of the time
-of SCRIPT.py, a capture with recorded launches (`tritonhook run --launches`), or two cubins or PTX with a recorded
-launch (`--args`). Both forms run in turn; the same code under a control name shows the noise. Without a GPU,
+It can time MODULE:FUNCTION (a function that launches kernels, or returns such a function), the launch of SCRIPT.py that
+takes most time, a capture with recorded launches (`tritonhook run --launches`), or two cubins or PTX files with a
+recorded launch (`--args`). Both forms run in turn; the same code under a control name shows the noise. Without a GPU,
 `tritonhook diff KERNEL --rename` compares the codes. Exit codes: 0 same, 1 faster or slower, 2 inconclusive, wrong
 outputs or trouble; with --fail-on slower: 1 if slower, else 0.
 
@@ -64,14 +64,14 @@ from tritonhook.timing.rough import rough_times
 from tritonhook.timing.statistics import DEFAULT_BAND, MIN_PROCESSES, Comparison, TimingVerdict, percent
 
 _CODES = {TimingVerdict.SAME: 0, TimingVerdict.FASTER: 1, TimingVerdict.SLOWER: 1, TimingVerdict.INCONCLUSIVE: 2}
-_LISTED = 5  # other launches of a script
-_OF_SAVED = {"--from", "--band", "--fail-on"}  # timing options
-Planned = tuple[Plan, tuple[str, ...]]  # with notes for the user on how it was made
+_LISTED = 5  # how many other launches of a script a note names
+_OF_SAVED = {"--from", "--band", "--fail-on"}  # timing options that work with --from
+Planned = tuple[Plan, tuple[str, ...]]  # with notes on how the plan was made
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timing(Group):
-    """How a candidate is made and timed."""
+    """Options for the candidate and its timing."""
 
     TITLE = "timing, on a GPU"
     candidate: str | None = option(metavar="MODULE:FUNCTION", help="compare with this launch instead of a rename")
@@ -79,18 +79,18 @@ class Timing(Group):
     candidate_options: str | None = option(metavar="OPTIONS", help="further ptxas options for the candidate")
     rewrite: tuple[str, ...] = rewrite_option("rewrite the candidate")
     baseline: tuple[str, ...] = option(
-        action="append", default=[], metavar="MODULE:FUNCTION", help="also time this launch"
+        action="append", default=[], metavar="MODULE:FUNCTION", help="also time this launch, as a baseline"
     )
     recorded: RecordedLaunch = part(RecordedLaunch)
     tune: str | None = option(
         choices=("fixed", "each"),
-        help="autotuned kernels: all sides use the reference's configuration (fixed, the default), or each is tuned",
+        help="autotuned kernels: all sides use the reference's configuration (fixed, the default), or each its own",
     )
     tolerance: Tolerance = part(Tolerance)
     band: float | None = option(
         type=share(0.005), metavar="SHARE", help="smaller differences count as the same: 0.005 (the default) or 0.5%%"
     )
-    processes: int | None = option(type=int, metavar="N", help="number of fresh processes at first (default: 5)")
+    processes: int | None = option(type=int, metavar="N", help="start with N fresh processes (default: 5)")
     seconds: float | None = option(type=float, help="stop after about this many seconds (default: 50)")
     fail_on: str | None = option(
         choices=("slower", "faster"), help="exit with 1 only if the candidate is slower (or faster)"
@@ -120,7 +120,7 @@ def run(options: Options) -> int:
     timed = _saved(options, Path(options.timing.saved)) if options.timing.saved else _measure(options)
     from tritonhook.report.results.ab import TimedComparison
 
-    # the samples were saved before the report, which may fail
+    # --save was done right after the measurement, because the report may fail
     give(replace(options.results, save=None), TimedComparison.of(timed, judged=True))
     return exit_code(timed, options.timing.fail_on)
 
@@ -140,7 +140,8 @@ def _saved(options: Options, path: Path) -> Timed:
 
 
 def exit_code(timed: Timed, fail_on: str | None) -> int:
-    """Return 0 same, 1 different, 2 inconclusive or wrong outputs; with --fail-on 1 means that verdict only."""
+    """Return 0 for the same, 1 for different, 2 for inconclusive or for wrong outputs. With --fail-on, 1 is only for
+    that verdict, and 0 for the other conclusive verdicts."""
     if timed.wrong:
         return 2
     if timed.same_code and not timed.comparison.blocks:
@@ -179,7 +180,7 @@ def _measure(options: Options) -> Timed:
 
 
 def _code(plan: Plan, timed: Timed) -> dict[str, str]:
-    """Describe what differs in the code, by kernel. An error becomes the text, so that the measured times are still
+    """Describe what differs in the code, by kernel. If that fails, the error is the text, so that the times are still
     shown."""
     if not timed.changed_kernels:
         return {}
@@ -217,8 +218,8 @@ def refuse_without_gpu(undone: str) -> None:
 
 
 def planned(options: Options, folder: Path) -> Planned:
-    """Make the plan for the target. folder: for files that must last as long as the comparison. Raises UsageError for
-    options that the target would ignore, TritonHookError."""
+    """Make the plan for the target. folder: for files that the comparison reads. Raises TritonHookError, and UsageError
+    for options that the target would ignore."""
     first, *rest = options.target
     is_single = is_function(first) or not is_script(first)
     if is_single and options.rest is not None:
@@ -253,16 +254,17 @@ def _refuse(options: Options, rest: Sequence[str], names: Sequence[str], why: st
 
 
 def _of_script(options: Options, words: Sequence[str], folder: Path) -> Planned:
-    """Run a script once with launches recorded, and time its capture folder."""
+    """Plan for a script: run it once to record its launches, and time one of them."""
     script_command(list(words), False)  # raises if the script does not exist
     refuse_without_gpu(f"{words[0]} was not run")
     record_launches(words, folder / "captures", "nothing was timed")
-    trusted = replace(options, tool=replace(options.tool, trust=True))  # this command made the capture
+    trusted = replace(options, tool=replace(options.tool, trust=True))  # this command has just made the capture
     return _of_folder(trusted, folder / "captures", " ".join(words), folder)
 
 
 def _of_folder(options: Options, path: Path, label: str, folder: Path) -> Planned:
-    """Time the launch of a capture folder that takes most GPU time in total, or the one that the options name."""
+    """Plan for a capture folder: time the launch that the options name, else the one that takes the most GPU time in
+    total."""
     captures = captures_at(path)
     choices = list(selected(captures, options.tool.entry, options.timing.recorded.launch))
     kernels = {choice.record: choice for choice in choices if isinstance(choice, Selected) and choice.launches}
@@ -279,7 +281,7 @@ def _of_folder(options: Options, path: Path, label: str, folder: Path) -> Planne
 def _longest(
     launches: Sequence[Launched], path: Path, label: str, called: Mapping[str, str]
 ) -> tuple[Launched, tuple[str, ...]]:
-    """Time every launch roughly. Returns the one with most time in total, and notes with the shares of the others.
+    """Time every launch roughly. Returns the launch with the most time in total, and notes with the shares of others.
 
     A single launch is not timed. Raises UsageError if none can be repeated, DeviceError without a GPU.
     """
@@ -297,7 +299,7 @@ def _longest(
     ]
     more = f", and {len(usable) - len(lines)} more" if len(usable) > len(lines) else ""
     failed = f"{len(timed) - len(usable)} launches could not be repeated"
-    shares = f"of the recorded launches' time: {'; '.join(lines)}{more}"
+    shares = f"shares of the recorded launches' time: {'; '.join(lines)}{more}"
     return usable[0], (shares, failed) if len(usable) < len(timed) else (shares,)
 
 
@@ -315,14 +317,14 @@ def _why_none(entry: str | None, captures: CaptureFolder) -> str:
 
 
 def _of_kernel(options: Options, path: str, folder: Path, launch: Path) -> Planned:
-    """Time one capture or PTX file and its form as the options change it, launched as recorded."""
+    """Plan for one capture or PTX file: time it and the form that the options make of it, both launched as recorded."""
     given = load_input(path, options.tool.entry)
     check_entry(options.tool.entry, [given])
     if given.ptx is None:
         raise UsageError(f"{path}: no PTX to make a candidate of; give a second cubin, or a capture with PTX")
     timing, rename = options.timing, _rename(options)
     if rename is not None:
-        rename.other_name(given.entry)  # raises if the rename changes nothing
+        rename.other_name(given.entry)  # raises an error if the rename changes nothing
     other = None if timing.candidate_ptxas is None else find_toolchain(timing.candidate_ptxas)
     further = tuple((timing.candidate_options or "").split())
     change = CandidateChange(rename, tuple(timing.rewrite), other, further)
@@ -337,7 +339,7 @@ def _of_kernel(options: Options, path: str, folder: Path, launch: Path) -> Plann
 
 
 def _of_cubins(options: Options, reference: str, candidate: str, folder: Path) -> Planned:
-    """Time two cubins, captures or PTX files, unchanged."""
+    """Plan for two cubins, captures or PTX files: time them unchanged."""
     timing = options.timing
     if options.rename.wanted() or timing.rewrite or timing.candidate_ptxas or timing.candidate_options:
         raise UsageError(
@@ -355,13 +357,13 @@ def _image(options: Options, given: Input) -> KernelImage:
 
 
 def _launched(options: Options, label: str, folder: Path, sides: Sides, launch: Path, names: tuple[str, str]) -> Plan:
-    """Make the plan for cubins with a recorded launch. The cubins already contain the changes of the options."""
+    """Make the plan for cubins with a recorded launch. The changes of the options are already in the cubins."""
     images = sides.write(folder / "images")
     return Plan(target=label, out=folder, images=images, launch=launch, names=names, **_common(options))
 
 
 def _common(options: Options) -> dict[str, Any]:
-    """Return the fields that all plans share, by their names in Plan."""
+    """Return the fields of a Plan that do not depend on the target."""
     ptxas, other = (
         None if wanted is None else str(find_ptxas(wanted).path.absolute())
         for wanted in (options.tool.ptxas, options.timing.candidate_ptxas)
@@ -378,7 +380,7 @@ def _common(options: Options) -> dict[str, Any]:
 
 
 def _rename(options: Options) -> Rename | None:
-    """Choose the rename; the default prefix if the options change nothing else."""
+    """Return the rename of the options; if the options change nothing, the rename with the default prefix."""
     wanted, timing = options.rename.wanted(), options.timing
     others = (timing.candidate, timing.candidate_ptxas, timing.candidate_options, *timing.rewrite)
     return Rename(prefix=PREFIX) if wanted is None and not any(others) else wanted

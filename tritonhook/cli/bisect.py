@@ -1,8 +1,8 @@
-"""Find which version of ptxas changed a kernel first, between a good and a bad one.
+"""Find the first version of ptxas that changed a kernel, between a good and a bad version.
 
-The versions are those of the package index; the search fetches those it needs, and keeps them and its results. The
-installed versions are tried first. Exit codes: 0 the good and the bad version give the same, 1 a version changed it, 2
-trouble, or a kernel has no result under the good or the bad version.
+The search tries installed versions first, and fetches others from the package index if need be. It keeps them and its
+results. Exit codes: 0 the good and the bad version give the same, 1 a version changed the kernel, 2 trouble, or a
+kernel has no result under the good or the bad version.
 
   tritonhook bisect kernel.ptx --good 12.9.86 --bad 13.5.37 --on spills
   tritonhook bisect tritonhook.lock --good 12.9.86 --bad 13.5.37 --on registers
@@ -21,7 +21,7 @@ from tritonhook._util.text import say
 from tritonhook._util.versions import is_version, version_key
 from tritonhook.capture.model import Stage
 from tritonhook.capture.selection import fits
-from tritonhook.cli._inputs import OnlyKernel, is_folder, kernels_at, load_file, load_input, place
+from tritonhook.cli._inputs import OnlyKernel, is_folder, kernels_at, load_file, load_input, options_option, place
 from tritonhook.cli._parser import Group, flag, option, part
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import Results, give
@@ -31,17 +31,18 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.install import add_ptxas, released_versions
 from tritonhook.ptxas.tool import Tool, available_ptxas
 from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, STEADY_RUNS, may_draw
+from tritonhook.report.result import count
 from tritonhook.snapshot.assembled import Task, all_drawn, disassembler
 from tritonhook.snapshot.bisection import CODE, ON, Search, TriedVersion, bisect
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts, sha256
 from tritonhook.snapshot.lockfile import all_kept_ptx, is_lock, read_whole_lock
 
-_COUNTED = ("instructions", "loop_instructions")  # need nvdisasm
+_COUNTED = ("instructions", "loop_instructions")  # figures that need nvdisasm
 
 
 def _version(text: str) -> str:
     if not is_version(text):
-        raise UsageError(f"--good and --bad: {text!r} is no version of ptxas; give one such as 12.9.86")
+        raise UsageError(f"--good and --bad: {text!r} is no version of ptxas; give a full version such as 12.9.86")
     return text
 
 
@@ -52,9 +53,7 @@ class Options(Group):
     bad: str = option(type=_version, required=True, metavar="VERSION", help="the newer ptxas, e.g. 13.5.37")
     on: str = option(choices=ON, default=CODE, metavar="FIGURE", help=f"figure to compare: {', '.join(ON)}")
     only: OnlyKernel = part(OnlyKernel)
-    ptxas_options: str | None = option(
-        "--options", metavar="'...'", help="ptxas options (default: the kernel's own, else -v -lineinfo)"
-    )
+    ptxas_options: str | None = options_option("the kernel's own, else -v -lineinfo")
     all: bool = flag(help="try every version, and show all of them")
     at_hand: bool = flag(help="use only installed versions; fetch none")
     sweep: Sweep = part(Sweep)
@@ -76,20 +75,20 @@ def run(options: Options) -> int:
     notes = [f"fetched ptxas {', '.join(fetched)}"] if fetched else []
     if any(may_draw(search.identity.arch) for search in ended):
         notes.append(
-            "ptxas is not deterministic for sm_10x: each version was run several times, and all its codes count"
+            "ptxas is not deterministic for sm_10x: each version was run several times, and all its codes were compared"
         )
     give(options.results, Bisect.of(options.kernel, ended, options.all, notes))
     if any(search.first for search in ended):
         return 1
     problems = [f"{search.identity.text}: {search.problem}" for search in ended if search.problem]
     if problems:
-        more = f" (and the same for {len(problems) - 1:,} more)" if problems[1:] else ""
+        more = f" (and {count(len(problems) - 1, 'further kernel')} without a result)" if problems[1:] else ""
         say(f"tritonhook bisect: {problems[0]}{more}")
     return 2 if problems else 0
 
 
 class _Kernel(NamedTuple):
-    """A kernel to search for. options: of ptxas."""
+    """A kernel to search for. locked: its name, target and facts. options: of ptxas."""
 
     locked: KernelFacts
     ptx: str
@@ -137,16 +136,16 @@ def _versions(options: Options, at_hand: Collection[str]) -> tuple[str, ...]:
     """List all versions from good to bad. Raises UsageError for a version that does not exist."""
     good, bad, known = options.good, options.bad, set(at_hand)
     if not options.at_hand:
-        with working("asking the package index for its versions of ptxas"):
+        with working("fetching the list of ptxas versions from the package index"):
             try:
                 known |= set(released_versions())
             except ToolError as error:
                 raise ToolError(f"{error}; --at-hand uses only installed versions") from None
     for given, version in (("--good", good), ("--bad", bad)):
         if version not in known:
-            where = "at hand" if options.at_hand else "on the package index"
+            where = "is installed" if options.at_hand else "is on the package index"
             near = sorted(known, key=lambda other: _distance(other, version))[:5]
-            raise UsageError(f"{given} {version}: no such version {where}; near it are {listed(near)}")
+            raise UsageError(f"{given} {version}: no such version {where}; the nearest are {listed(near)}")
     if version_key(good) >= version_key(bad):
         raise UsageError(f"--good {good} --bad {bad}: give the older version as --good, even if it is the worse one")
     between = [it for it in known if version_key(good) <= version_key(it) <= version_key(bad)]
@@ -161,7 +160,8 @@ def _distance(version: str, wanted: str) -> tuple[int, ...]:
 def _tried(
     options: Options, kernels: Sequence[_Kernel], tools: dict[str, Tool], wanted: Sequence[tuple[int, str]]
 ) -> list[TriedVersion]:
-    """Try kernels, by their numbers, under versions. tools: by version; gets those that are fetched."""
+    """Assemble kernels under versions. wanted: (index into `kernels`, version). tools: the ptxas by version; those that
+    are fetched are added."""
     failures: dict[str, str] = {}
     for version in sorted({version for _, version in wanted} - tools.keys(), key=version_key):
         try:

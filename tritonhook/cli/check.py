@@ -1,4 +1,4 @@
-"""Compare a lock with kernels as they are now: with fresh captures, or with its own PTX under another ptxas.
+"""Compare a lock with the kernels of today: fresh captures, or the lock's own PTX under another ptxas.
 
 Exit codes: 0 all kernels are as in the lock, 1 a kernel changed, is new or gone (with --fail-on: a rule is broken), 2
 trouble, such as a kernel that could not be compiled.
@@ -7,7 +7,7 @@ tritonhook check tritonhook-captures
 tritonhook check --ptxas 13.5.37 --fail-on spills,registers+10%
 tritonhook check mm.py ops.py --arch sm_90a,sm_120a           # the scripts run dry, without a GPU
 tritonhook check build/libfoo.so --fail-on spills,stack,registers --strict
-tritonhook check other.lock tritonhook-captures --update      # accept what is there now
+tritonhook check other.lock tritonhook-captures --update      # lock the captured kernels
 tritonhook check tritonhook-captures --verify                 # also: does ptxas compute what the PTX says?
 tritonhook check mm.py --arch sm_90a --sanitize               # also: races and other faults of the kernels
 tritonhook check tritonhook-captures --github                 # in a step of GitHub Actions
@@ -35,7 +35,7 @@ from tritonhook.cli._changes import (
     with_executed,
 )
 from tritonhook.cli._github import GitHub, lines_of, run_of_workflow
-from tritonhook.cli._inputs import is_folder
+from tritonhook.cli._inputs import is_folder, options_option
 from tritonhook.cli._parser import Group, argument, flag, option, part
 from tritonhook.cli._programs import is_script
 from tritonhook.cli._progress import working
@@ -56,7 +56,7 @@ from tritonhook.snapshot.lockfile import WholeLock, all_kept_ptx, kept_ptx, read
 from tritonhook.snapshot.rules import BITS, COMPILE_TIME, Rule
 from tritonhook.verify.model import sanitize_captures, verify_captures
 
-Judge = Callable[[str], tuple[bool, str]]  # of captures: whether a kernel is wrong, and the summary
+Judge = Callable[[str], tuple[bool, str]]  # path of captures -> (whether a kernel is wrong, summary)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Options(Group):
     places: tuple[str, ...] = argument(
         nargs="*",
         metavar="PLACE",
-        help="capture folder, built files, or with --arch scripts (default: assemble the lock's own PTX)",
+        help="capture folder; built files; or scripts, with --arch (default: assemble the lock's own PTX)",
     )
     arch: str | None = option(
         metavar="sm_XX,...", help="run the scripts dry for each of these architectures, without a GPU"
@@ -74,14 +74,14 @@ class Options(Group):
     ptxas: str | None = option(
         metavar="VERSION|PATH", help="assemble the lock's PTX with this ptxas (default: each kernel's own)"
     )
-    ptxas_options: str | None = option("--options", metavar="'...'", help="ptxas options (default: each kernel's own)")
-    update: bool = flag(help="replace what the lock says by the captures")
+    ptxas_options: str | None = options_option("each kernel's own")
+    update: bool = flag(help="write the captured kernels to the lock")
     fail_on: tuple[Rule, ...] = fail_on_option()
-    strict: bool = flag(help="--fail-on: also where a figure has shrunk; --update locks it")
+    strict: bool = flag(help="with --fail-on: also fail if a figure has shrunk; --update locks the smaller figure")
     verify: bool = flag(
-        help="also exit with 1 if a ptxas here does not compute what the PTX of a capture says: `verify --cpu`"
+        help="also exit with 1 if the code of an installed ptxas computes other results than the PTX: `verify --cpu`"
     )
-    sanitize: bool = flag(help="also exit with 1 if two CTAs of a captured launch have a fault: `emulate`")
+    sanitize: bool = flag(help="also exit with 1 if `emulate` finds a fault in two CTAs of a captured launch")
     shown: ShownChanges = part(ShownChanges)
     github: bool = flag(
         help="in GitHub Actions: write the job's summary, annotate lines whose kernels spill, keep one comment on the "
@@ -115,7 +115,7 @@ def run(options: Options) -> int:
 
 
 def _check_ptx(options: Options, path: Path, locked: Sequence[KernelFacts], workflow: GitHub | None) -> int:
-    """Assemble the lock's own PTX, and compare."""
+    """Assemble the lock's own PTX again, and compare the result with the lock."""
     left_out = {kernel.identity: why for kernel in locked if (why := _why_not_again(kernel, options.ptxas))}
     if locked and len(left_out) == len(locked):
         raise SnapshotError(f"{path}: no kernel of it can be assembled again: {next(iter(left_out.values()))}")
@@ -139,11 +139,12 @@ def _check_ptx(options: Options, path: Path, locked: Sequence[KernelFacts], work
     changes.sort(key=lambda change: change.rank)
     failed = sum(change.status is ChangeStatus.FAILED for change in changes)
     if failed and given is not None:
-        notes.append("correct --options, or leave it out to take each kernel's own")
+        notes.append("correct --options, or omit it to use each kernel's own")
     elif failed:
-        remedy = "take another one with --ptxas, or leave it out to take each kernel's own"
+        remedy = "choose another version with --ptxas, or omit --ptxas to use each kernel's own"
         notes.append(f"{count(failed, 'kernel')} not assembled by this ptxas; {remedy}")
-    if is_folder(DEFAULT_OUT) and not options.ptxas and given is None:  # who ran a program again expects its kernels
+    # After another run of a program, a user may expect its captures to be compared.
+    if is_folder(DEFAULT_OUT) and not options.ptxas and given is None:
         notes.append(f"{DEFAULT_OUT} was not read; `tritonhook check {DEFAULT_OUT}` compares its kernels")
     by = f"ptxas {tool(options.ptxas).version}" if options.ptxas else "the same ptxas"
     new = f"its PTX, assembled by {by}{f' {options.ptxas_options}' if options.ptxas_options else ''}"
@@ -154,20 +155,20 @@ def _check_ptx(options: Options, path: Path, locked: Sequence[KernelFacts], work
 
 
 def _why_not_again(kernel: KernelFacts, ptxas: str | None) -> str | None:
-    """Why a kernel cannot be assembled again from what the lock keeps; None if it can be."""
+    """Return why a kernel cannot be assembled from what the lock keeps; None if it can be."""
     if kernel.ptx_sha256 is None:
-        return "there is no PTX of it; give captures, or the built files"
+        return "the lock has no PTX of it; give captures, or the built files"
     if kernel.ptxas is None and ptxas is None:
-        return "which ptxas made it is not known; give one with --ptxas, or captures"
+        return "the ptxas that made it is not known; choose one with --ptxas, or give captures"
     return None
 
 
 def _timed(tasks: Sequence[Task], changes: Sequence[Change], notes: list[str]) -> list[Change]:
-    """Put ptxas's time in place of the time of the whole compile."""
+    """Replace the compile times of the changes, which are of the whole compile, by the time of ptxas."""
     with working(f"timing ptxas for {count(len(tasks), 'kernel')}"):
         times = list(map(timed, tasks))
     if unknown := [task.locked.identity.kernel for task, us in zip(tasks, times, strict=True) if us is None]:
-        notes.append(f"compile time not known, as the ptxas of the lock is not at hand: {listed(unknown)}")
+        notes.append(f"compile time not known, because the ptxas of the lock is not installed: {listed(unknown)}")
     return [
         Change(it.old and replace(it.old, compile_us=us and us[0]), it.new and replace(it.new, compile_us=us and us[1]))
         for it, us in zip(changes, times, strict=True)
@@ -177,10 +178,11 @@ def _timed(tasks: Sequence[Task], changes: Sequence[Change], notes: list[str]) -
 def _check_places(
     options: Options, path: Path, named: Mapping[str, str], lock: WholeLock, workflow: GitHub | None
 ) -> int:
-    """Compare with the kernels at these places. Of a script's dry run the folder is not what the user named."""
+    """Compare the lock with the kernels at these places. named: each place with the user's name for it; a script's
+    place is a temporary folder."""
     asked = {rule.what for rule in options.fail_on}
     if COMPILE_TIME in asked:
-        raise UsageError("compile-time: a lock has no times; leave out the captures, or `tritonhook diff OLD NEW`")
+        raise UsageError("compile-time: a lock has no times; leave out the captures, or use `tritonhook diff OLD NEW`")
     bits = any(kernel.bits for kernel in lock.kernels)
     if BITS in asked and not bits:
         raise UsageError(f"bits: {path} has none; make it again with `tritonhook lock --bits`")
@@ -203,10 +205,10 @@ def _check_places(
     if options.update:
         now = list(zip(facts, found.texts, strict=True))
         write_lock(path, settled(path, lock.kernels, now), lock.tests, lock.budgets)
-        notes.append(f"{path} now holds what is in {' '.join(options.places)}")
+        notes.append(f"{path} now has the kernels of {' '.join(options.places)}")
         give(changes, notes, gate=False, failed=found.failed)
         return 2 if found.failed else 0
-    captures = list(zip(found.captures, facts, strict=False))  # those of built files are behind them
+    captures = list(zip(found.captures, facts, strict=False))  # facts of built files come after those of captures
     if bits:
         notes += told_bits(changes, {it.identity: capture for capture, it in captures}, partial(kept_ptx, path))
     judges = [("verify --cpu", verify_captures)] * options.verify + [("emulate", sanitize_captures)] * options.sanitize
@@ -224,8 +226,8 @@ def _check_places(
 
 
 def _judged(verb: str, judge: Judge, place: str, own: str, notes: list[str]) -> int:
-    """Judge the kernels of a place. Returns 1 if one is wrong, 2 if one could not be judged. notes: gets what was
-    found. own: how the user names the place."""
+    """Judge the kernels of a place, and append the summary to `notes`. Returns 1 if a kernel is wrong, 2 if one could
+    not be judged, else 0. own: the user's name of the place."""
     try:
         with working(f"{verb} {own}"):
             is_wrong, said = judge(place)
@@ -238,7 +240,8 @@ def _judged(verb: str, judge: Judge, place: str, own: str, notes: list[str]) -> 
 
 
 def _with_lock(options: Options) -> Options:
-    """Return the options, with the usual lock in front where the first argument is no lock."""
+    """If the first argument is not a lock, but a place with kernels, count it among the places; the lock is then the
+    default one."""
     first = options.lock
     if first is None or not (is_folder(first) or is_built(first) or Path(first).is_dir() or is_script(first)):
         return options
@@ -246,7 +249,7 @@ def _with_lock(options: Options) -> Options:
 
 
 def _with_budgets(options: Options, own: Budgets) -> tuple[Rule, ...]:
-    """Return the rules, with the budgets of the project; where it has none, of the lock."""
+    """Return the rules of --fail-on, with the project's budgets and, where the project has none, the lock's."""
     if options.strict and not options.fail_on:
         raise UsageError("--strict: only with --fail-on; without it every difference fails")
     project = read_project(Path.cwd())

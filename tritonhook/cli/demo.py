@@ -1,8 +1,8 @@
 """Show tritonhook's reports on a bundled Triton kernel, without a GPU: resources, source lines, effect of the name.
 
---table shows the published table of the name effect and the results on this machine. It needs no Triton. It uses ptxas
-12.8.93, as published, and fetches it if it is missing. Everything is *assembled* by ptxas; nothing is executed or
-timed.
+--table shows the published table of the name effect beside the results of this machine. It needs no Triton. It uses
+ptxas 12.8.93, as the published table does, and fetches it if it is missing. Everything is *assembled* by ptxas; nothing
+is executed or timed.
 
   tritonhook demo
   tritonhook demo --table --ptxas 13.5.37
@@ -61,7 +61,7 @@ def run(options: Options) -> int:
         return _give_table(options)
     if find_spec("triton") is None:
         raise UsageError(
-            "Triton is not installed, and the demo compiles a Triton kernel; `pip install triton`, or `pipx run --spec "
+            "Triton is not installed, but the demo compiles a Triton kernel: `pip install triton`, or `pipx run --spec "
             "'tritonhook[triton]' tritonhook demo`, or see `tritonhook demo --table`, which needs no Triton"
         )
     _give_short(options)
@@ -78,7 +78,7 @@ def _give_short(options: Options) -> None:
     from tritonhook.report.results.names import Demo, Names
 
     if options.ptxas is not None:
-        find_ptxas(options.ptxas)  # raises before any work
+        find_ptxas(options.ptxas)  # raises an error before any work
     started = time.time_ns()
     with session(options.out) as current, working("compiling a layer norm for sm_90a"):
         call_function(SUBJECT)
@@ -136,9 +136,10 @@ def _give_table(options: Options) -> int:
 
 
 def published_ptxas(given: str | None) -> tuple[Tool, tuple[str, ...]]:
-    """Find the ptxas, and fetch the published version if it is missing; return a note if another version is used.
+    """Find the ptxas: `given`, else the published version, which is fetched if it is missing, else the newest. Returns
+    it, and a note if another version than the published one is used.
 
-    Raises ToolError if there is none at all.
+    Raises ToolError if there is no ptxas.
     """
     if given is not None:
         return find_ptxas(given), ()
@@ -153,6 +154,6 @@ def published_ptxas(given: str | None) -> tuple[Tool, tuple[str, ...]]:
         reason = str(error).splitlines()[0]
     tool = find_ptxas()
     return tool, (
-        f"ptxas {PTXAS}, the version of the published table, could not be fetched; ptxas {tool.version} at hand is "
-        f"used, whose code can differ ({reason})",
+        f"ptxas {PTXAS}, the version of the published table, could not be fetched; the installed ptxas "
+        f"{tool.version} is used, whose code can differ ({reason})",
     )

@@ -1,14 +1,14 @@
 """Compare two kernels, two modules or two capture folders: PTX, cubin or capture on each side.
 
 Two files with several kernels are compared kernel by kernel. Kernels are matched by name; names may differ in the
-trigger. --entry chooses one. Exit codes: 0 same code and all else that the driver loads, 1 other, 2 trouble.
+trigger. --entry chooses one kernel. Exit codes: 0 all that the driver loads is the same, 1 different, 2 trouble.
 
-With --rename, --prefix, --strip or --to one kernel is compared with itself under a new name, and under a control name
-of the same length: only its spelling differs from the new name. Exit codes: 0 same code, 1 other code, or ptxas crashes
-under the new name, 2 trouble, or ptxas crashes under the control name.
+With --rename, --prefix, --strip or --to, one kernel is compared with itself under a new name, and under a control name
+of the same length and without effect, so that only the spelling differs. Exit codes: 0 same code, 1 other code, or
+ptxas crashes under the new name, 2 trouble, or ptxas crashes under the control name.
 
-PTX is assembled with the same ptxas and options on both sides. If both are one kernel under two names of different
-length, one of them is assembled under a control name as long as the other's: the length alone moves sections.
+PTX is assembled with the same ptxas and options on both sides. If both sides are one kernel under names of different
+length, one side gets a control name as long as the other name, because the length alone moves sections.
 
   tritonhook diff a.ptx b.ptx --ptxas 12.8.93
   tritonhook diff OUT/kernels/add-0123 OUT/kernels/cutlass_add-4567
@@ -66,24 +66,26 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
     a: str = place(nargs="?", default="", help="PTX file, cubin, capture folder, or a captured kernel or its id")
-    b: str | None = place(nargs="?", help="second kernel, as for a; omit it with --rename and --rewrite")
+    b: str | None = place(nargs="?", help="second kernel, given like a; omit it with --rename and --rewrite")
     previous: bool = flag(
         help="compare the latest run in a capture folder (default: the one that `run` writes to) with the previous "
-        "run of the same command; give a kernel to compare this one alone"
+        "run of the same command; give a captured kernel to compare only this kernel"
     )
     rewrite: str | None = option(
         choices=REWRITES, metavar="NAME", help=f"compare a with its rewritten form: {' or '.join(REWRITES)}"
     )
-    rename: bool = flag(help="compare a with itself under a new name: cutlass_ in front, or set by the next options")
+    rename: bool = flag(
+        help="compare a with itself under a new name: with the prefix cutlass_, or as set by the next options"
+    )
     names: RenameOptions = part(RenameOptions)
     tool: ToolOptions = part(ToolOptions)
     code: bool = flag(one_of="code", help="print the lines of machine code that differ, with their source lines")
-    ptx: bool = flag(one_of="code", help="print lines of PTX that differ; --ttgir, --ttir: of this stage of captures")
+    ptx: bool = flag(one_of="code", help="print the lines of PTX that differ; --ttgir, --ttir: the same for that stage")
     ttgir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     ttir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     no_control: bool = flag(help="use no control name if names differ in length")
     count: bool = flag(
-        help="of captured kernels: execute a recorded launch on the CPU, and tell which counters of which lines moved"
+        help="for captured kernels: execute a recorded launch on the CPU, and show the counters that differ, by line"
     )
     fail_on: tuple[Rule, ...] = fail_on_option()
     shown: ShownChanges = part(ShownChanges)
@@ -97,7 +99,7 @@ def run(options: Options) -> int:
         raise UsageError("give two kernels or folders, or --previous")
     if (rename := options.names.wanted() or (Rename(prefix=PREFIX) if options.rename else None)) is not None:
         return _compare_names(options, rename)
-    sides = (options.a, options.b or "")  # if one path is a folder, a missing path counts as a folder, too
+    sides = (options.a, options.b or "")  # if one side is a capture folder, a missing path counts as one, too
     are_folders = any(map(is_folder, sides)) and all(is_folder(side) or not Path(side).exists() for side in sides)
     if options.b is not None and options.tool.entry is None and are_folders:
         both = given_options(options, options.tool)
@@ -113,8 +115,8 @@ def run(options: Options) -> int:
 
 
 def _compare_names(options: Options, rename: Rename) -> int:
-    """Assemble a kernel under three names, and compare the codes. A crash under the new name is a result, like other
-    code; without the control there is no result."""
+    """Assemble a kernel under three names, and compare the codes. If ptxas crashes under the new name, that is a
+    result, like other code; if it crashes under the control name, there is no result."""
     from tritonhook.report.results.names import Names
 
     if idle := [*([options.b] if options.b else []), *(it for it in given_options(options) if it != "--rename")]:
@@ -138,7 +140,7 @@ def _compare_names(options: Options, rename: Rename) -> int:
 
 
 def _with_previous(options: Options) -> Options:
-    """Replace the sides by the latest run and the run before, or by one kernel of both."""
+    """Set the two sides to the previous and the latest run, or to one kernel of both runs."""
     if options.b is not None or options.rewrite is not None:
         raise UsageError("--previous: give one capture folder or kernel, or none")
     path = Path(options.a or default_out())
@@ -161,15 +163,15 @@ def _with_previous(options: Options) -> Options:
 
 
 def _nearest(identity: Identity, known: Mapping[str, Identity], now: Set[Identity]) -> list[str]:
-    """List the records of the previous run that a kernel may come from: those that share most of its configuration.
-    known: kernels of the previous run; those in `now` still exist and are other kernels."""
+    """List the records of the previous run from which a kernel may come: those with the most equal specialisation.
+    known: kernels of the previous run. now: kernels of the latest run; a kernel that still exists is no candidate."""
     own, left = set(identity.specialisation), {r: it for r, it in known.items() if it not in now}
     apart = {r: len(own ^ set(it.specialisation)) for r, it in left.items() if it.lasting == identity.lasting}
     return [record for record, times in apart.items() if times == min(apart.values())]
 
 
 def _files(options: Options) -> list[KernelFile] | None:
-    """Read two files to compare kernel by kernel; None if only one kernel is compared."""
+    """Read two files whose kernels are compared one by one; return None if only one kernel is compared."""
     if options.tool.entry is not None or options.b is None or any(Path(it).is_dir() for it in (options.a, options.b)):
         return None
     files = [load_file(path) for path in (options.a, options.b)]
@@ -212,7 +214,7 @@ def _compare_kernels(options: Options) -> int:
 
 
 def _with_counters(options: Options, inputs: Sequence[Input], diff: Callable[[bool], Diff]) -> Callable[[bool], Diff]:
-    """Count a launch of both kernels, and add the counters of source lines that differ."""
+    """Execute a launch of both kernels on the CPU, and add to the result the counters that differ on a source line."""
     from msgspec import structs
 
     from tritonhook.report.results.diff import MovedCounter

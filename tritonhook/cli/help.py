@@ -1,4 +1,4 @@
-"""Explain a verb, as its --help does; without a verb, list all verbs.
+"""Explain a verb, as --help does; without a verb, list all verbs.
 
 tritonhook help diff
 tritonhook help mem predict

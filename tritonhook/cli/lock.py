@@ -2,14 +2,14 @@
 
 For each kernel the lock has its identity, its resources, and hashes of its machine code. The PTX is kept beside
 the lock, so that `tritonhook check` can assemble it with another ptxas, without Triton or a GPU. Built libraries have
-machine code only: registers, stack, shared memory, access to local memory and bytes of code of every kernel and target.
-If a script fails or is interrupted, no lock is written: the exit code is the script's, or 128 + N for signal N. It is 2
-if a kernel could not be compiled: the lock has the others.
+machine code only: the lock has registers, stack, shared memory, access to local memory and bytes of code of every
+kernel and target. If a script fails or is interrupted, no lock is written, and the exit code is the script's, or 128 +
+N for signal N. The exit code is 2 if a kernel could not be compiled; the lock then has the other kernels.
 
   tritonhook lock                                        # the folder that `tritonhook run` writes to
   tritonhook lock build/libfoo.so dist/*.whl extension.cubin
   tritonhook lock mm.py ops.py --arch sm_90a,sm_120a     # without a GPU: the scripts run dry
-  tritonhook lock mm.py --arch sm_90a --bits             # also what the kernels store
+  tritonhook lock mm.py --arch sm_90a --bits             # also lock a hash of what the kernels store
   tritonhook show tritonhook.lock
   tritonhook check tritonhook-captures        # after a change: what is different?
   tritonhook check --ptxas 13.5.37            # what would this ptxas change?
@@ -50,7 +50,7 @@ class Options(Group):
     )
     autotune: str | None = autotune_option()
     bits: bool = flag(
-        help="also lock a hash of what each kernel stores on seeded inputs, executed on the CPU: needs its launches"
+        help="also execute recorded launches on the CPU, with seeded inputs, and lock a hash of what each kernel stores"
     )
     count: bool = flag(
         help="execute a recorded launch of each kernel on the CPU, and lock its counters: instructions, sectors, bank "
@@ -70,7 +70,7 @@ def run(options: Options) -> int:
         complain("lock", error)
         return error.status
     budgets = None
-    with suppress(SnapshotError):  # no lock to replace: there are none to keep
+    with suppress(SnapshotError):  # there is no readable lock, so no budgets to keep
         budgets = read_whole_lock(out).budgets
     write_lock(out, zip(kernels, found.texts, strict=True), budgets=budgets)
     kept = sum(ptx is not None for ptx in found.texts)

@@ -4,11 +4,11 @@ tritonhook ptxas list
 tritonhook ptxas list --available # the versions that `ptxas add` can fetch
 tritonhook ptxas add 12.8.93      # from the package index; only the binary is kept, in the user's cache
 tritonhook ptxas install          # keep the PTX of every program that calls this environment's ptxas
-tritonhook ptxas install --system # ... that calls the CUDA toolkit's
-tritonhook ptxas uninstall        # undo it
+tritonhook ptxas install --system # keep the PTX of every program that calls the CUDA toolkit's ptxas
+tritonhook ptxas uninstall        # put the original ptxas back
 tritonhook ptxas status
 
-The wrapper writes PTX to $PTX_DUMP_DIR, by default ptx_dumps/ in the folder of the call, and under `tritonhook run`
+The wrapper writes PTX to $PTX_DUMP_DIR, by default ptx_dumps/ in the caller's folder, and under `tritonhook run`
 captures to its folder. `tritonhook run -- nvcc ...` needs no install.
 """
 
@@ -77,8 +77,8 @@ class Wrapper(Group):
 
 @dataclass(frozen=True, kw_only=True)
 class Install(Wrapper):
-    system: bool = flag(help="also a ptxas outside of this environment, which other programs and users call")
-    yes: bool = flag(help="do not ask")
+    system: bool = flag(help="replace also a ptxas outside of this environment, which other programs and users call")
+    yes: bool = flag(help="install without a question")
 
 
 def _install(options: Install) -> int:
@@ -89,7 +89,7 @@ def _install(options: Install) -> int:
             "`tritonhook run -- nvcc ...` needs no install"
         )
     undo = f"`tritonhook ptxas uninstall {target.path}` undoes it"
-    plan = f"a wrapper replaces it, and writes PTX to $PTX_DUMP_DIR, else to ptx_dumps/ where it is called; {undo}"
+    plan = f"a wrapper replaces it, and writes PTX to $PTX_DUMP_DIR, else to ptx_dumps/ in the caller's folder; {undo}"
     if not options.yes and not _agreed(f"{target.path}: {plan}"):
         raise UsageError(f"{target.path}: nothing was changed; --yes installs without a question")
     done = install(target)
@@ -98,7 +98,7 @@ def _install(options: Install) -> int:
 
 
 def _agreed(text: str) -> bool:
-    """Ask on the terminal; without a terminal the answer is no."""
+    """Ask the user on the terminal. Without a terminal the answer is no."""
     if sys.stdin is None or not sys.stdin.isatty():
         return False
     say(f"tritonhook: {text}. Install? [y/N]")
@@ -126,7 +126,7 @@ def _installed(target: InstallTarget, **done: Any) -> Installed:
 
 
 def _released() -> list[str]:
-    with working("asking the package index for its versions of ptxas"):
+    with working("fetching the list of ptxas versions from the package index"):
         return released_versions()
 
 
@@ -134,6 +134,6 @@ ACTIONS = (
     Verb("list", "list the ptxas versions that can be used", List, _list),
     Verb("add", "fetch one version's wheel and keep its ptxas", Add, _add),
     Verb("install", "replace a ptxas by the wrapper; the original stays beside it as ptxas.real", Install, _install),
-    Verb("uninstall", "put the original back", Wrapper, _uninstall),
+    Verb("uninstall", "put the original ptxas back", Wrapper, _uninstall),
     Verb("status", "show whether the wrapper is installed, and what it could not keep", Wrapper, _status),
 )

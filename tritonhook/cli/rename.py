@@ -45,7 +45,7 @@ def run(options: Options) -> int:
 
     rename = options.rename.wanted()
     if rename is None and not options.rewrite:
-        raise UsageError("say how: --prefix cutlass_, --strip, --to OLD=NEW, or --rewrite NAME")
+        raise UsageError("nothing to change; give --prefix cutlass_, --strip, --to OLD=NEW, or --rewrite NAME")
     options = replace(options, output=None) if options.output == "-" else options
     ptx = _read(Path(options.ptx))
     if not ptx.entries:
@@ -78,7 +78,7 @@ def _read(path: Path) -> Ptx:
 
 
 def _show(summary: Summary, result: Renamed) -> None:
-    """Print the PTX, unless a file was named for it; report on standard error."""
+    """Print the PTX on standard output unless it was written to a file, and the report on standard error."""
     write_out(result.ptx or "", exact=True)
     for line in summary.facts:
         print(line, file=sys.stderr)

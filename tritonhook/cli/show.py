@@ -2,14 +2,14 @@
 
 Each captured kernel has a short id. Every verb accepts it instead of the kernel's folder; its first four digits are
 enough. A file can be a cubin, PTX, a fat binary, an object file, a shared library, or what a verb wrote with --save or
---json. With --html FILE each of them is a page: one file, which needs no network and no GPU. --html FOLDER/ adds a page
-for each kernel of a folder.
+--json. --html FILE also writes the output as a page, one file that needs no network and no GPU. --html FOLDER/ adds a
+page for each kernel of a folder.
 
   tritonhook show                        # the folder that `tritonhook run` writes to
   tritonhook show captures --sort spills --filter gemm
   tritonhook show a1b2c3
   tritonhook show captures/a1b2c3 --sass             # or --ptx, --ttgir, --llir, --ttir, --source
-  tritonhook show captures/a1b2c3 --source --count   # with instructions, sectors and wavefronts of a launch, emulated
+  tritonhook show captures/a1b2c3 --source --count   # with counters of a launch executed on the CPU
   tritonhook show libkernels.so --entry my_kernel --sass
   tritonhook show tritonhook.lock
   tritonhook show diff.json --html diff.html         # of `diff --save diff.json`
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 def _most(figures: Callable[[ResourceFields], Sequence[int | None]]) -> Callable[[FolderKernel], tuple[bool, int]]:
-    """Make a sort key: kernels with the largest figure first, those with an unknown figure last."""
+    """Make a sort key that puts kernels with the largest figure first, and kernels with an unknown figure last."""
 
     def key(kernel: FolderKernel) -> tuple[bool, int]:
         values = [None] if kernel.resources is None else figures(kernel.resources)
@@ -63,9 +63,9 @@ def _most(figures: Callable[[ResourceFields], Sequence[int | None]]) -> Callable
     return key
 
 
-_MOST_KERNELS = 200  # whose code is read without being asked for by name
-_EM_CUDA = 190
-_STAGES = ("ptx", "ttgir", "llir", "ttir")  # texts that can be printed
+_MOST_KERNELS = 200  # of a file; the code of more kernels is read only with --entry
+_EM_CUDA = 190  # the machine in the ELF header of a cubin
+_STAGES = ("ptx", "ttgir", "llir", "ttir")  # stages that can be printed as text
 _ORDERS: dict[str, Callable[[FolderKernel], Any]] = {
     "name": lambda kernel: kernel.kernel,
     "regs": _most(lambda r: [r.registers]),
@@ -108,16 +108,16 @@ class Options(Group):
         "writes to)",
     )
     listed: Listed = part(Listed)
-    gpu: str | None = option(metavar="NAME", help='occupancy on this GPU, e.g. "RTX 5090" (default: the kernel\'s own)')
+    gpu: str | None = option(
+        metavar="NAME", help='show the occupancy on this GPU, e.g. "RTX 5090" (default: the kernel\'s own)'
+    )
     wide: bool = flag(help="print all columns, in long lines")
     sass: bool = flag(one_of="code", help="print the machine code of one kernel, or of a file")
     ptx: bool = flag(one_of="code", help="print the PTX of one captured kernel")
     ttgir: bool = flag(one_of="code", help="print Triton's GPU dialect; --ttir, --llir: the stages before and after")
     ttir: bool = flag(one_of="code", help=argparse.SUPPRESS)
     llir: bool = flag(one_of="code", help=argparse.SUPPRESS)
-    source: bool = flag(
-        one_of="code", help="print source lines with the instructions, live registers and spills of each"
-    )
+    source: bool = flag(one_of="code", help="print source lines, each with its instructions, live registers and spills")
     count: bool = flag(
         help="execute a recorded launch of one captured kernel on the CPU, and add counters to the source lines"
     )
@@ -156,13 +156,13 @@ def run(options: Options) -> int:
 
 
 def _is_json(path: Path) -> bool:
-    """Check whether a file is JSON by its first letter: neither PTX nor an image begins with it."""
+    """Return True if the first character of a file is that of JSON; neither PTX nor an image begins with it."""
     with path.open("rb") as file:
         return file.read(64).lstrip()[:1] in (b"{", b"[")
 
 
 def _refuse(path: Path, what: str, idle: Sequence[str]) -> None:
-    """Raise UsageError for an option without effect on this input."""
+    """Raise UsageError if there are options that have no effect on this input."""
     if idle and path.exists():
         raise UsageError(f"{path}: {what}; {', '.join(idle)} cannot be used with it")
 
@@ -204,7 +204,8 @@ def _give_capture(options: Options, path: Path) -> None:
 
 
 def _counted(path: Path, capture: Capture) -> tuple[tuple[int | None, ...], ...]:
-    """Count a launch of a captured kernel: the columns of each instruction. Raises UsageError without one."""
+    """Count a launch of a captured kernel on the CPU: for each instruction the figures of COUNTS. Raises UsageError if
+    there is no launch."""
     from tritonhook.snapshot.counted import count_launch, launch_at
 
     counted = count_launch(capture, launch_at(path))
@@ -232,8 +233,8 @@ def _give_file(options: Options, path: Path) -> None:
 
 
 def _contents(path: Path, data: bytes, ptxas: str | None) -> tuple[str, list[Cubin], list[str], str | None]:
-    """Read what kind of file it is, its images, notes, and the version of ptxas that assembled PTX for this command.
-    ptxas: which one assembles it."""
+    """Read a file. Returns its kind, its cubins, notes, and the version of the ptxas that assembled it if it is PTX.
+    ptxas: the version or path to assemble PTX with."""
     if data[:4] == MAGIC and data[18:20] == _EM_CUDA.to_bytes(2, "little"):
         return "cubin", [Cubin.from_bytes(data, str(path))], [], None
     if data[:4] == MAGIC or FATBIN_MAGIC in data:
@@ -258,7 +259,8 @@ def _contents(path: Path, data: bytes, ptxas: str | None) -> tuple[str, list[Cub
 
 
 def _code(cubins: Sequence[Cubin], wanted: Sequence[Sequence[str]]) -> tuple[list[Mapping[str, Sass]], list[str]]:
-    """Disassemble the kernels named in `wanted`, by image; or return empty code and the reason."""
+    """Disassemble the kernels named in `wanted`, for each image. If that fails, return empty code and a note with the
+    reason."""
     none: list[Mapping[str, Sass]] = [{} for _ in cubins]
     kernels = sum(map(len, wanted))
     if kernels > _MOST_KERNELS:
@@ -279,21 +281,13 @@ def _give_lock(options: Options, path: Path) -> None:
 
 
 def _give_saved(options: Options, path: Path) -> None:
-    """Show what a verb wrote with --save or --json."""
-    from tritonhook._util.schema import MOST_JSON, read_json
+    """Show a result that a verb wrote with --save or --json."""
     from tritonhook.report.pages import page_of
-    from tritonhook.report.result import fitting, read_result
+    from tritonhook.report.result import fitting, read_saved
 
-    remedy = "give what a verb wrote with --save or --json"
+    result = read_saved(path)
     try:
-        document = read_json(read_bytes(path, MOST_JSON), Any)
-    except ValueError as error:
-        raise UsageError(f"{path}: no JSON, or only a part of it ({error}); {remedy}") from None
-    try:
-        if not isinstance(document, dict):
-            raise UsageError(f"JSON, but no result; {remedy}")
-        result = read_result(document)
-        fitting(lambda: page_of(result))  # raises before anything is printed or written if the document is damaged
+        fitting(lambda: page_of(result))  # raises an error for a damaged document, before anything is printed
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     give(options.results, result, path.name)
@@ -302,7 +296,7 @@ def _give_saved(options: Options, path: Path) -> None:
 def _with_code(
     options: Options, kernels: Callable[[], Sequence[CapturedOne | FileKernel]]
 ) -> Callable[[Summary], None]:
-    """Return a printer of summaries; with --sass, it also prints the code of the kernels."""
+    """Return a function that prints a summary and, with --sass, the code of the kernels."""
 
     def show(summary: Summary) -> None:
         from tritonhook.report.render.code import LEGEND, render_sass
@@ -356,7 +350,7 @@ def _page(folder: CaptureFolder, kernel: FolderKernel) -> Result:
 
 
 def _on_gpu(resources: ResourceFields | None, gpu: str | None) -> ResourceFields | None:
-    """Replace the occupancy by that on `gpu`, if not None. Raises UsageError for an unknown GPU."""
+    """Set the GPU for which occupancy is computed, unless `gpu` is None. Raises UsageError for an unknown GPU."""
     if resources is None or gpu is None:
         return resources
     from msgspec import structs
@@ -367,7 +361,7 @@ def _on_gpu(resources: ResourceFields | None, gpu: str | None) -> ResourceFields
 
 
 def _sorted(summary: Summary, heading: str | None) -> Summary:
-    """Mark the column that --sort used, so that the tables keep it."""
+    """Mark the column that --sort used, so that narrow terminals show it."""
     order = "kernel" if heading == "name" else heading
     return replace(
         summary,
@@ -379,8 +373,8 @@ def _sorted(summary: Summary, heading: str | None) -> Summary:
 
 
 def _filtered(captures: Captures, wanted: str, wide: bool) -> tuple[FolderKernel, ...]:
-    """Keep the kernels whose row matches the expression. wide: match all columns. Raises UsageError for an invalid
-    expression."""
+    """Keep the kernels whose table row matches the expression. wide: search in all columns. Raises UsageError for an
+    invalid expression."""
     expression = regular_expression("--filter", wanted)
     table = next(iter(captures.summary().tables), None)
     if table is None or not captures.kernels:

@@ -56,7 +56,7 @@ def _installed(package: str) -> str | None:
 
 
 def _ptxas() -> list[str]:
-    """List each version with its sources."""
+    """List each version of ptxas with the packages or settings that provide it."""
     sources: dict[str, list[str]] = {}
     for tool in available_ptxas():
         sources.setdefault(tool.version, []).append(tool.source)

@@ -1,1 +1,2 @@
-"""Results, shown: value -> document (JSON) -> Summary -> terminal, Markdown, notebook or HTML page."""
+"""Results of the verbs, and how they are shown: value -> JSON document -> Summary -> terminal, Markdown, notebook,
+HTML."""

@@ -1,10 +1,10 @@
-"""The base of all results: value, JSON document and schema in one class. Each kind has a module in `report/results/`.
+"""`Result`, the base class of all results: the value, its JSON document and the schema of that document are one class.
 
-Its tag is the document's field `kind`. `of` builds a result from the values of a run, `summary` shows its fields. Only
-`summary` makes sentences, and no code reads them.
+The classes are in `report/results/`. A class's tag is the field `kind` of its documents. `of` builds a result from the
+values of a run; `summary` describes it in sentences, which no code reads.
 
-Also the values in which results are shown and which `render` draws (Summary, Table, Page), and numbers, sizes and names
-as text. An unknown value is written "not known", never as 0.
+This module also has the values that `render` draws (Summary, Table, Page), and functions that format numbers, sizes and
+names. An unknown value is written "not known", never as 0.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from msgspec import to_builtins
 
 from tritonhook._util.demangle import demangled, function_name, is_left_mangled
-from tritonhook._util.schema import Fields, as_schema
+from tritonhook._util.files import read_given
+from tritonhook._util.schema import MOST_JSON, DocumentError, Fields, as_schema, read_json
 from tritonhook._util.text import visible as visible
 from tritonhook.errors import UsageError, listed
 from tritonhook.ptx.throughput_pragma import Trigger
@@ -32,7 +34,8 @@ _TOOLS = ("ptxas", "nvdisasm", "tritonhook")
 
 
 def number(value: Any, unit: str = "") -> str:
-    """Format a value with thousands separators; a list as its items, "none" if empty."""
+    """Format a value: a number with thousands separators, a flag as "yes" or "no", a list as its items ("none" if
+    empty), None as "not known"."""
     if value is None:
         return UNKNOWN
     if isinstance(value, bool):
@@ -44,7 +47,7 @@ def number(value: Any, unit: str = "") -> str:
 
 
 def signed(value: int | float | None) -> str:
-    """Format a difference: "+3", "-1,024", "0"."""
+    """Format a difference: "+3", "-1,024", "0"; "" if unknown."""
     if value is None:
         return ""
     return "0" if value == 0 else f"{value:+,}" if isinstance(value, int) else f"{value:+,.4g}"
@@ -65,28 +68,28 @@ def size(value: int | float | None) -> str:
 
 
 def size_range(low: int, high: int) -> str:
-    """Format a range of bytes: "2 KiB to 3 KiB", or one size if both read the same."""
+    """Format a range of bytes: "2 KiB to 3 KiB", or one size if both are written alike."""
     sizes = dict.fromkeys((size(low), size(high)))
     return " to ".join(sizes)
 
 
 def ratio(a: int | float | None, b: int | float | None) -> str:
-    """Format b / a: "1.031x"; "" if one is unknown."""
+    """Format b / a: "1.031x"; "" if a or b is unknown."""
     return f"{b / a:.3f}x" if a and b is not None else ""
 
 
 def percent_of(a: int | float | None, b: int | float | None) -> str:
-    """Format by how much b exceeds a: "+3.1%"; "" if one is unknown."""
+    """Format by how much b exceeds a: "+3.1%"; "" if a or b is unknown."""
     return f"{(b - a) / a * 100:+.1f}%" if a and b is not None else ""
 
 
 def count(amount: int, what: str, several: str | None = None) -> str:
-    """Format an amount with its noun: "1 block", "2 blocks"."""
+    """Format an amount with its noun: "1 block", "2 blocks". several: the plural, if it is not formed with -s."""
     return f"{amount:,} {what if amount == 1 else several or what + 's'}"
 
 
 def grouped(entries: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Group names by text: {"too old": "a, b and 3 more"}. entries: (name, text)."""
+    """Group names that share a text, e.g. a reason: {"too old": "a, b and 3 more"}. entries: (name, text)."""
     groups: dict[str, dict[str, None]] = {}
     for name, text in entries:
         groups.setdefault(text, {})[name] = None
@@ -94,19 +97,20 @@ def grouped(entries: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def both(a: Any, b: Any) -> str:
-    """Format "a" if both are equal, else "a → b"."""
+    """Format two values: "a" if they are equal, else "a → b"."""
     return number(a) if a == b else f"{number(a)} → {number(b)}"
 
 
 def short(text: str, most: int = 80) -> str:
-    """Shorten a long text in its middle."""
+    """Shorten a text of more than `most` characters in its middle."""
     return text if len(text) <= most else f"{text[: most * 2 // 3]}…{text[-most // 4 :]}"
 
 
 def sentence(text: str) -> str:
-    """Capitalise the first letter, unless the text is a single name or begins with a tool's name or with no plain word.
+    """Capitalise the first letter of a message. Do not change a single word, a tool's name at the beginning such as
+    "ptxas", or a first word with other characters than letters.
 
-    A text must not begin with a name that users choose: it can look like a word.
+    A message must not begin with a name that users choose, because the name may look like an ordinary word.
     """
     first, _, rest = text.strip().partition(" ")
     plain = first.rstrip(",:;").replace("-", "").replace("'", "").isalpha() or first.isdecimal()
@@ -122,7 +126,7 @@ def trigger(what: Trigger) -> str:
 
 
 def kernel_names(kernels: Iterable[str]) -> dict[str, str]:
-    """Demangle kernel names: without parameters, unless two kernels would then share a name."""
+    """Map kernel names to their C++ form: without parameters, unless two kernels would then share a name."""
     brief = {name: function_name(name) for name in set(kernels)}
     counts = Counter(brief.values())
     return {name: text if counts[text] == 1 else demangled(name) for name, text in brief.items()}
@@ -131,7 +135,7 @@ def kernel_names(kernels: Iterable[str]) -> dict[str, str]:
 def mangled_note(kernels: Iterable[str]) -> tuple[str, ...]:
     """Note how many kernel names stay mangled because their C++ form is too long to show."""
     left = sum(map(is_left_mangled, dict.fromkeys(kernels)))
-    return (f"{count(left, 'name')} shown mangled: written as C++ too long to show",) if left else ()
+    return (f"{count(left, 'name')} shown mangled: too long to show in C++",) if left else ()
 
 
 def spills(stores: int | None, loads: int | None) -> str:
@@ -142,7 +146,7 @@ def spills(stores: int | None, loads: int | None) -> str:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Flatten nested JSON values to rows (dotted name, text)."""
+    """Flatten nested JSON values to rows (dotted name, text), e.g. ("options.num_warps", "4")."""
     rows: list[tuple[str, str]] = []
     for name, value in values.items():
         if isinstance(value, Mapping):
@@ -163,7 +167,7 @@ def duration(microseconds: int) -> str:
 
 
 class Tone(str, Enum):
-    """How good or bad a result is. Renderers colour it; the text must state it too."""
+    """How good or bad a result is. Renderers show it as a colour, so the text must state it too."""
 
     GOOD = "good"
     BAD = "bad"
@@ -176,11 +180,11 @@ class Tone(str, Enum):
 class Table:
     """Rows of texts under named columns.
 
-    left: number of leading columns that hold text, not figures. words: further columns with text.
+    left: number of leading columns that hold text, not numbers. words: further columns that hold text.
     tones: one for each row, or empty.
-    one_line: a terminal gives each row one line: it shortens texts, then leaves out the last columns that do not fit.
+    one_line: a terminal prints each row in one line; it shortens texts, then leaves out the last columns if need be.
     extra: columns that a terminal shows only on request.
-    kept: columns that are left out last, such as the sort key.
+    kept: columns that are never left out, such as the sort key.
     keys: for each row, the key of its kernel's page; or empty.
     """
 
@@ -231,14 +235,14 @@ class Page:
 
 
 T = TypeVar("T")
-FORMAT = 1  # version of all documents
+FORMAT = 1  # version of the document format
 _PACKAGE = "tritonhook.report.results"
 
 
 class Result(Fields, tag_field="kind"):
     """Base of all results. A subclass names its kind: `class Policy(Result, tag="policy")`.
 
-    verbs: the verbs that return it, for the JSON reference, such as "ptxas install`, `uninstall".
+    verbs: the verbs that print it, for the JSON reference; backquotes separate them, e.g. "ptxas install`, `uninstall".
     """
 
     verbs: ClassVar[str]
@@ -248,7 +252,7 @@ class Result(Fields, tag_field="kind"):
         raise NotImplementedError
 
     def csv_table(self) -> Table | None:
-        """Give the table of --csv; None if there is none."""
+        """Return the table that --csv prints; None if there is none."""
         return next(iter(self.summary().tables), None)
 
     def document(self) -> dict[str, Any]:
@@ -258,36 +262,33 @@ class Result(Fields, tag_field="kind"):
 
 @lru_cache(maxsize=1)
 def kinds() -> Mapping[str, type[Result]]:
-    """Map each tag to its kind of result."""
+    """Map each tag to its result class."""
     for _ in _loaded():
         pass
     return {tag_of(kind): kind for kind in sorted(Result.__subclasses__(), key=lambda kind: kind.verbs)}
 
 
-@lru_cache(maxsize=1)
-def _modules() -> tuple[str, ...]:
-    return tuple(module.name for module in pkgutil.iter_modules(import_module(_PACKAGE).__path__))
-
-
 def _loaded(tag: str = "") -> Iterator[type[Result]]:
-    """Import the modules of results and yield their kinds; modules named in `tag` come first."""
-    for name in sorted(_modules(), key=lambda name: name not in tag.split()):
+    """Import the result modules one after the other, and yield the kinds loaded so far. Modules whose names are words
+    of `tag` come first."""
+    modules = [module.name for module in pkgutil.iter_modules(import_module(_PACKAGE).__path__)]
+    for name in sorted(modules, key=lambda name: name not in tag.split()):
         import_module(f"{_PACKAGE}.{name}")
         yield from Result.__subclasses__()
 
 
 def tag_of(kind: type[Result]) -> str:
-    """Return the kind's name as written in documents."""
+    """Return the tag of a class, which is the `kind` of its documents."""
     return str(kind.__struct_config__.tag)
 
 
 def kind_of(document: Mapping[str, Any]) -> type[Result]:
-    """Look up a document's kind. Raises UsageError if it is missing or unknown."""
+    """Return the class for a document's `kind`. Raises UsageError if the kind is missing or unknown."""
     name = document.get("kind")
     if not isinstance(name, str):
         raise UsageError(
-            "not a result that tritonhook can show: it has no `kind`; give a capture folder, or what a verb wrote with "
-            "--save or --json"
+            "not a result that tritonhook can show: it has no `kind`; give a capture folder, or a file that a verb "
+            "wrote with --save or --json"
         )
     matching = next((kind for kind in _loaded(name) if tag_of(kind) == name), None)
     if matching is None:
@@ -312,9 +313,25 @@ def read_result(document: Mapping[str, Any]) -> Result:
         raise UsageError(f"damaged, or of another version: {error}") from None
 
 
+def read_saved(path: Path) -> Result:
+    """Read a result that a verb wrote with --save or --json. Raises UsageError; its text has the path."""
+    remedy = "give a file that a verb wrote with --save or --json"
+    try:
+        document = read_json(read_given(path, MOST_JSON), Any)
+        if not isinstance(document, dict):
+            raise UsageError(f"JSON, but no result; {remedy}")
+        return read_result(document)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot read: {error.strerror}") from None
+    except DocumentError as error:
+        raise UsageError(f"{path}: no JSON, or only a part of it ({error}); {remedy}") from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
 def fitting(make: Callable[[], T]) -> T:
-    """Call `make`, which summarises or draws a result read from a file. Raises UsageError for damage that no schema
-    finds: a row that refers to an unlisted file, a missing side."""
+    """Call `make`, which summarises or draws a result that was read from a file. Raises UsageError for damage that the
+    schema does not detect, e.g. a row that refers to an unlisted file, or a missing side."""
     try:
         return make()
     except (LookupError, ValueError, ArithmeticError, RecursionError) as error:

@@ -250,7 +250,7 @@ def test_a_script_without_an_architecture_is_not_locked(tmp_path, capsys) -> Non
     assert main(["lock", str(tmp_path / "script.py"), "-o", str(tmp_path / "a.lock")]) == 2
     assert "give --arch" in capsys.readouterr().err
     assert main(["lock", str(tmp_path), "--arch", "sm_90a", "-o", str(tmp_path / "a.lock")]) == 2
-    assert "for a script" in capsys.readouterr().err
+    assert "give a script" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["ab"], ["tune"], ["verify"], ["mem", "watch"]])

@@ -27,7 +27,7 @@ def without(side: str, blocks: slice) -> Callable[[dict[str, Any]], None]:
     ("damage", "said"),
     [
         (lambda document: document["kernels"].pop("candidate"), "the kernels of a side are missing"),
-        (lambda document: document["compared"].pop("control"), "the text of a side is missing"),
+        (lambda document: document["compared"].pop("control"), "the description of a side is missing"),
         (without("control", slice(1)), "its blocks have different sides"),
         (without("candidate", slice(None)), "its blocks lack the reference or the candidate"),
     ],

@@ -12,7 +12,7 @@ from tritonhook.report.result import Tone
     ("neutral", "difference", "said"),
     [
         (True, None, "the code of the name without the trigger, byte for byte"),
-        (False, "different code: 3 of 9 only in a", "this ordinary name other code too: different code: 3 of 9"),
+        (False, "different code: 3 of 9 only in a", "under this ordinary name: different code: 3 of 9"),
         (None, None, "not assembled"),
     ],
 )
@@ -37,4 +37,4 @@ def test_an_unsteady_ptxas_is_told_with_its_codes() -> None:
     (fact,) = (f for f in summary_of(document).facts if "not deterministic" in f)
     names = [document[side]["kernel"] for side in ("original", "renamed", "control")]
     assert f"8 runs gave codes: 1 for {names[0]}, 3 for {names[1]}, 2 for {names[2]}" in fact
-    assert "none of them common to all" in fact
+    assert "no code is common to all" in fact

@@ -83,12 +83,12 @@ def test_the_pragma_is_compared_with_the_names(name: NameCell, code: str, same: 
     pragma = replace(CHANGED, template=".pragma", name="zvw", control="vwx")
     pragma = replace(pragma, named=assembled("zvw", code), controlled=assembled("vwx"))
     found = summary([SAME, name, pragma])
-    assert f"the pragma does what the names do in {same} of 1 place" in found.facts
+    assert f"the pragma has the same effect as the names in {same} of 1 setting" in found.facts
 
 
 def test_an_unsteady_place_says_nothing_of_pragma_and_names() -> None:
     pragma = replace(UNSTEADY, template=".pragma")
-    assert not [fact for fact in summary([SAME, CHANGED, pragma]).facts if "the pragma does" in fact]
+    assert not [fact for fact in summary([SAME, CHANGED, pragma]).facts if "the pragma has" in fact]
 
 
 def test_a_sweep_without_an_answer_changes_nothing_and_is_not_called_the_same() -> None:

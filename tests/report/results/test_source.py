@@ -21,7 +21,7 @@ def test_each_line_has_its_instructions_live_registers_and_spills() -> None:
     code = CodeFields("k", (), ("/u/k.py",), None, rows, sources=(texts,))
     found = source_summary(code)
     assert found.tables[0].rows == (("2", "2", "8", "", "    a = 1"), ("4", "1", "", "4", "    b = 2"))
-    assert found.verdict == "3 of 4 instructions have a line"
+    assert found.verdict == "3 of 4 instructions have a source line"
     assert any("live registers are not known" in note for note in found.notes)
     counted = source_summary(replace(code, live=(3, 9, 7, 11)))
     assert counted.tables[0].columns == ("line", "instrs", "live", "stored", "loaded", "source")
@@ -32,7 +32,7 @@ def test_each_line_has_its_instructions_live_registers_and_spills() -> None:
 def test_a_file_whose_text_is_not_known_is_named() -> None:
     found = source_summary(CodeFields("k", (), ("/u/k.py",), None, (row("IADD3", 2),), sources=(None,)))
     assert found.tables[0].rows == (("2", "1", "", "", ""),)
-    assert any("no text of k.py" in note for note in found.notes)
+    assert any("source not shown: k.py" in note for note in found.notes)
 
 
 def test_source_lines_are_read_again_from_json() -> None:

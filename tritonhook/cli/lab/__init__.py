@@ -1,4 +1,4 @@
-"""Ask ptxas itself: which names change the code, which instructions an architecture has.
+"""Find out with ptxas which names change the code, and which instructions an architecture has.
 
 tritonhook lab probe kernel.ptx --ptxas 12.8.93,13.5.37 --arch sm_90a,sm_100a
 tritonhook lab caps --arch sm_120a,sm_121a --only 'TMA|mxf'

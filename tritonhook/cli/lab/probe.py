@@ -1,7 +1,7 @@
 """Find which names change a kernel's code, across ptxas versions, architectures and options.
 
 Each cell compares a kernel under a name with the same kernel under a control name of equal length. The cells of .pragma
-compare the kernel with `.pragma "mma_throughput"` and without it. A difference counts if further runs show it too
+compare the kernel with `.pragma "mma_throughput"` and without it. A difference counts only if more runs confirm it
 (docs/explanation/ptxas-lab.md). Results are cached: a second run assembles nothing. Exit codes: 0 nothing changes the
 code, 1 something does, 2 trouble, or nothing could be compared.
 
@@ -11,7 +11,6 @@ code, 1 something does, 2 trouble, or nothing could be compared.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,9 +22,10 @@ from tritonhook.cli._inputs import (
     chosen_assembler,
     kernels_there,
     load_input,
+    options_option,
     place,
 )
-from tritonhook.cli._parser import Group, option, part
+from tritonhook.cli._parser import Group, option, part, words
 from tritonhook.cli._results import Results, give
 from tritonhook.cli._sweeps import Sweep, running, wanted_tools
 from tritonhook.errors import UsageError
@@ -35,13 +35,6 @@ from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma
 from tritonhook.ptxas.tool import check_targets, find_nvdisasm
 
 
-def _words(text: str) -> tuple[str, ...]:
-    words = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-    if not words:
-        raise argparse.ArgumentTypeError("give at least one")
-    return words
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
     files: tuple[str, ...] = place(
@@ -49,26 +42,22 @@ class Options(Group):
     )
     entry: str | None = option(metavar="NAME", help="the kernel, if there are several")
     names: tuple[str, ...] | None = option(
-        type=_words,
+        type=words,
         metavar="NAME,...",
         help="try these names instead of the usual ones; * stands for the kernel's own name, and .pragma is the kernel "
         'with .pragma "mma_throughput", for ptxas 13.3 and newer',
     )
     ptxas: tuple[str, ...] = option(
-        type=_words,
+        type=words,
         default=(),
         metavar="all|VERSION,...",
         help="assemble with these ptxas (default: the capture's, else the newest installed)",
     )
     arch: tuple[str, ...] = option(
-        type=_words, default=(), metavar="SM,...", help="assemble for these targets (default: the module's own)"
+        type=words, default=(), metavar="SM,...", help="assemble for these targets (default: the module's own)"
     )
-    levels: tuple[str, ...] = option(
-        "-O", type=_words, default=(), metavar="1,2,3", help="optimisation levels of ptxas"
-    )
-    ptxas_options: str | None = option(
-        "--options", metavar="'...'", help="ptxas options (default: the capture's, else -v -lineinfo)"
-    )
+    levels: tuple[str, ...] = option("-O", type=words, default=(), metavar="1,2,3", help="optimisation levels of ptxas")
+    ptxas_options: str | None = options_option("the capture's, else -v -lineinfo")
     sweep: Sweep = part(Sweep)
     results: Results = part(Results)
 
@@ -92,7 +81,8 @@ def run(options: Options) -> int:
         with_pragma, notes = _with_pragma(chosen, names) if PRAGMA in templates else ([], [])
         cells = list(probe(chosen, names, go, find_nvdisasm(), expect, cache)) if names else []
         cells += probe(with_pragma, [PRAGMA], go, find_nvdisasm(), expect, cache)
-    order = {setup.key: number for number, setup in enumerate(chosen)}  # cells arrive in the order in which ptxas ends
+    # Cells come in the order in which ptxas finishes them.
+    order = {setup.key: number for number, setup in enumerate(chosen)}
     cells.sort(key=lambda cell: (order[replace(cell.setup, pragma=False)], templates.index(cell.template)))
     from tritonhook.report.results.probe import Probe
 
@@ -109,7 +99,7 @@ def _with_pragma(chosen: Sequence[Setup], names: Sequence[str]) -> tuple[list[Se
     if not (with_pragma or names):
         raise UsageError(f"--names .pragma: {ThroughputPragma().why_not(old[-1])}")
     return with_pragma, [
-        f"{PRAGMA}: not tried with ptxas {', '.join(old)}; {PTXAS_VERSION} is the first that knows it"
+        f"{PRAGMA}: not tried with ptxas {', '.join(old)}; {PTXAS_VERSION} is the first version that supports it"
     ] if old else []
 
 

@@ -22,7 +22,7 @@ from tritonhook.memory.timeline import MemoryTimeline
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
-    variants: str = option(required=True, metavar="A,B", help="values of the last argument, the baseline first")
+    variants: str = option(required=True, metavar="A,B", help="values of the script's last argument, baseline first")
     results: Results = part(Results)
     command: tuple[str, ...] = argument(nargs=argparse.REMAINDER, help="script and its arguments before the variant")
 

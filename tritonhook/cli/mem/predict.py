@@ -4,7 +4,7 @@ tritonhook mem predict captures --gpu "RTX 5090"
 tritonhook mem predict kernel.ptx --ptxas 12.9.86 --sms 170 --threads-per-sm 1536
 tritonhook mem predict kernel.cubin --gpu GB10 --fail-over 256MiB    # a gate for CI
 
-Kernels share one pool: the one with the deepest stack decides its size. Exit codes: 0; with --fail-over 1 if
+Kernels share one pool; the kernel with the deepest stack decides its size. Exit codes: 0; with --fail-over 1 if
 the upper end of the range is above SIZE or not known; 2 trouble.
 """
 
@@ -29,12 +29,12 @@ from tritonhook.ptx.module import Ptx, recursive_entries
 from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.ptxas.toolchain import Assembled, AssembleError, assemble
 
-# The message of ptxas 13.5 on recursion and alloca; older ones print nothing and write 0 into the image.
+# ptxas 13.5 prints this for recursion and alloca; older versions print nothing and write 0 into the image.
 _UNBOUNDED = re.compile(r"Stack size for entry function '([^']+)' cannot be statically determined")
 
 
 def load_needs(paths: Sequence[str], gpu: GpuSpecs, ptxas: str | None) -> list[StackNeed]:
-    """List the stack needs of every kernel in these files and folders. Raises TritonHookError with the path."""
+    """List the stack needs of all kernels in these files and folders. Raises TritonHookError; its text has the path."""
     needs = [need for path in paths for need in _needs(Path(path), gpu, ptxas)]
     if not needs:
         folder = next((path for path in paths if Path(path).is_dir()), None)
@@ -60,7 +60,7 @@ def _needs(place: Path, gpu: GpuSpecs, ptxas: str | None) -> Iterator[StackNeed]
 
 
 def captures(place: Path) -> dict[str, Capture]:
-    """Open one capture, or all of a capture folder, by record."""
+    """Read one captured kernel, or all kernels of a capture folder, by record."""
     if (place / "capture.json").exists():
         return {place.name: read_capture(place)}
     folder = captures_at(place)
@@ -93,7 +93,8 @@ def _of_ptx(
 
 
 def _target(ptx: Ptx, label: str, gpu: GpuSpecs) -> str:
-    """Choose the target to assemble for: the PTX's own, or the GPU if the PTX is for an older target and runs on it."""
+    """Choose the target for ptxas: the PTX's own, or the GPU's if the PTX is for an older target and can run on the
+    GPU."""
     match = re.fullmatch(r"sm_(\d+)([af]?)", ptx.target)
     number = int(match[1]) if match else 0
     if gpu.arch is None or number == gpu.arch:
@@ -115,7 +116,7 @@ class GpuOptions(Group):
     threads_per_sm: int | None = option(type=int, metavar="N", help="maximum of resident threads per SM")
 
     def wanted(self) -> GpuSpecs:
-        """Find the GPU from the options. Raises UsageError if they name none or two."""
+        """Return the GPU that the options describe. Raises UsageError if they describe none or two."""
         if self.gpu is not None:
             if self.sms is not None or self.threads_per_sm is not None:
                 raise UsageError("--gpu names a GPU with its SMs; do not combine it with --sms and --threads-per-sm")
@@ -132,7 +133,9 @@ class Options(Group):
     )
     on: GpuOptions = part(GpuOptions)
     ptxas: str | None = option(metavar="VERSION|PATH", help="assemble PTX with this ptxas (default: the newest)")
-    fail_over: str | None = option(metavar="SIZE", help="exit with 1 if the upper end exceeds SIZE, e.g. 256MiB")
+    fail_over: str | None = option(
+        metavar="SIZE", help="exit with 1 if the upper end of the range exceeds SIZE, e.g. 256MiB"
+    )
     results: Results = part(Results)
 
 

@@ -5,7 +5,7 @@
   tritonhook mem watch --fail-over 256MiB script.py              # for CI
 
 Options come before the script. The result goes to standard error. With --json or --markdown it goes to standard output,
-and what the script prints to standard error.
+and the script's own output to standard error.
 
 The exit status is the script's. It is 2 if there is no GPU (then the script is not run), or if nothing was watched.
 With --fail-over it is 1 if the script ended with 0 and the memory that no allocator shows grew by more than SIZE, or is
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Group):
-    fail_over: str | None = option(metavar="SIZE", help="exit with 1 if memory outside allocators grew by more")
+    fail_over: str | None = option(
+        metavar="SIZE", help="exit with 1 if memory outside allocators grew by more than SIZE"
+    )
     module: bool = flag("-m", help="run a module instead of a script, as python -m does")
     command: tuple[str, ...] = argument(
         nargs=argparse.REMAINDER, help="script and its arguments, or -- program and arguments"
@@ -47,7 +49,7 @@ def run(options: Options) -> int:
     ended, timelines, notes = watched(command, options.results.is_printed)
     try:
         _give(options, timelines, notes)
-    except Exception as error:  # the script has run: its status is returned anyway
+    except Exception as error:  # the script has run, so its exit status is still returned
         complain("mem watch, after the script", error)
     if ended.code or not timelines:
         return ended.code or TROUBLE
@@ -55,7 +57,7 @@ def run(options: Options) -> int:
 
 
 def is_over(timelines: Sequence[MemoryTimeline], limit: int) -> bool:
-    """Return whether growth outside allocators is above the limit on some GPU, or unknown."""
+    """Return True if growth outside allocators is above the limit on a GPU, or is unknown."""
     grown = [timeline.outside_allocators_bytes for timeline in timelines]
     return not grown or any(value is None or value > limit for value in grown)
 
@@ -67,7 +69,7 @@ def _give(options: Options, timelines: Sequence[MemoryTimeline], notes: Sequence
 
 
 def _show(summary: Summary) -> None:
-    """Print the result on standard error: standard output is the script's."""
+    """Print the result on standard error, because standard output is the script's."""
     from tritonhook.report.render.terminal import render_terminal
 
     write_err(render_terminal(summary, sys.stderr))

@@ -1,4 +1,4 @@
-"""HTML pages with more than a Summary: charts, code listings, tables that filter. In: a result; out: a Page."""
+"""HTML pages of results: the Summary, and for some kinds of results charts and code listings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 
 from tritonhook.report.result import Page, Result, tag_of
 
-_PAGES = {  # by kind of result: the module and its function, loaded when such a page is made
+_PAGES = {  # kind of result -> (module, function) that makes its page; imported when needed
     "ab": ("timing", "timing_page"),
     "capture": ("code", "capture_page"),
     "captures": ("captures", "captures_page"),
@@ -20,7 +20,7 @@ _PAGES = {  # by kind of result: the module and its function, loaded when such a
 
 
 def page_of(result: Result) -> Page:
-    """Make the HTML page of a result; a kind without a page of its own shows only its Summary."""
+    """Make the HTML page of a result. A kind that is not in _PAGES shows only its Summary."""
     if (place := _PAGES.get(tag_of(type(result)))) is None:
         return Page(result.summary())
     module, function = place

@@ -1,4 +1,4 @@
-"""The page of a capture folder: its kernels, and the size of their code as bars."""
+"""HTML page of a capture folder: the Summary, and a bar chart of the kernels' code sizes."""
 
 from __future__ import annotations
 

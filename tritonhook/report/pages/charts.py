@@ -1,4 +1,5 @@
-"""Arithmetic of charts: scales, ticks, and series cut to what a screen can show. Templates draw them."""
+"""Chart arithmetic: scales, ticks, and series thinned to the screen's resolution. The page templates draw the
+charts."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class Scale:
         return round(self.start + share * (self.end - self.start), 2)
 
     def ticks(self, about: int = 5, percent: bool = False) -> list[tuple[str, float]]:
-        """List round values within the scale: (text, position in pixels). percent: write them as "+0.5%"."""
+        """List the ticks of an axis, at round values: (text, position in pixels). about: how many are wanted. percent:
+        write them as "+0.5%"."""
         values = round_values(self.low, self.high, about)
         places = decimals(values)
         if percent:
@@ -32,7 +34,7 @@ class Scale:
 
 
 def round_values(low: float, high: float, about: int = 5) -> tuple[float, ...]:
-    """List multiples of 1, 2, 2.5 or 5 times a power of ten within [low, high]."""
+    """List multiples of 1, 2, 2.5 or 5 times a power of ten within [low, high]. about: how many are wanted."""
     span = high - low
     if not (span > 0 and math.isfinite(span)):
         return (low,)
@@ -50,7 +52,8 @@ def decimals(values: Sequence[float]) -> int:
 
 
 def thin(points: Sequence[tuple[float, float]], columns: int) -> list[tuple[float, float]]:
-    """Keep the first, lowest, highest and last point of each pixel column: the drawn line stays the same."""
+    """Keep only the first, lowest, highest and last point of each pixel column, which does not change the drawn
+    line."""
     if len(points) <= 4 * columns:
         return list(points)
     low, high = points[0][0], points[-1][0]

@@ -1,5 +1,7 @@
-"""HTML pages with code: a diff, one kernel under several names, a capture, a file. Each has the tables of its Summary,
-then the code; a diff also has both files as bars."""
+"""HTML pages with code listings: of a diff, of a kernel under several names, of a capture, of a file with GPU code.
+
+The page of a diff also draws the layout of both cubins as bars.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,14 @@ from msgspec import UNSET
 
 from tritonhook.cubin.byte_map import CATEGORIES, category
 from tritonhook.report.pages.listing import sass_listing, single_listing, text_listing
-from tritonhook.report.result import Page, Summary, Table, flat, number, short, signed
+from tritonhook.report.result import Page, Summary, Table, count, flat, number, short, signed
 from tritonhook.report.results.capture import CapturedOne, source_summary
 from tritonhook.report.results.diff import Diff, DiffSide
 from tritonhook.report.results.file import File
 from tritonhook.report.results.names import Demo, Names
 
-_MOST = 20  # kernels of a file whose code is listed
-_NO_CODE = "This document holds no code."
+_MOST = 20  # maximum number of kernels of a file whose code is listed
+_NO_CODE = "This document has no code."
 Listing = dict[str, Any]
 
 
@@ -33,13 +35,14 @@ def _page(summary: Summary, listings: Iterable[Listing], no_code: str, layout: d
 
 
 def diff_page(diff: Diff, summary: Summary | None = None) -> Page:
-    """summary: of the whole page, if the diff is a part of it."""
-    no_code = f"{_NO_CODE} `tritonhook diff A B --save FILE` and `--html` keep it."
+    """Make the page of a diff. summary: the Summary of the whole page, if the page shows more than the diff."""
+    no_code = f"{_NO_CODE} `tritonhook diff A B --save FILE` and `--html` include it."
     return _page(summary or diff.summary(), _of_diff(diff), no_code, _layout(diff.a, diff.b))
 
 
 def names_page(names: Names, summary: Summary | None = None) -> Page:
-    """Make the page of the two names of equal length."""
+    """Make the page of a name comparison. It shows the code under the two names of equal length, if ptxas assembled
+    both."""
     summary = summary or names.summary()
     return Page(summary) if names.diff is None else diff_page(names.diff, summary)
 
@@ -57,7 +60,8 @@ def _of_diff(diff: Diff) -> Iterator[Listing]:
 
 
 def _layout(a_side: DiffSide, b_side: DiffSide) -> dict[str, Any] | None:
-    """Draw both files as bars on one scale, each byte in one part. None if a side has no layout."""
+    """Describe both cubin files as bars on one scale, divided into labelled parts, with a table of the parts' sizes.
+    Return None if a side has no layout."""
     if a_side.layout is UNSET or b_side.layout is UNSET:
         return None
     longest = max(a_side.file_bytes, b_side.file_bytes) or 1
@@ -77,7 +81,7 @@ def _layout(a_side: DiffSide, b_side: DiffSide) -> dict[str, Any] | None:
 
 
 def _sizes(layout: Iterable[tuple[str, int, int]]) -> Counter[str]:
-    """Sum bytes by part label."""
+    """Add up the bytes of each part, by label."""
     sizes: Counter[str] = Counter()
     for label, start, end in layout:
         sizes[label] += end - start
@@ -88,14 +92,15 @@ def _sizes(layout: Iterable[tuple[str, int, int]]) -> Counter[str]:
 
 
 def capture_page(capture: CapturedOne) -> Page:
-    """Make the page of one capture. Its machine code and its stages become listings if the result has their text."""
+    """Make the page of one captured kernel, with listings of its machine code and its stages if the result includes
+    them."""
     summary = capture.summary()
     metadata = tuple((name, short(text, 300)) for name, text in flat(capture.metadata))
     tables, notes = [*summary.tables, Table("Metadata", ("", ""), metadata, 2)], list(summary.notes)
     if capture.code:
         source = source_summary(capture.code)
         tables, notes = [*tables, *source.tables], [*notes, *source.notes]
-    no_code = f"{_NO_CODE} `tritonhook show CAPTURE --html FILE` reads it from the capture's folder."
+    no_code = f"{_NO_CODE} `tritonhook show CAPTURE --html FILE` reads the code from the capture's folder."
     return _page(replace(summary, tables=tuple(tables), notes=tuple(notes)), _of_capture(capture), no_code)
 
 
@@ -114,6 +119,6 @@ def file_page(file: File) -> Page:
         for title, number, code in coded[:_MOST]
     )
     if (left_out := len(coded) - _MOST) > 0:
-        note = f"the code of {left_out:,} more is left out; --entry names the kernel to show"
+        note = f"code of {count(left_out, 'further kernel')} left out; --entry NAME shows the code of one kernel"
         summary = replace(summary, notes=(*summary.notes, note))
     return _page(summary, listings, _NO_CODE)

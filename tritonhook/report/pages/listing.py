@@ -1,4 +1,5 @@
-"""Code side by side, as data for the page's script: rows, folds, and the new position of moved instructions."""
+"""Code listings as data for the page's script: one kernel, or two side by side, with ranges of rows that can be folded
+and with moved instructions."""
 
 from __future__ import annotations
 
@@ -12,14 +13,16 @@ from tritonhook.cubin.sass import CLASSES, Sass, opcode_class
 from tritonhook.report.results.capture import CodeFields
 
 _CONTEXT = 3  # equal rows that stay visible around a change
-_SHORTEST_FOLD = 6
-_BEYOND = -1  # stands for None in the script's flat arrays
+_SHORTEST_FOLD = 6  # rows
+_BEYOND = -1  # means None in the script's flat arrays
 
-Segment = tuple[int, int, str, str, int]  # first row, end, "loop" or "equal", title, number of rows not in place
+# First row, end row (exclusive), "loop" or "equal", title, number of rows that are not in place.
+Segment = tuple[int, int, str, str, int]
 
 
 def sass_listing(a: CodeFields, b: CodeFields, loops: Sequence[LoopDelta]) -> dict[str, Any]:
-    """List two kernels side by side. loops: their pairs of loops, which name the folds."""
+    """Make the listing of two kernels' SASS, side by side. loops: matched loops; each becomes a range that can be
+    folded."""
     a_sass, b_sass = a.sass(), b.sass()
     alignment = align(a_sass, b_sass)
     left = _loop_numbers(a_sass, [pair.a for pair in loops])
@@ -28,8 +31,7 @@ def sass_listing(a: CodeFields, b: CodeFields, loops: Sequence[LoopDelta]) -> di
     changed = [_differs(row, a_sass, b_sass) for row in alignment.rows]
     return {
         "sides": [_side(a), _side(b)],
-        "classes": _classes(a_sass, b_sass),
-        "class_names": list(CLASSES),
+        **_classes(a_sass, b_sass),
         "rows": _flat(alignment.rows),
         "moved": [value for pair in sorted(alignment.moved_to.items()) for value in pair],
         "folds": list(_folds(alignment.rows, numbers, changed, [_places(pair) for pair in loops])),
@@ -37,7 +39,7 @@ def sass_listing(a: CodeFields, b: CodeFields, loops: Sequence[LoopDelta]) -> di
 
 
 def single_listing(code: CodeFields) -> dict[str, Any]:
-    """List one kernel. Its loops can be folded."""
+    """Make the listing of one kernel's SASS. Its innermost loops can be folded."""
     sass = code.sass()
     starts = {i: n for n, loop in enumerate(sass.innermost_loops) for i in loop.instructions}
     rows = [Pair(i, None, True) for i in range(len(sass.instructions))]
@@ -45,8 +47,7 @@ def single_listing(code: CodeFields) -> dict[str, Any]:
     places = [f"a 0x{sass.instructions[loop.instructions[0]].offset:04x}" for loop in sass.innermost_loops]
     return {
         "sides": [_side(code)],
-        "classes": _classes(sass),
-        "class_names": list(CLASSES),
+        **_classes(sass),
         "rows": _flat(rows),
         "moved": [],
         "folds": [fold for fold in _folds(rows, numbers, [True] * len(rows), places) if fold[2] == "loop"],
@@ -54,8 +55,8 @@ def single_listing(code: CodeFields) -> dict[str, Any]:
 
 
 def text_listing(a: str, b: str | None = None, names: Sequence[str] = ("", "")) -> dict[str, Any]:
-    """List PTX or another text, or two of them side by side. Where a line of b equals its neighbour in a, b's is
-    omitted.
+    """Make the listing of a text such as PTX, or of two texts side by side. A line of b that equals the line of a
+    beside it is written as None.
 
     names: the kernel's name on each side; lines that differ only in it count as equal.
     """
@@ -81,29 +82,23 @@ def text_listing(a: str, b: str | None = None, names: Sequence[str] = ("", "")) 
 
 
 def _side(code: CodeFields) -> dict[str, Any]:
-    """Make a row for each instruction: text, control bits, file, line, PTX line."""
+    """Convert the code of one side: for each instruction its text, control bits, file index (-1: unknown), source line,
+    and PTX line (0: unknown)."""
     return {
         "files": code.files,
         "sources": code.sources or [],
-        "code": [
-            [
-                f"{row.predicate} {row.opcode} {row.operands.replace(',', ', ')}".strip(),
-                row.control,
-                *(row.source or (_BEYOND, 0)),
-                row.ptx or 0,
-            ]
-            for row in code.instructions
-        ],
+        "code": [[row.text, row.control, *(row.source or (_BEYOND, 0)), row.ptx or 0] for row in code.instructions],
     }
 
 
-def _classes(*sides: Sass) -> dict[str, int]:
-    names = {i.base_opcode for side in sides for i in side.instructions}
-    return {name: CLASSES.index(opcode_class(name)) for name in sorted(names)}
+def _classes(*sides: Sass) -> dict[str, Any]:
+    names = sorted({i.base_opcode for side in sides for i in side.instructions})
+    return {"classes": {name: CLASSES.index(opcode_class(name)) for name in names}, "class_names": list(CLASSES)}
 
 
 def _flat(rows: Sequence[Pair]) -> list[int]:
-    """Write three numbers for each row: index in a, index in b, and 1 if the pair keeps its order."""
+    """Flatten rows to three numbers each: index in a, index in b, and 1 if the pair is in the same order on both sides,
+    else 0."""
     return [
         value
         for row in rows
@@ -112,7 +107,8 @@ def _flat(rows: Sequence[Pair]) -> list[int]:
 
 
 def _loop_numbers(sass: Sass, loops: Sequence[LoopSummary | None]) -> dict[int, int]:
-    """Map each instruction in an innermost loop to the number of its loop pair, matched by the loop header's offset."""
+    """Map the index of each instruction in an innermost loop to the number of this loop in `loops`, found by the offset
+    of its header."""
     by_offset = {loop.offset: number for number, loop in enumerate(loops) if loop is not None}
     numbers = {}
     for loop in sass.innermost_loops:
@@ -136,8 +132,8 @@ def _differs(row: Pair, a: Sass, b: Sass) -> bool:
 def _folds(
     rows: Sequence[Pair], numbers: Sequence[int | None], changed: Sequence[bool], places: Sequence[str]
 ) -> Iterator[Segment]:
-    """Yield what can be folded: the rows of a loop, and equal rows between loops. places: offsets of each loop as
-    text."""
+    """Yield ranges of rows that can be folded: each loop, and equal rows outside of loops. numbers: for each row the
+    number of its loop, or None. places: for each loop its offsets, as text."""
     unequal = [not row.in_place for row in rows]
     for first, end, number in _runs(numbers):
         if number is None:
@@ -163,5 +159,5 @@ def _runs(values: Sequence[Any]) -> Iterator[tuple[int, int, Any]]:
 
 
 def _places(pair: LoopDelta) -> str:
-    """Write the offset of a loop on each side that has it."""
+    """Format the offsets of a loop pair: "a 0x0120, b 0x0140"."""
     return ", ".join(f"{side} 0x{loop.offset:04x}" for side, loop in (("a", pair.a), ("b", pair.b)) if loop)

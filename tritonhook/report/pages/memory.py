@@ -1,4 +1,4 @@
-"""HTML page of a watched program's GPU memory: the Summary, and memory use over time with its events."""
+"""HTML page of a watched program's GPU memory: the Summary, and a chart of memory in use over time, with events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tritonhook.report.pages.charts import Scale, steps, thin
 from tritonhook.report.result import MIB, Page, size
 from tritonhook.report.results.memory import Memory, event, title_of
 
-_COLUMNS = 900  # of pixels in a chart; each can show four points at most
+_COLUMNS = 900  # pixel columns of a chart; `thin` keeps at most four points of each
 _WIDTH, _LEFT, _RIGHT, _TOP, _HEIGHT = 1000, 64, 12, 26, 300
 _MOST_MARKS = 400
 
@@ -25,7 +25,8 @@ def memory_page(result: Memory) -> Page:
 
 
 def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
-    """Draw memory in use over time, torch's share, and the marks. None without samples."""
+    """Make the chart of one timeline: memory in use, torch's share of it, and the events. Return None without
+    samples."""
     samples = _of_one_source(timeline)
     if not samples:
         return None
@@ -60,7 +61,8 @@ def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
 
 
 def _series(samples: Sequence[MemorySample], end: float) -> dict[str, list[tuple[float, float]]]:
-    """List points (seconds, bytes) of all memory in use and of torch's share. The last value holds until the end."""
+    """Return the series to draw, as points (seconds, bytes): memory in use, reserved by torch, allocated by torch. Each
+    series is extended to `end` with its last value."""
     series = {}
     for name in ("used", "torch reserved", "torch allocated"):
         field = f"{name.replace(' ', '_')}_bytes"
@@ -71,7 +73,7 @@ def _series(samples: Sequence[MemorySample], end: float) -> dict[str, list[tuple
 
 
 def _marks(timeline: MemoryTimeline, x: Scale) -> list[dict[str, Any]]:
-    """Draw the marks as lines, long ones where memory grew. Those that took the most memory are never left out."""
+    """Place at most _MOST_MARKS events on the time axis; those with the largest growth are kept."""
     took = [((m.growth_bytes or 0) > 0 or bool(m.stack_growth_bytes), m) for m in timeline.marks]
     return [
         {
@@ -87,7 +89,7 @@ def _marks(timeline: MemoryTimeline, x: Scale) -> list[dict[str, Any]]:
 def _of_one_source(timeline: MemoryTimeline) -> tuple[MemorySample, ...]:
     """Choose the samples of one source: the source of the growth figure, else the most frequent source.
 
-    Sources count differently: a line through several would show steps that never happened.
+    Sources count different things, so a line through samples of several sources would show steps that never happened.
     """
     sources, wanted = [sample.source for sample in timeline.samples], timeline.attribution().source
     chosen = wanted if wanted in sources else next(iter(Counter(sources).most_common(1)), [""])[0]

@@ -1,5 +1,4 @@
-"""HTML page of a timed comparison: the Summary, and each side's effect with its interval over the band of equal
-times."""
+"""HTML page of a timed comparison: the Summary, and a plot of each side's effect with its 95% interval."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ def timing_page(timed: TimedComparison) -> Page:
 
 
 def _forest(comparison: Comparison, effects: Effects) -> dict[str, Any]:
-    """Draw each side's effect with its interval, over the band of equal times."""
+    """Make the plot: one line for each side's effect and interval, over the band of differences that count as equal."""
     control = effects[FLOOR]
     lanes = [(side, effect) for side, effect in effects.items() if effect is not None and side not in (CONTROL, FLOOR)]
     if control is not None:
@@ -55,5 +54,5 @@ def _forest(comparison: Comparison, effects: Effects) -> dict[str, Any]:
 
 
 def _side_of(label: str) -> str:
-    """Return the side whose colour a lane has; "baseline" for baselines."""
+    """Return the side that gives a line its colour: the candidate, the control, or "baseline"."""
     return next((side for side in (CANDIDATE, CONTROL) if label.startswith(side)), "baseline")

@@ -1,1 +1,1 @@
-"""Renderers: a Summary (for HTML a Page) in, text out. They know no kind of result."""
+"""Renderers: turn a Summary, a Page or code into text."""

@@ -1,4 +1,4 @@
-"""Code in a terminal: the listing of one kernel, or the lines that differ between two."""
+"""Code in a terminal: the listing of one kernel, or the lines that differ between two kernels."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ _LOCATIONS = re.compile(r'^#loc(\d*) = loc\("([^"]*)":(\d+):\d+\)', re.MULTILINE
 _OTHER_LOCATIONS = re.compile(r"^#loc(\d+) = loc\((.*#loc.*)\)$", re.MULTILINE)
 _INNER = re.compile(r"#loc(\d*)")
 _AT = re.compile(r" loc\(#loc(\d*)\)$")
-_WRITTEN = re.compile(r" loc\((?:[^()]|\([^()]*\))*\)")  # also `loc("x"(#loc))` of an argument
+_WRITTEN = re.compile(r" loc\((?:[^()]|\([^()]*\))*\)")  # a location in MLIR; may be `loc("x"(#loc))`
 _POSITION = re.compile(r"\s*\.loc\s")
 
 
 @dataclass(frozen=True, slots=True)
 class _CodeLine:
-    """A line to show. place: its source file and line; "" if unknown."""
+    """A line of code to show. place: its source file and line number, with the source text; "" if unknown."""
 
     text: str
     place: str = ""
 
 
 def render_code_diff(a: CodeFields, b: CodeFields, stream: TextIO) -> str:
-    """Draw how the machine code of two kernels differs: - only in a, + only in b, < and > moved. Changes of only
-    registers or branch targets are ignored."""
+    """Draw the lines of machine code that differ between two kernels: - only in a, + only in b, < and > moved. Ignore
+    register numbers and branch targets."""
     alignment = align(a.sass(), b.sass())
     moved = set(alignment.moved_to), set(alignment.moved_to.values())
     return _drawn_diff(alignment.rows, list(_of_code(a)), list(_of_code(b)), moved, stream)
 
 
 def render_text_diff(a: str, b: str, stream: TextIO, sources: Sequence[Mapping[str, str]] = ({}, {})) -> str:
-    """Draw how two texts of one stage differ. Source positions are ignored. sources: of each side, the text of each
-    source file by its path."""
+    """Draw the lines that differ between two texts of one stage, e.g. PTX. Ignore source locations. sources: for each
+    side, the texts of source files by path."""
     left, right = _of_text(a, sources[0]), _of_text(b, sources[1])
     rows = align_texts([line.text for line in left], [line.text for line in right])
     return _drawn_diff(rows, left, right, (set(), set()), stream)
@@ -56,27 +56,24 @@ def render_text_diff(a: str, b: str, stream: TextIO, sources: Sequence[Mapping[s
 
 def _of_code(code: CodeFields) -> Iterator[_CodeLine]:
     for n, row in enumerate(code.instructions):
-        yield _CodeLine(f"{n * 16:04x}  {_instruction(row)}", _place(code, row))
-
-
-def _instruction(row: Row) -> str:
-    return f"{row.predicate} {row.opcode} {row.operands.replace(',', ', ')}".strip()
+        yield _CodeLine(f"{n * 16:04x}  {row.text}", _place(code, row))
 
 
 def _place(code: CodeFields, row: Row) -> str:
-    """Name the source line of an instruction, with its text; "" if it has none."""
+    """Format the source file, line number and source text of an instruction; "" if unknown."""
     if row.source is None:
         return ""
     return _written((code.files[row.source[0]], row.source[1]), code.line(row.source))
 
 
 def _written(at: Place, text: str | None) -> str:
-    """Write a file and line, with the line's text. text: None if it is not known."""
+    """Format a file and line number, followed by the text of that line. text: None if unknown."""
     return f"{file_line(*at)}  {(text or '').strip()}".rstrip()
 
 
 def _of_text(text: str, sources: Mapping[str, str]) -> list[_CodeLine]:
-    """Read the lines of a stage, without the positions that it has for debuggers."""
+    """Split the text of a stage into lines. Debug locations (`.loc`, `loc(...)`) are removed from the text and become
+    the lines' places."""
     of_line, known = source_places(text), _locations(text)
     lines = []
     for index, line in enumerate(text.rstrip("\0").splitlines(), 1):
@@ -95,8 +92,11 @@ def _line_of(text: str | None, line: int) -> str | None:
 
 
 def _locations(text: str) -> Callable[[str], Place | None]:
-    """Return a function that finds the source of a location of MLIR by its number: a library's is charged to its
-    caller. Names and fused locations are looked through."""
+    """Return a function that maps the number of an MLIR location, e.g. 7 of `#loc7`, to a source file and line.
+
+    A named, fused or call-site location is resolved to the places inside it. A place in a library is replaced by the
+    line of the kernel that called it.
+    """
     places = {match[1]: (match[2], int(match[3])) for match in _LOCATIONS.finditer(text)}
     parts = {match[1]: _INNER.findall(match[2]) for match in _OTHER_LOCATIONS.finditer(text)}
 
@@ -138,7 +138,7 @@ def _drawn_diff(
 def _marked(
     rows: Sequence[Pair], a: Sequence[_CodeLine], b: Sequence[_CodeLine], moved: tuple[set[int], set[int]]
 ) -> Iterator[tuple[str, _CodeLine]]:
-    """Yield each line with its mark. Where changes adjoin, lines of a come first."""
+    """Yield each line with its mark. In a run of adjacent changes, the lines of a come before those of b."""
     waiting: list[tuple[str, _CodeLine]] = []
     for row in rows:
         if row.in_place and row.b is not None:
@@ -163,11 +163,11 @@ def _styled(text: str, mark: str) -> Text:
 _NO_BARRIER = 7
 LEGEND = """\
 Control field: barriers waited for; read and write barrier
-set; yield bit; stall cycles. One | for each loop around."""
+set; yield bit; stall cycles. One | per enclosing loop."""
 
 
 def render_sass(code: CodeFields, arch: str) -> str:
-    """List one kernel's machine code, with a final line break."""
+    """List the machine code of one kernel, with a line break at the end."""
     return "".join(f"{line}\n" for line in _lines(code, arch))
 
 
@@ -185,13 +185,11 @@ def _lines(code: CodeFields, arch: str) -> Iterator[str]:
             yield visible(f"{'':{digits}}  // {code.files[row.source[0]]}:{row.source[1]}  {text}".rstrip())
             shown = row.source
         loop = f"{'|' * depth:{deepest}} " if deepest else ""
-        guard = f"{instruction.predicate} " if instruction.predicate else ""
-        text = f"{guard}{instruction.opcode} {', '.join(instruction.operands.split(','))}".rstrip()
-        yield visible(f"{instruction.offset:0{digits}x}  {_control(instruction)}  {loop}{text}")
+        yield visible(f"{instruction.offset:0{digits}x}  {_control(instruction)}  {loop}{row.text}")
 
 
 def _depths(sass: Sass) -> list[int]:
-    """Return how many loops each instruction is in."""
+    """Return for each instruction the number of loops around it."""
     depths = [0] * len(sass.instructions)
     for loop in sass.loops:
         for index in loop.instructions:
@@ -200,7 +198,7 @@ def _depths(sass: Sass) -> list[int]:
 
 
 def _control(instruction: Instruction) -> str:
-    """Format the control field as on the HTML page: "0----- 1- Y 05"."""
+    """Format the control field of an instruction as LEGEND describes it, e.g. "0----- 1- Y 05"."""
     wait = "".join(str(bit) if instruction.wait_mask >> bit & 1 else "-" for bit in range(6))
     read, write = instruction.control >> 8 & 7, instruction.control >> 5 & 7
     barriers = "".join("-" if barrier == _NO_BARRIER else str(barrier) for barrier in (read, write))

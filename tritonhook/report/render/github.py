@@ -1,7 +1,7 @@
-"""GitHub output for kernels before and after: a comment on the pull request, the job's summary, and annotations.
+"""GitHub output of a comparison of kernels: a comment on the pull request, the job's summary, and annotations.
 
-Several checks share one comment, each with a section of its own. A section begins with the commit it reports on. All
-texts of a result are untrusted, as in Markdown.
+All checks of a pull request share one comment, and each check has a section in it. A section's first line names the
+commit that it reports on. The texts of a result are untrusted, and are escaped as in Markdown.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tritonhook.snapshot.changes import ChangeStatus
 from tritonhook.snapshot.spills import SourceLine
 
 MARK = "<!-- tritonhook -->"  # first line of the comment
-_MOST_BYTES = 65_000  # in a comment; GitHub accepts 65,536 characters
-_LEAST_BYTES = 1_000  # for a section: its verdict fits
+_MOST_BYTES = 65_000  # of a comment; GitHub accepts 65,536 characters
+_LEAST_BYTES = 1_000  # for a section, enough for its verdict
 _LEAST_ROW_BYTES = 40
 _MOST_FACTS = 10
 _MOST_SUMMARY_FACTS = 200  # GitHub accepts a summary of 1 MiB
-_MOST_ANNOTATIONS = 10  # per level; GitHub shows no more for one step
+_MOST_ANNOTATIONS = 10  # of each level; GitHub shows no more for one step
 _COLUMNS = ("kernel", "architecture", "registers", "spills", "code, bytes", "changed by")
 _SECTION = re.compile(
     r"<!-- tritonhook section (?P<key>[0-9a-f]+) (?P<commit>\S+) -->\n(?P<text>.*?)<!-- tritonhook end -->\n", re.DOTALL
@@ -41,13 +41,15 @@ def section_key(result: KernelChanges) -> str:
 
 
 def joined(comment: str, result: KernelChanges, commit: str, link: str) -> str:
-    """Insert this check's section into the comment, or replace its older one; remove sections of other commits.
-    comment: the current text, "" if there is no comment. link: URL of the workflow run."""
+    """Insert this check's section into the comment, or replace its older section; remove sections about other commits.
+
+    comment: the current text, "" if there is no comment. link: URL of the workflow run.
+    """
     own = section_key(result)
     kept = {match["key"]: match[0] for match in _SECTION.finditer(comment) if match["commit"] == commit}
     room = _MOST_BYTES - len(MARK) - 1 - sum(_bytes(text) for key, text in kept.items() if key != own)
     begin, end = f"<!-- tritonhook section {own} {commit} -->\n", "<!-- tritonhook end -->\n"
-    text = _section(result, commit, link, max(room // 2, _LEAST_BYTES))  # each check may use half of the room left
+    text = _section(result, commit, link, max(room // 2, _LEAST_BYTES))  # the other half is left to further checks
     kept[own] = begin + text.replace("<!--", "<\u200b!--") + end
     while len(kept) > 1 and sum(map(_bytes, kept.values())) > _MOST_BYTES:
         del kept[next(key for key in kept if key != own)]
@@ -65,7 +67,8 @@ def _bytes(text: str) -> int:
 
 
 def _section(result: KernelChanges, commit: str, link: str, room: int) -> str:
-    """Write at most `room` bytes: always the verdict; then as many rows, facts and notes as fit, in this order."""
+    """Write a section of at most `room` bytes: always the verdict; the facts and notes only if they need at most half
+    of the remaining bytes; then as many table rows as fit."""
     summary = result.summary()
     head = f"### {SIGNS[summary.tone]} {escaped(summary.verdict)}\n\n"
     head += f"{code_span(short(result.old, 100))} → {code_span(short(result.new, 100))} at {code_span(commit[:12])}\n\n"
@@ -81,14 +84,15 @@ def _section(result: KernelChanges, commit: str, link: str, room: int) -> str:
 
 
 def _facts(result: KernelChanges) -> list[str]:
-    """List how many kernels break each rule, and how many each cause changed."""
+    """List how many kernels break each rule of --fail-on, and how many kernels each cause changed."""
     broken = Counter(rule for kernel in result.kernels for rule in kernel.fails)
     failing = [f"fails: {rule}: {count(times, 'kernel')}" for rule, times in broken.items()]
     return [*failing, *list(result.who())[:_MOST_FACTS]]
 
 
 def _table(result: KernelChanges, room: int) -> str:
-    """Write as many rows as fit, the worst first, and count the rest."""
+    """Write the table of changed kernels in at most `room` bytes: the worst kernels, and the number of further
+    kernels."""
     kernels = [kernel for kernel in result.kernels if kernel.status is not ChangeStatus.SAME]
     if not kernels:
         return ""
@@ -105,7 +109,7 @@ def _table(result: KernelChanges, room: int) -> str:
         if left < 0:
             break
         fitting += 1
-    shown = lines[:fitting] if fitting > 2 else []  # two lines are the head
+    shown = lines[:fitting] if fitting > 2 else []  # the first two lines are the table's head
     missing = len(kernels) - max(len(shown) - 2, 0)
     text = "".join(f"{line}\n" for line in shown) + "\n"
     return text + (told.format(missing) if missing else "")
@@ -114,7 +118,7 @@ def _table(result: KernelChanges, room: int) -> str:
 def _row(kernel: KernelChange) -> tuple[str, ...]:
     sides = [side for side in (kernel.old, kernel.new) if side is not None]
     shown = [
-        both(texts[0], texts[-1])  # of a kernel that is on one side only, that side
+        both(texts[0], texts[-1])  # one value if the kernel is on one side only
         for texts in (
             [number(side.registers) for side in sides],
             [spills(side.spill_stores, side.spill_loads) for side in sides],
@@ -129,7 +133,7 @@ def _row(kernel: KernelChange) -> tuple[str, ...]:
 
 
 def job_summary(result: KernelChanges) -> str:
-    """Write the result as Markdown with at most 200 facts."""
+    """Write the result as Markdown with at most _MOST_SUMMARY_FACTS facts."""
     summary = result.summary()
     further = len(summary.facts) - _MOST_SUMMARY_FACTS
     if further > 0:
@@ -144,8 +148,8 @@ _LEVELS = ("error", "warning", "notice")
 
 
 def annotation_commands(result: KernelChanges, lines: Iterable[SourceLine | None]) -> Iterator[str]:
-    """Yield an annotation command for each source line with spills: an error if a rule on spills is broken, a warning
-    if spills grew, a notice if not. lines: one for each kernel of the result."""
+    """Yield a workflow command for each source line with spills: an error if a rule on spills is broken, a warning if
+    spills grew, else a notice. lines: for each kernel of the result, the line of its spills or None."""
     name = namer(result.kernels)
     at: dict[SourceLine, list[KernelChange]] = {}
     for kernel, line in zip(result.kernels, lines, strict=False):

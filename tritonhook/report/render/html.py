@@ -1,6 +1,6 @@
-"""A Page as one HTML file with its style and script inside. It fetches nothing.
+"""A Page as one HTML file that includes its style and script, and requests nothing.
 
-A result's texts are untrusted (a kernel may be called <script>): the template escapes them, the script only sets text,
+A result's texts are untrusted (a kernel may be called <script>). The template escapes them, the script only sets text,
 and the page's content security policy forbids other scripts and all requests.
 """
 
@@ -18,13 +18,16 @@ from tritonhook import __version__
 from tritonhook.errors import UsageError
 from tritonhook.report.result import Page, number, sentence, short, signed, size, visible
 
-_SCRIPTS = ("listing.js", "chart.js", "table.js", "page.js")  # page.js starts what the others define
+_SCRIPTS = ("listing.js", "chart.js", "table.js", "page.js")  # in this order: page.js calls the functions of the others
 _REMEDY = "HTML reports need jinja2, which is not installed; pip install 'jinja2>=3.1'"
 
 
 def render_html(page: Page, source: str = "", links: Mapping[str, str] | None = None, home: str = "") -> str:
-    """Write a Page as the text of an HTML file. source: name of the file with the values. links: addresses of kernels'
-    pages, by row key. home: address of the parent page. Raises UsageError without jinja2."""
+    """Write a Page as the text of an HTML file. Raises UsageError if jinja2 is not installed.
+
+    source: name of the saved result that the page shows. links: addresses of kernels' pages, by row key. home: address
+    of the parent page.
+    """
     environment = _environment()
     script = _script()
     policy = (
@@ -64,7 +67,7 @@ def _asset(name: str) -> str:
 
 
 def _embedded(data: Any) -> Any:
-    """Encode as JSON in which nothing can end the surrounding <script> element."""
+    """Encode values as JSON, escaped so that no text can end the surrounding <script> element."""
     from markupsafe import Markup
 
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)

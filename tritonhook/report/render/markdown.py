@@ -22,8 +22,8 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!$@])")
 
 
 def render_markdown(summary: Summary) -> str:
-    """Write the verdict as a heading, then facts, tables and notes. A long table is cut, with a line that counts the
-    rest."""
+    """Write the verdict as a heading, then facts, tables and notes. A long table is cut; a line states how many rows
+    are left out."""
     parts = [f"### {SIGNS[summary.tone]} {escaped(summary.what)}: {escaped(summary.verdict)}"]
     if summary.subject:
         parts.append(code_span(short(summary.subject, 200)))
@@ -48,7 +48,7 @@ def escaped(text: str) -> str:
 
 
 def code_span(text: str) -> str:
-    """Write a code span, fenced with more backquotes than the text has in a row."""
+    """Write a code span. Its fence has one backquote more than the longest run of backquotes in the text."""
     text = visible(text)
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * (longest + 1)

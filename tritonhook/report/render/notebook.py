@@ -1,4 +1,4 @@
-"""Notebook output: the Summary of a value as Markdown, which Jupyter, VS Code and GitHub show."""
+"""Notebook output: the Summary of a value as Markdown, which Jupyter, VS Code and GitHub display."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ _RESULTS: dict[type, Callable[[Any], Result]] = {
 
 
 def _kernels_summary(kernels: Kernels) -> Summary:
-    """Make a row for each kernel, with its figures."""
+    """Summarise kernels in one table, with a row of figures for each kernel."""
     columns = ("id", "title", "arch", "registers", "spills", "stack", "shared", "instructions")
-    called, _ = kernels.titles, kernels.facts
+    called, _ = kernels.titles, kernels.facts  # `facts` reads all kernels together
     rows = tuple(
         (
             *(k.id, called[k.id], k.arch, *(number(getattr(k, name)) for name in columns[3:])),

@@ -1,8 +1,8 @@
-"""A Summary in a terminal, drawn with rich.
+"""A Summary as text for a terminal, laid out with rich.
 
-Figures are never cut or folded. Only a path, or a word longer than a line, is broken. If a table is too wide, its texts
-are folded between words; if that does not suffice, each row becomes a list of its cells. In tables with one line per
-row, texts are shortened first; then the last columns are left out, except those in `kept`.
+Numbers are never cut or broken. A word is broken only if it is a path or longer than a line. In a table that is too
+wide, texts wrap between words; if the table still does not fit, each row is printed as a list of its cells. In a table
+with `one_line`, texts are shortened first, then the last columns are left out, except those in `kept`.
 """
 
 from __future__ import annotations
@@ -25,26 +25,27 @@ from tritonhook.report.result import Summary, Table, Tone, sentence, visible
 
 
 def elided(text: str, width: int) -> str:
-    """Shorten a text in its middle: names often differ at their end."""
+    """Shorten a text to `width` cells. Cut it in its middle, because names often differ at their end."""
     tail = min(max(width - 1, 0) // 3, len(text))
     head = max(width - 1 - tail, 0)
-    while head + tail > 0 and cell_len(text[:head] + text[len(text) - tail :]) > width - 1:  # characters two cells wide
+    # A character may be two cells wide, so that this first cut is too wide.
+    while head + tail > 0 and cell_len(text[:head] + text[len(text) - tail :]) > width - 1:
         head, tail = (head - 1, tail) if head > tail else (head, tail - 1)
     return f"{text[:head]}…{text[len(text) - tail :]}"
 
 
 _STYLES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.CHANGED: "magenta", Tone.UNSURE: "yellow", Tone.NEUTRAL: ""}
-_HEIGHT = 25  # lines; unused, but rich ignores the width of a dumb terminal without it
+_HEIGHT = 25  # lines; has no effect, but without it rich ignores the width of a dumb terminal
 _GAP = 2  # blanks between columns
-_WIDTH_OF_A_FILE = 1_000_000  # no text is as wide: nothing is folded, and no path is broken
-_NARROWEST = 12  # width of a text column
-_SHORTEST = 16  # width of a shortened text in a table with one line per row
-_LONGEST = 20_000  # characters; longer texts, which no compiler writes, are shortened in the middle
+_WIDTH_OF_A_FILE = 1_000_000  # wider than any text, so that nothing is wrapped or broken
+_NARROWEST = 12  # minimum width of a column with paths or overlong words
+_SHORTEST = 16  # minimum width of a shortened text in a `one_line` table
+_LONGEST = 20_000  # characters; longer texts are shortened in the middle; no compiler writes such texts
 
 
 def render_terminal(summary: Summary, stream: TextIO, wide: bool = False) -> str:
-    """Draw verdict, facts, tables and notes at the width of `stream`. wide: show all columns in tables with one line
-    per row, however long the lines become."""
+    """Draw verdict, facts, tables and notes at the width of `stream`. wide: show all columns of `one_line` tables,
+    however long the lines become."""
     style = f"bold {_STYLES[summary.tone]}".strip()
     parts: list[RenderableType] = [_text(sentence(summary.verdict), style)]
     if summary.subject:
@@ -65,12 +66,12 @@ def render_title(text: str, stream: TextIO) -> str:
 def drawn(renderable: RenderableType, stream: TextIO) -> str:
     """Draw with rich, at the terminal's width. In a file or pipe, lines are as long as their text.
 
-    rich never gets the stream itself: on a broken pipe it would end the process with status 1, "different".
+    rich never gets the stream itself: on a broken pipe it would end the process with status 1, which means "different".
     """
     terminal = stream.isatty()
     console = Console(
         file=io.StringIO(),
-        force_terminal=terminal or None,  # None: rich reads FORCE_COLOR and its like
+        force_terminal=terminal or None,  # None: rich reads variables such as FORCE_COLOR
         width=_width(terminal),
         height=_HEIGHT,
         highlight=False,
@@ -84,8 +85,8 @@ def drawn(renderable: RenderableType, stream: TextIO) -> str:
 
 
 def _width(terminal: bool) -> int | None:
-    """Read COLUMNS, but only for a terminal: a shell or Python with readline exports its own terminal's width to
-    children. None: rich asks the terminal."""
+    """Return the width of the output. For a terminal it is COLUMNS, or None: rich then asks the terminal. COLUMNS does
+    not count for other outputs, because a shell or Python with readline exports it to child processes."""
     if not terminal:
         return _WIDTH_OF_A_FILE
     columns = os.environ.get("COLUMNS", "")
@@ -98,7 +99,7 @@ def cell_len(text: str) -> int:
 
 
 def _line(text: str, style: str, console: Console) -> Iterator[Segment]:
-    """Draw one line of any length. rich takes ten times as long for a Text."""
+    """Draw one line of any length. A Segment is ten times faster than a rich Text."""
     yield Segment(text, console.get_style(style) if style else None)
     yield Segment.line()
 
@@ -108,7 +109,7 @@ def _text(text: str, style: str = "") -> Text:
 
 
 def _folded(text: str, style: str = "") -> Text:
-    """Make a text that rich folds between words, and words that are too long anywhere."""
+    """Make a rich Text that wraps between words; a word longer than the line is broken."""
     return Text(text, style, overflow="fold")
 
 
@@ -145,14 +146,15 @@ class TextTable:
             yield self._grid(widths)
 
     def _lines(self, widths: Sequence[int], console: Console) -> Iterator[Segment]:
-        """Draw a line for each row: rich takes ten times as long for a grid, and much memory."""
+        """Draw one line for each row, without rich's grid, which takes ten times as long and much memory."""
         heading = [(self.columns, "bold")] if any(self.columns) else []
         for row, style in chain(heading, ((row, self._style(n)) for n, row in enumerate(self.rows))):
             cells = map(_aligned, row, widths, self.is_figure)
             yield from _line((" " * _GAP).join(cells), style, console)
 
     def _widths(self, available: int) -> list[int] | None:
-        """Return each column's width; None if not even figures and the longest words of headings fit."""
+        """Return each column's width; None if the line is too short even for numbers and the longest words of
+        headings."""
         cells = [max((cell_len(row[i]) for row in self.rows), default=0) for i in range(len(self.columns))]
         words = [max(map(cell_len, heading.split()), default=0) for heading in self.columns]
         folded = [cells[i] if figure else self._least(i, available) for i, figure in enumerate(self.is_figure)]
@@ -161,7 +163,7 @@ class TextTable:
         if spare < 0:
             return None
         headings = map(cell_len, self.columns)
-        for wanted in (cells, list(map(max, cells, headings))):  # cells first, then headings
+        for wanted in (cells, list(map(max, cells, headings))):  # first for the cells, then for the headings
             spare = _widen(widths, wanted, spare)
         return widths
 
@@ -196,7 +198,7 @@ class TextTable:
 
 
 class OneLineTable(TextTable):
-    """A Table with one line per row. wide: show all columns, however long the lines become."""
+    """A Table with one line for each row. wide: show all columns, however long the lines become."""
 
     def __init__(self, table: Table, wide: bool) -> None:
         kept = [i for i in range(len(table.columns)) if wide or i not in table.extra]
@@ -243,7 +245,8 @@ def _aligned(text: str, width: int, is_figure: bool) -> str:
 
 
 def _widen(widths: list[int], wanted: Sequence[int], spare: int) -> int:
-    """Widen columns up to their `wanted` widths, those that lack least first; return the width left over."""
+    """Widen columns up to their `wanted` widths, beginning with the one that lacks least. Return the width left
+    over."""
     wanting = sorted((i for i, width in enumerate(widths) if wanted[i] > width), key=lambda i: wanted[i] - widths[i])
     for done, i in enumerate(wanting):
         more = min(wanted[i] - widths[i], spare // (len(wanting) - done))

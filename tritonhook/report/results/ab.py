@@ -1,19 +1,17 @@
-"""Two forms of a kernel, timed in turn: faster, slower or the same, how sure that is, and how it was measured."""
+"""Result of `ab`: two forms of a kernel timed in turn, with the verdict, its uncertainty, and how it was measured."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
-from tritonhook._util.files import read_given
-from tritonhook._util.schema import MOST_JSON, read_json
 from tritonhook.errors import UsageError
-from tritonhook.report.result import UNKNOWN, Result, Summary, Table, Tone, count, number, read_result, short
+from tritonhook.report.result import UNKNOWN, Result, Summary, Table, Tone, count, number, read_saved, short, tag_of
 from tritonhook.timing.plan import HowLaunched, KernelCode, Timed
 from tritonhook.timing.statistics import (
     CANDIDATE,
@@ -31,7 +29,7 @@ _TONES = {
     TimingVerdict.SAME: Tone.NEUTRAL,
     TimingVerdict.INCONCLUSIVE: Tone.UNSURE,
 }
-FLOOR = "control / its side"  # control against the side with equal code: the noise floor
+FLOOR = "control / its side"  # the control against the side with the same code: the noise floor
 CYCLES = "candidate, in cycles"
 Effects = Mapping[str, "Effect | None"]
 _MOST_KERNELS = 20
@@ -39,7 +37,7 @@ _ENDED = {"precise": "narrow intervals", "time": "time limit", "processes": "lar
 
 
 class TimedComparison(Result, Timed, tag="ab"):
-    """Two forms of a kernel, timed in turn. verdict, reason: not with --save."""
+    """Two forms of a kernel, timed in turn. verdict, reason: absent in files of --save."""
 
     verbs: ClassVar = "ab` where something is timed, `ab --from"
 
@@ -50,7 +48,7 @@ class TimedComparison(Result, Timed, tag="ab"):
         if not {REFERENCE, CANDIDATE} <= set(self.kernels):
             raise ValueError("the kernels of a side are missing")
         if not {REFERENCE, CANDIDATE, CONTROL} <= set(self.compared):
-            raise ValueError("the text of a side is missing")
+            raise ValueError("the description of a side is missing")
         if len({frozenset(block.times_us) for block in self.blocks}) > 1:
             raise ValueError("its blocks have different sides")
         if self.blocks and not {REFERENCE, CANDIDATE} <= set(self.blocks[0].times_us):
@@ -58,7 +56,8 @@ class TimedComparison(Result, Timed, tag="ab"):
 
     @classmethod
     def of(cls, timed: Timed, judged: bool = False) -> TimedComparison:
-        """Build from a timed comparison, with all raw samples. judged: add today's verdict on them."""
+        """Build from a timed comparison, with all raw samples. judged: add the verdict that this version finds in
+        them."""
         run = timed.comparison
         verdict = {"verdict": run.verdict, "reason": run.reason} if judged else {"verdict": UNSET, "reason": UNSET}
         return cls(**asdict(timed) | verdict)
@@ -70,30 +69,19 @@ class TimedComparison(Result, Timed, tag="ab"):
 def load(path: Path) -> Timed:
     """Read a comparison that `tritonhook ab --save` wrote. Raises UsageError if the file is damaged or of another
     kind."""
-    try:
-        data = read_given(path, MOST_JSON)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    try:
-        document = read_json(data, dict[str, Any])
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}; give what `tritonhook ab --save` wrote") from None
-    if (kind := document.get("kind", "ab")) != "ab":
-        what = f"a result of kind {kind!r}; `tritonhook show` makes a page of it"
+    result = read_saved(path)
+    if not isinstance(result, TimedComparison):
+        what = f"a result of kind {tag_of(type(result))!r}; `tritonhook show` makes a page of it"
         raise UsageError(f"{path}: not a timed comparison, but {what}")
-    try:
-        return cast("TimedComparison", read_result(document))
-    except UsageError as error:
-        what = "not a timed comparison that `tritonhook ab --json` saved"
-        raise UsageError(f"{path}: {what} ({error})") from None
+    return result
 
 
 # --- the Summary ---------------------------------------------------------------------------------
 
 
 def effects_of(comparison: Comparison) -> Effects:
-    """Estimate effects: each side against the reference (the candidate in cycles too), and the control against the side
-    with its code."""
+    """Estimate effects: of each side against the reference (for the candidate also in cycles), and of the control
+    against the side that has the same code."""
     effects = {side: comparison.effect(side) for side in comparison.sides if side != REFERENCE}
     if CANDIDATE in effects:
         effects[CYCLES] = comparison.cycles()
@@ -113,7 +101,7 @@ def summarise(timed: Timed, effects: Effects) -> Summary:
 
 
 def side_name(timed: Timed, side: str) -> str:
-    """Return a side's name: a kernel, a function, a file."""
+    """Return the name of what was timed on a side: a kernel, a function or a file."""
     return timed.compared[side].name if side in timed.compared else side
 
 
@@ -230,7 +218,7 @@ def _resources(configurations: Sequence[KernelCode]) -> str:
 
 
 def environment_table(timed: Timed) -> Table:
-    """Show how and on which GPU the times were measured."""
+    """Show the GPU, the versions, and how the times were measured."""
     comparison = timed.comparison
     rows = [("GPU", number(timed.device))]
     rows += [(f"ptxas, {side}", ptxas_of(timed, side)) for side in (REFERENCE, CANDIDATE)]

@@ -1,4 +1,4 @@
-"""Which version of ptxas changed kernels first: `bisect`."""
+"""Result of `bisect`: which version of ptxas changed a kernel first."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from tritonhook.report.result import Result, Summary, Table, Tone, count, groupe
 from tritonhook.report.results.snapshot import TITLES, KernelFigures, Named, namer
 from tritonhook.snapshot.bisection import Search, value_of
 
-_BESIDE = ("registers", "spill_stores", "spill_loads", "stack")  # figures in every table of versions
+_BESIDE = ("registers", "spill_stores", "spill_loads", "stack")  # every table of versions shows these
 
 
 class VersionFields(Fields):
-    """A kernel under one version of ptxas. changed: null: not known. reason: why it is not assembled.
+    """A kernel under one version of ptxas. changed: whether it differs from the good version; null: not known. reason:
+    why this version does not assemble the kernel; "" if it does.
 
     values: the compared figure for each code that this version gave: a number, "stores + loads" for spills, or the hash
     of the code. made: figures of each code; several if ptxas gives one input several codes.
@@ -49,10 +50,10 @@ class VersionFields(Fields):
 class BisectedKernel(Fields):
     """One kernel. number, specialisation: as in KernelChange.
 
-    first: the oldest version tried that changed it; null if the good and the bad version give the same, or if one of
-    them has no result: then `problem` gives the reason. before: the newest version older than `first` that did not
-    change it. between: versions between these two without a result. returned: versions after `first` that again give
-    what the good version gives. tried: from the oldest version to the newest.
+    first: the oldest tried version that changed the kernel; null if the good and the bad version give the same, or if
+    one of these two has no result: then `problem` is the reason. before: the newest version older than `first` that did
+    not change it. between: versions without a result between `before` and `first`. returned: versions after `first`
+    that give the same as the good version again. tried: from the oldest version to the newest.
     """
 
     kernel: str
@@ -81,9 +82,9 @@ class BisectedKernel(Fields):
 class Bisect(Result, tag="bisect"):
     """The first version of ptxas that changed a kernel.
 
-    subject: file or folder of the kernels. good, bad: the ends of the search, both versions of ptxas. on: the figure
-    that is compared. versions: all installed versions from good to bad. all_versions: whether all of them were tried.
-    notes: what else was done.
+    subject: file or folder of the kernels. good, bad: the first and the last version of the search. on: the figure that
+    is compared. versions: all versions from good to bad. all_versions: whether all of them were tried. notes: such as
+    versions that were fetched.
     """
 
     verbs: ClassVar = "bisect"
@@ -141,20 +142,21 @@ class Bisect(Result, tag="bisect"):
         return f"{', '.join(filter(None, (changed, unknown)))}; first by {by}", Tone.CHANGED
 
     def _facts(self, name: Callable[[Named], str]) -> Iterator[str]:
-        """Yield facts that the first version alone hides: skipped versions, and changes that did not stay."""
+        """Yield what the first version alone does not show: neighbouring versions without a result, and versions after
+        the first that give the old code again."""
         for kernel in self._changed:
             if kernel.between:
                 skipped = f"{', '.join(kernel.between)} {_do(kernel.between, 'does', 'do')} not assemble it"
                 between = f"between {kernel.before} and {kernel.first}"
                 yield f"the first change of {name(kernel)} lies {between}: {skipped}"
             if kernel.returned:
-                newer = f"{', '.join(kernel.returned)} {_do(kernel.returned, 'is', 'are')} as {self.good} again"
+                newer = f"{', '.join(kernel.returned)} {_do(kernel.returned, 'gives', 'give')} what {self.good} gives"
                 more = "" if self.all_versions else "; --all tries every version"
-                yield f"the change of {name(kernel)} did not stay: {newer}{more}"
+                yield f"the change of {name(kernel)} did not last: {newer}{more}"
         if len(self.kernels) > 1:
             problems = ((name(kernel), kernel.problem) for kernel in self.kernels if kernel.problem is not None)
             for problem, names in grouped(problems).items():
-                yield f"not known: {problem} (so for {names})"
+                yield f"not known for {names}: {problem}"
 
     def _tables(self, name: Callable[[Named], str]) -> Iterator[Table]:
         if len(self.kernels) == 1:
@@ -167,7 +169,7 @@ class Bisect(Result, tag="bisect"):
                 yield self._versions(kernel, f": {name(kernel)}")
 
     def _versions(self, kernel: BisectedKernel, which: str) -> Table:
-        """Make a row for each version tried."""
+        """Make the table of one kernel, with a row for each version tried."""
         figures = [figure for figure in dict.fromkeys((self.on, *_BESIDE)) if figure in TITLES]
         columns = ("ptxas", *(TITLES[figure] for figure in figures), "code")
         rows, tones = tuple(tried.row(figures) for tried in kernel.tried), tuple(tried.tone for tried in kernel.tried)

@@ -1,7 +1,7 @@
-"""Which instructions each architecture has: `lab caps`.
+"""Result of `lab caps`: which instructions each architecture has.
 
-Few targets are shown in full. For many, targets with equal cells share a column, and further tables show what these
-cells leave out: opcodes, driver calls, and where an older ptxas differs.
+One or two targets are shown in full. With more targets, those with equal cells share a column, and further tables show
+opcodes, driver calls, and cells that differ with an older ptxas.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from tritonhook.report.result import Result, Summary, Table, Tone, count
 _SIGNS = {Status.REJECTED: "-", Status.UNKNOWN_VERSION: "?", Status.CRASHED: "crash"}
 LEGEND = (
     "inline: the SASS opcode named in the row. syscall: calls a function of the driver, alone or with the opcode. "
-    "emulated: other opcodes do the work. -: ptxas refuses it. ?: this ptxas does not read the PTX version it needs."
+    "emulated: other opcodes do the work. -: ptxas refuses it. ?: this ptxas is too old for the instruction."
 )
-_DETAILED_ARCHS = 2  # so few targets leave room for opcodes and reasons
+_DETAILED_ARCHS = 2  # most targets for which there is room for opcodes and reasons
 _Outcome = tuple[Status, str, str]
 
 
 class PtxasCells(Fields):
-    """One ptxas. ptx_version: the newest PTX version that it reads; the probes are written in it. cells: by probe, an
-    index into `outcomes` for each of `archs`."""
+    """One ptxas. ptx_version: the newest PTX version that it reads; the probes are written in it. cells: for each
+    probe, a list with an index into `outcomes` for each of `archs`."""
 
     ptx_version: Version
     archs: tuple[str, ...]
@@ -37,8 +37,8 @@ class PtxasCells(Fields):
 class Capabilities(Result, tag="capabilities"):
     """The instructions of each architecture.
 
-    evidence: what was done. ptxas: by version. outcomes: by index, the status, the SASS opcodes, and ptxas's reason or
-    the driver calls; {arch} stands for the target.
+    evidence: how they were found. ptxas: by version. outcomes: by index, the status, the SASS opcodes, and ptxas's
+    reason or the driver calls; {arch} stands for the target.
     """
 
     verbs: ClassVar = "lab caps"
@@ -49,7 +49,7 @@ class Capabilities(Result, tag="capabilities"):
 
     @classmethod
     def of(cls, matrix: Matrix) -> Capabilities:
-        """Build from a matrix. `outcomes` are its distinct cells; each ptxas refers to them by probe and target."""
+        """Build from a matrix. `outcomes` are its distinct cells; the cells of each ptxas are indices into them."""
         numbers = {cell: i for i, cell in enumerate(dict.fromkeys(matrix.cells.values()))}
 
         def row(version: PtxasVersion, probe: str) -> tuple[int, ...]:
@@ -91,7 +91,8 @@ class Capabilities(Result, tag="capabilities"):
 
 
 def _tables(matrix: Matrix) -> tuple[Table, ...]:
-    """Yield all cells in full for few targets; for many, a condensed table and what it leaves out."""
+    """Return a table of all cells for one or two targets; for more, a condensed table and tables of what it leaves
+    out."""
     newest = matrix.newest
     if not _is_condensed(matrix):
         return tuple(_in_full(matrix, assembler) for assembler in reversed(matrix.assemblers))
@@ -131,7 +132,7 @@ def _in_full(matrix: Matrix, assembler: PtxasVersion) -> Table:
 
 
 def _condensed(matrix: Matrix) -> Table:
-    """Show the cells of the newest ptxas. Targets with equal columns share one."""
+    """Show the cells of the newest ptxas. Targets whose cells are equal share a column."""
     newest = matrix.newest
     groups = merged(matrix, newest)
 
@@ -144,7 +145,7 @@ def _condensed(matrix: Matrix) -> Table:
 
 
 def merged(matrix: Matrix, assembler: PtxasVersion) -> list[tuple[str, ...]]:
-    """Group targets with equal columns, ordered by the first target of each group."""
+    """Group targets whose cells are equal, ordered by the first target of each group."""
     groups: dict[tuple[Status, ...], list[str]] = {}
     for arch in assembler.archs:
         column = tuple(matrix.cells[assembler.version, arch, probe].status for probe in matrix.probes)
@@ -153,13 +154,14 @@ def merged(matrix: Matrix, assembler: PtxasVersion) -> list[tuple[str, ...]]:
 
 
 def _listed(archs: Iterable[str]) -> str:
-    """List targets with the prefix once: "sm_80, 86, 87"."""
+    """List targets, with the prefix only once: "sm_80, 86, 87"."""
     first, *others = archs
     return ", ".join([first, *(arch.removeprefix("sm_") for arch in others)])
 
 
 def _opcodes(matrix: Matrix, assembler: PtxasVersion, probe: str) -> str:
-    """List an instruction's inline opcodes; those other than the first follow the names of their targets."""
+    """List the SASS opcodes of an inline instruction, the most frequent one first. The others follow the names of their
+    targets: "HMMA; sm_100, 103: UTCHMMA"."""
 
     def of(arch: str) -> str:
         cell = matrix.cells[assembler.version, arch, probe]
@@ -170,7 +172,7 @@ def _opcodes(matrix: Matrix, assembler: PtxasVersion, probe: str) -> str:
 
 
 def _by_value(archs: Sequence[str], value: Callable[[str], str]) -> list[tuple[str, list[str]]]:
-    """Group targets by value, the most frequent value first; targets with an empty value are left out."""
+    """Group targets by value, the most frequent value first. Leave out targets with an empty value."""
     by_value: dict[str, list[str]] = {}
     for arch in archs:
         if text := value(arch):
@@ -221,6 +223,6 @@ def _target_changes(matrix: Matrix) -> Iterator[str]:
     newest = matrix.newest
     for assembler in matrix.assemblers[:-1]:
         if missing := [arch for arch in newest.archs if arch not in assembler.archs]:
-            yield f"ptxas {assembler.version} does not know {_listed(missing)}."
+            yield f"ptxas {assembler.version} does not support {_listed(missing)}."
         if gone := [arch for arch in assembler.archs if arch not in newest.archs]:
-            yield f"ptxas {assembler.version} knows {_listed(gone)}, and {newest.version} does not."
+            yield f"ptxas {assembler.version} supports {_listed(gone)}, and {newest.version} does not."

@@ -1,6 +1,7 @@
-"""What results report on every captured kernel, read from captures, each module once. One captured kernel: `show
-CAPTURE`. A kernel's code: instructions, line info and PTX; with it a saved result needs neither cubin nor nvdisasm to
-be shown in full. And the instructions that each source line became."""
+"""Result of `show CAPTURE`, and the fields of captured kernels, their code and their source lines in all results.
+
+A result that was saved with its code (CodeFields) can be shown in full without the cubin and without nvdisasm.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ from tritonhook.report.result import (
 
 
 class Row(NamedTuple):
-    """One instruction. source: index into `files`, and line. ptx: line number in the PTX."""
+    """One instruction. source: index into `files`, and line number. ptx: line number in the PTX."""
 
     predicate: str
     opcode: str
@@ -54,16 +55,20 @@ class Row(NamedTuple):
     source: tuple[Count, Count] | None
     ptx: Count | None
 
+    @property
+    def text(self) -> str:
+        return f"{self.predicate} {self.opcode} {self.operands.replace(',', ', ')}".strip()
+
 
 class CodeFields(Fields):
     """A kernel's code.
 
-    indirect_targets: offsets. files: source files. ptx: its text; null: not available. instructions: lists of
-    predicate, opcode, operands, control field, [index into `files`, line] or null, line of the PTX or null; instruction
-    *i* is at byte 16 *i*. live: for each instruction, how many general registers are live. counted: for each, how often
-    warps executed it in a launch, and its sectors of global memory and wavefronts of shared memory; null: not known.
-    sources: for each file the
-    texts of the lines around the kernel's, as compiled, by line; null: not known.
+    indirect_targets: byte offsets that indirect branches can reach. files: source files. ptx: its text; null: not
+    available. instructions: lists of predicate, opcode, operands, control field, [index into `files`, line] or null,
+    line of the PTX or null; instruction *i* is at byte 16 *i*. live: for each instruction, how many general registers
+    are live. counted: for each instruction in one launch, how often warps executed it, its sectors of global memory,
+    and its wavefronts of shared memory; null: not known. sources: for each file, the texts of the lines around the
+    kernel's code, by line number, as they were compiled; null: not known.
     """
 
     kernel: str
@@ -79,11 +84,12 @@ class CodeFields(Fields):
         if any(row.source is not None and row.source[0] >= len(self.files) for row in self.instructions):
             raise ValueError("a source line names a file that is not listed")
         if self.live and len(self.live) != len(self.instructions):
-            raise ValueError("live registers are not those of each instruction")
+            raise ValueError("the numbers of instructions and of their live registers differ")
 
     @classmethod
     def of(cls, cubin: Cubin, sass: Sass, ptx: str | None = None, capture: Capture | None = None) -> CodeFields:
-        """Build from a kernel's instructions. ptx: None if not available. capture: has the texts of the sources."""
+        """Build from a kernel's instructions. ptx: the text to include; None if not available. capture: provides the
+        texts of the sources, and PTX for line numbers."""
         known = ptx if ptx is not None or capture is None else capture.text(Stage.PTX)
         lines = read_lines(cubin, sass.kernel, known)
         rows = (
@@ -94,7 +100,7 @@ class CodeFields(Fields):
         return code if capture is None else replace(code, sources=tuple(_texts(lines, capture.sources)))
 
     def line(self, source: tuple[int, int]) -> str | None:
-        """Return the text of a source line, by index into `files` and line; None if it is not known."""
+        """Return the text of a source line; None if unknown. source: index into `files`, and line number."""
         texts = self.sources[source[0]] if self.sources else None
         return None if texts is None else texts.get(source[1])
 
@@ -105,19 +111,19 @@ class CodeFields(Fields):
         return Sass(self.kernel, tuple(listed), self.indirect_targets)
 
 
-# --- what each line of the source became ----------------------------------------------------------
+# --- the instructions of each source line ---------------------------------------------------------
 
 
 COUNTS = ("executed", "sectors", "wavefronts")
-_CONTEXT = 3  # lines without code that stay visible beside one with
+_CONTEXT = 3  # source lines shown before and after a line with code
 _STORE, _LOAD = "STL", "LDL"  # of local memory
-_WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}  # bytes; 4 without one
+_WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}  # bytes, by opcode suffix; else 4
 
 
 @dataclass(slots=True)
 class _Line:
-    """What one source line became. live: the most registers live on it. stored, loaded: bytes of local memory.
-    counted: by COUNTS; None: not known."""
+    """The instructions of one source line. live: the most registers live in any of them. stored, loaded: bytes of local
+    memory. counted: the figures that COUNTS names; None: not known."""
 
     instructions: int = 0
     live: int = 0
@@ -137,8 +143,8 @@ class _Line:
 
 
 def source_summary(code: CodeFields) -> Summary:
-    """Count, for each source line, instructions, live registers, and bytes of local memory stored and loaded. These
-    bytes are spills if the kernel has no local variables."""
+    """Summarise for each source line its instructions, live registers, and bytes of local memory stored and loaded.
+    These bytes are spills if the kernel has no local variables."""
     files: dict[int, dict[int, _Line]] = {}
     live = code.live or [0] * len(code.instructions)
     counts = code.counted or ((0,) * len(COUNTS),) * len(live)
@@ -150,21 +156,22 @@ def source_summary(code: CodeFields) -> Summary:
     columns = ("instrs", *(("live",) if code.live else ()), "stored", "loaded", *(COUNTS if code.counted else ()))
     tables = [_of_file(code.files[file], lines, columns, texts[file]) for file, lines in files.items()]
     known = sum(line.instructions for lines in files.values() for line in lines.values())
-    verdict = f"{number(known)} of {number(len(code.instructions))} instructions have a line"
+    verdict = f"{number(known)} of {number(len(code.instructions))} instructions have a source line"
     notes = [] if tables else ["the machine code has no line info"]
     if unknown := [Path(code.files[file]).name for file in files if texts[file] is None]:
         notes.append(
-            f"no text of {', '.join(unknown)}: the capture has none, and the file changed since or is not there"
+            f"source not shown: {', '.join(unknown)}: the capture has no copy, and the file has changed or is missing"
         )
     if tables and not code.live:
         notes.append(
-            "live registers are not known: no installed nvdisasm can analyse this cubin; install Triton, which has one"
+            "live registers are not known: no installed nvdisasm can analyse this cubin; Triton includes one that can"
         )
     return Summary("Source", code.kernel, verdict, Tone.NEUTRAL, (), tuple(tables), tuple(notes))
 
 
 def _texts(lines: Lines, sources: Mapping[str, str]) -> Iterator[dict[int, str] | None]:
-    """Yield for each file the lines around those with code; None if its text is not known."""
+    """Yield for each file the texts of lines with code and of their neighbours, by number; None if the file is not
+    known."""
     for file, path in enumerate(lines.files):
         text = sources.get(path)
         all_lines = (text or "").splitlines()
@@ -173,7 +180,7 @@ def _texts(lines: Lines, sources: Mapping[str, str]) -> Iterator[dict[int, str] 
 
 
 def _of_file(path: str, became: Mapping[int, _Line], columns: Sequence[str], texts: Mapping[int, str] | None) -> Table:
-    """Show the lines of one file. columns: the figures of each line."""
+    """Make the table of one source file. columns: the figures of each line."""
     texts = texts or {}
     rows = []
     for line in range(min(became), max(became) + 1):
@@ -196,12 +203,12 @@ def _of_file(path: str, became: Mapping[int, _Line], columns: Sequence[str], tex
 
 
 class ResourceFields(Fields):
-    """What a kernel needs; null: not known.
+    """Resources of a kernel; null: not known.
 
     registers: per thread. stack: bytes per thread. spill_stores, spill_loads: bytes, as `ptxas -v` prints them.
     local_stores, local_loads: bytes of all instructions that access local memory, spills included. shared: static bytes
     per block. dynamic_shared: bytes that a launch adds. instructions, code_bytes: with the padding at the end. threads:
-    per block. arch: the architecture for occupancy.
+    per block. arch: the architecture for which occupancy is computed.
     """
 
     registers: Count | None
@@ -240,7 +247,7 @@ class ResourceFields(Fields):
 
     @property
     def rows(self) -> Iterator[tuple[str, str]]:
-        """Rows (label, text) of a table."""
+        """Rows (label, text) for a table of the resources."""
         yield "registers", number(self.registers)
         yield "stack", number(self.stack, "bytes")
         yield "spill stores", number(self.spill_stores, "bytes")
@@ -255,8 +262,8 @@ class ResourceFields(Fields):
 
 
 class KernelFields(KernelRecord, kw_only=True):
-    """A captured kernel in documents. stages: those kept. trigger: what makes ptxas use its other scheduler. resources:
-    null without a cubin."""
+    """A captured kernel in documents. stages: names of the stages that the capture has. trigger: what makes ptxas use
+    its other scheduler. resources: null without a cubin."""
 
     stages: tuple[str, ...]
     trigger: Trigger
@@ -264,21 +271,21 @@ class KernelFields(KernelRecord, kw_only=True):
 
     @property
     def front_end(self) -> str:
-        """The compiler's name: Triton, or what called ptxas."""
+        """Name of the compiler: Triton, or another compiler that called ptxas."""
         return front_end_name(str(self.metadata.get("front_end") or "Triton"))
 
     @property
     def kept(self) -> str:
-        """The stages kept, from source to machine code."""
+        """Names of the captured stages, from source to machine code."""
         return "binary only" if self.stages == (Stage.CUBIN.value,) else " ".join(self.stages)
 
 
 @dataclass
 class KernelsRead:
-    """Kernels for documents, by record; an error where the PTX cannot be read from disk.
+    """Captured kernels, read for documents. kernels: by record; an error if the PTX cannot be read from disk.
 
-    unread: records by the error of their unreadable cubin. modules: for each kernel its ptxas version, optimisation
-    level and PTX text.
+    unread: records whose cubin cannot be read, by error text. modules: for each kernel the PTX text, ptxas version and
+    optimisation level.
     """
 
     kernels: dict[str, KernelFields | CaptureError] = field(default_factory=dict)
@@ -322,7 +329,7 @@ class KernelsRead:
 
 
 def _threads(capture: Capture) -> int | UnsetType:
-    """Return the threads per block of a Triton kernel; for other kernels only a launch defines them."""
+    """Return the threads per block of a Triton kernel. For other kernels only a launch defines them."""
     warps = capture.options.get("num_warps")
     return warps * WARP if isinstance(warps, int) and warps > 0 else UNSET
 
@@ -342,15 +349,15 @@ def only(read: KernelsRead) -> KernelFields:
 # --- show CAPTURE ---------------------------------------------------------------------------------
 
 
-_SOURCE = ("function", "function_at", "kernel_at")  # in the metadata of some front ends
+_SOURCE = ("function", "function_at", "kernel_at")  # metadata that only some front ends have
 
 
 class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
     """One captured kernel.
 
-    path: its folder. title: its name, with the configuration if others share the name. warnings: known bugs of its
-    ptxas that its PTX meets. notes: why its cubin cannot be read. artifacts: the texts by stage. code: its machine
-    code.
+    path: its folder. title: its name, with the configuration if others share the name. warnings: bugs of its ptxas that
+    affect its PTX. notes: whether it comes from a dry run, and why its cubin cannot be read. artifacts: the texts by
+    stage. code: its machine code.
     """
 
     verbs: ClassVar = "show CAPTURE"
@@ -391,7 +398,7 @@ class CapturedOne(Result, KernelFields, tag="capture", kw_only=True):
         )
 
     def options_table(self) -> Table:
-        """Show what decides the code besides the source."""
+        """Show the compile options, which decide the code together with the source."""
         options = ((name if "." in name else name.replace("_", " "), value) for name, value in flat(self.options))
         return Table("Options", ("", ""), tuple((name, short(value, 400)) for name, value in options), 2)
 
@@ -444,9 +451,9 @@ def _code(capture: Capture) -> CodeFields:
 
 
 def _warnings(capture: Capture) -> tuple[str, ...]:
-    """List warnings of known miscompilations by the kernel's ptxas."""
+    """List warnings about known miscompilations of this kernel by its ptxas."""
     try:
         level = level_of(capture.assembler.options)
         return tuple(warnings_of(capture.text(Stage.PTX) or "", capture.assembler.version, level))
-    except (CaptureError, PtxError):  # no readable PTX: nothing to warn of
+    except (CaptureError, PtxError):  # without readable PTX nothing can be found
         return ()

@@ -1,4 +1,5 @@
-"""The kernels in a capture folder: `show DIR`, `run`. A kernel that could not be compiled: `show ID`."""
+"""Results of `show DIR` and `run`: the kernels in a capture folder; and of `show ID` for a kernel that failed to
+compile."""
 
 from __future__ import annotations
 
@@ -43,9 +44,10 @@ from tritonhook.report.results.capture import KernelFields, KernelsRead, Resourc
 
 
 class Seen(Fields):
-    """One process that met the kernel. process: the name of its index. rank: "-" if it has none. time_ns: time of the
-    event, as of time.time_ns. run: number of its run; null outside of `tritonhook run`. compile_us: microseconds of
-    each stage if it was compiled: ir, then the stages, then store; for other compilers the stages they report."""
+    """One process that compiled or loaded the kernel. process: name of the process's index. rank: "-" if it has none.
+    time_ns: when it did so, as of time.time_ns. run: number of its run; null outside of `tritonhook run`. compile_us:
+    if it compiled the kernel, microseconds of `ir`, of each stage, and of `store`; for other compilers than Triton, of
+    the stages that they report."""
 
     process: str
     rank: str
@@ -62,7 +64,7 @@ class Seen(Fields):
 
 class FolderKernel(KernelFields, kw_only=True):
     """A kernel of a folder. id: the short name that verbs accept. record: the name of its folder. seen: the processes
-    that met it. title: its name, with the configuration if others share the name."""
+    that compiled or loaded it. title: its name, with the configuration if others share the name."""
 
     id: str
     record: str
@@ -77,7 +79,7 @@ class FolderKernel(KernelFields, kw_only=True):
 
     @property
     def run(self) -> str:
-        """Number of the latest run that met it."""
+        """Number of the latest run in which it was compiled or loaded; "-" if there is none."""
         return str(max((seen.run for seen in self.seen if seen.run is not None), default="-"))
 
     @property
@@ -101,7 +103,7 @@ class FolderKernel(KernelFields, kw_only=True):
 
     @property
     def ranks(self) -> str:
-        """Ranks that met it: "0 1 3"; "-" for a process without a rank."""
+        """Ranks of the processes that compiled or loaded it: "0 1 3"; "-" for a process without a rank."""
         return " ".join(sorted({seen.rank for seen in self.seen}, key=lambda rank: (len(rank), rank)))
 
     @property
@@ -118,7 +120,7 @@ class FolderKernel(KernelFields, kw_only=True):
 
 class FailedKernel(Fields):
     """A kernel that could not be compiled. id: the short name that `show` accepts. by: the ptxas, or the Triton stage
-    that failed. error: the first one, with its line of the source. path: its folder."""
+    that failed. error: the first error, after its source line if known. path: its folder."""
 
     id: str
     kernel: str
@@ -137,7 +139,8 @@ class Damaged(Fields):
 
 
 class TuningFields(Fields):
-    """One choice of an autotuner. winner, among: records. by: what tuned. process: the name of its index."""
+    """One choice of an autotuner. winner: record of the chosen kernel. among: records of all tried kernels. by: the
+    autotuner. process: name of the process's index."""
 
     winner: str
     among: tuple[str, ...]
@@ -263,8 +266,8 @@ class Captures(Result, tag="captures"):
         )
 
     def _further_columns(self) -> dict[str, Cell]:
-        """Choose columns that only some folders need (autotuning, renames, triggers, ranks), and those shown on
-        request."""
+        """Choose the columns that only some folders need (autotuning, renames, triggers, ranks), and the columns that
+        are shown only on request."""
         columns: dict[str, Cell] = {}
         if any(k.compile_us for k in self.kernels):
             columns["compile-time"] = lambda k: duration(sum(k.compile_us.values())) if k.compile_us else "-"
@@ -280,11 +283,11 @@ class Captures(Result, tag="captures"):
         return columns | {"configuration": lambda k: k.configuration, "record": lambda k: k.record}
 
     def names(self) -> dict[str, str]:
-        """Demangle the kernels' names."""
+        """Map the kernels' names to their C++ form."""
         return kernel_names(kernel.kernel for kernel in self.kernels)
 
     def titles(self) -> dict[str, str]:
-        """Title each kernel, by record: its name, with the configuration if others share the name."""
+        """Map each record to the title of its kernel: the name, with the configuration if others share the name."""
         names = self.names()
         by_record = titles({k.record: (names[k.kernel], k.arch, settings_of(k.options)) for k in self.kernels})
         return {k.record: k.title or by_record[k.record] for k in self.kernels}
@@ -295,7 +298,8 @@ class Captures(Result, tag="captures"):
         return replace(self, kernels=tuple(replace(k, title=by_record[k.record]) for k in self.kernels))
 
     def outcomes(self) -> dict[str, str]:
-        """Count, by record, how often an autotuner tried and chose it: "won", "tried", or "won 1 of 3"."""
+        """Describe, by record, how an autotuner treated it: "won", "tried", or "won 1 of 3" if it was tried several
+        times."""
         tried = Counter(record for tuning in self.tunings for record in {*tuning.among, tuning.winner})
         won = Counter(tuning.winner for tuning in self.tunings)
         return {
@@ -323,23 +327,20 @@ def _failed(folder: CaptureFolder) -> Iterator[FailedKernel]:
         yield like(lost, FailedKernel, id=ids[place.name], path=str(place), error=text)
 
 
-Cell = Callable[[FolderKernel], str]  # a kernel's text in a column
+Cell = Callable[[FolderKernel], str]  # makes the text of a kernel in one column
 _COMMON: dict[str, Cell] = {
     "target": lambda k: k.arch,
     "ptxas": lambda k: number(k.ptxas.version),
     "front end": lambda k: k.front_end,
     "stages": lambda k: k.kept,
 }
-_RESOURCES: dict[str, Cell] = {
+_FIGURES: dict[str, Cell] = {
     "regs": lambda k: k.resource(lambda r: number(r.registers)),
     "spills": lambda k: k.resource(lambda r: r.spills),
     "stack": lambda k: k.resource(lambda r: number(r.stack)),
     "shared": lambda k: k.resource(lambda r: r.shared_memory),
     "instrs": lambda k: k.resource(lambda r: number(r.instructions)),
     "warps/SM": lambda k: k.resource(lambda r: f"{r.occupancy.warps}/{r.occupancy.most_warps}" if r.occupancy else "-"),
-}
-_FIGURES: dict[str, Cell] = {
-    **_RESOURCES,
     "code": lambda k: k.resource(lambda r: number(r.code_bytes)),
     "compiled": lambda k: number(len(k.seen) - k.hits),
     "from cache": lambda k: number(k.hits),
@@ -352,16 +353,16 @@ _EXTRA = ("stages", "stages of it", "code", "compiled", "from cache", "configura
 
 _LINE = re.compile(r"line (\d+)")
 _AROUND = 3  # lines of PTX before and after a line named in the log
-_MOST_LINES = 10  # lines of PTX named in the log
+_MOST_LINES = 10  # of the PTX lines that the log names
 
 
 class RejectedKernel(Result, tag="failed kernel"):
-    """A kernel that a Triton pass or ptxas rejected, with everything needed to report it.
+    """A kernel that a Triton pass or ptxas rejected, with all that a bug report needs.
 
     path: its folder, with the output of all earlier stages. stage: the stage that failed. by: the ptxas, or the stage.
-    error: the first one. log: the compiler's whole output. lines: PTX lines named in the log and their neighbours, by
-    number. source: the line of the source that the first of them comes from.
-    ptxas, triton: versions. arguments: ptxas's options. options: what else decides the code.
+    error: the first error. log: the compiler's whole output. lines: PTX lines that the log names, and their neighbours,
+    by number. source: file and line of the source from which the first PTX line in the log comes. ptxas, triton:
+    versions. arguments: ptxas's options. options: the compile options.
     """
 
     verbs: ClassVar = "show CAPTURE"
@@ -408,7 +409,7 @@ def _ptx_of(folder: Path) -> str:
 
 
 def _source(folder: Path, log: str) -> Place | None:
-    """Find the source of the first line of PTX that a rejected kernel's log names."""
+    """Find the source file and line of the first PTX line that a rejected kernel's log names."""
     first = _LINE.search(log)
     return None if first is None else source_places(_ptx_of(folder))(int(first[1]))
 

@@ -1,4 +1,4 @@
-"""Nsight Compute's counters of kernels, counted on the CPU: `emulate --count`."""
+"""Result of `emulate --count`: Nsight Compute's counters of kernels, counted on the CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tritonhook.emulate.counters.floor import Rates
     from tritonhook.emulate.counters.metrics import Counted, CountedInstruction
 
-_WORST = 5  # lines
+_WORST = 5  # source lines with the most excess that are listed
 _RUN, _THREADS, _ON = (f"{name}Instructions Executed" for name in ("", "Thread ", "Predicated-On Thread "))
 _WAVES, _SECTORS, _EXCESS = "L1 Wavefronts Shared", "L2 Theoretical Sectors Global", " Excessive"
 _SECTOR_BYTES = 32
@@ -28,7 +28,7 @@ Figures = dict[str, Count | None]
 
 class CountedRow(Fields):
     """One instruction. file, line: in the source; "" and 0: not known. counters: by the names of Nsight Compute's
-    source page; null: no rule is known."""
+    source page; null: no rule for it is known."""
 
     instruction: str
     file: str
@@ -45,13 +45,15 @@ class CountedRow(Fields):
 
 
 class CountedKernel(Fields):
-    """One kernel. reason: why it was not counted; "" if it was. arch: the SM number of its machine code. ctas: counted,
-    of so many (of_ctas). factor: what to multiply counters with for the whole launch; null: CTAs differ, so that it is
-    not known. evidence: of the rules of this architecture. without: opcodes whose accesses no total has. metrics:
-    totals, by the names of Nsight Compute's raw page. global_bytes: that lanes asked for. local_bytes: of the stack.
-    tensor_instructions, barriers: of warps. operations: multiplications and additions, by pipe and type. floor_cycles:
-    the fewest cycles of an SM of `gpu` at its highest clock (mhz), by unit: modelled; null: not known. occupancy: as
-    text; "": not known."""
+    """One kernel. reason: why it was not counted; "" if it was. arch: the SM number of its machine code. ctas: how many
+    CTAs were executed and counted. of_ctas: how many CTAs the launch has. factor: counters of the whole launch divided
+    by these counters; null: not known, because the counted CTAs differ. evidence: for each kind of rule of this
+    architecture, how it was confirmed. without: opcodes whose memory accesses are in no total. metrics: totals, by the
+    names of Nsight Compute's raw page. global_bytes: bytes of global memory that threads asked for. local_bytes: bytes
+    of local memory, which is the stack. tensor_instructions, barriers: how many of these instructions warps executed.
+    operations: multiplications and additions, by pipe and type. gpu: the GPU of `floor_cycles`. mhz: the highest clock
+    of that GPU. floor_cycles: by unit, the fewest cycles that an SM of `gpu` needs: modelled; null: not known.
+    occupancy: as text; "": not known."""
 
     kernel: str
     launch: str
@@ -76,8 +78,8 @@ class CountedKernel(Fields):
 
     @classmethod
     def of(cls, launch: str, counted: Counted, occupancy: str, gpu: str = "") -> CountedKernel:
-        """Make the row of a launch. gpu: the GPU for the lowest time; "": the usual GPU of the architecture. Raises
-        UsageError for an unknown GPU."""
+        """Build from a counted launch. gpu: the GPU for the lower bound of the time; "": the usual GPU of the
+        architecture. Raises UsageError for an unknown GPU."""
         from tritonhook.emulate.counters.floor import cycles_of
 
         whole, rates = counted.total, rates_of(counted.arch, gpu)
@@ -91,7 +93,7 @@ class CountedKernel(Fields):
 
     @property
     def floor(self) -> str:
-        """The floor of time, as text: that of the unit that binds."""
+        """Lower bound of the time, as text: the time of the unit that needs the most cycles."""
         if not self.floor_cycles:
             return UNKNOWN
         unit = max(self.floor_cycles, key=self.floor_cycles.__getitem__)
@@ -102,9 +104,10 @@ class CountedKernel(Fields):
         return sum(row.counters[name] or 0 for row in self.instructions)
 
     def worst(self) -> list[tuple[str, str, int]]:
-        """List the lines with the most wavefronts and sectors in excess: the line, what is wrong, how much.
+        """List the source lines with the most excess wavefronts and sectors: (line, what is wrong, cost in sectors).
 
-        An instruction without a line stands for itself."""
+        For an instruction without a source line, its own text is the line.
+        """
         lines: dict[str, list[CountedRow]] = {}
         for row in self.instructions:
             lines.setdefault(row.place or row.instruction, []).append(row)
@@ -112,7 +115,7 @@ class CountedKernel(Fields):
         return sorted((one for one in found if one[2]), key=lambda one: -one[2])[:_WORST]
 
     def figures(self) -> Iterator[tuple[str, str]]:
-        """Yield the figures of ncu's details page that are counted."""
+        """Yield (label, text) for those figures of Nsight Compute's details page that are counted."""
         moved, waves = self.total(_SECTORS) * _SECTOR_BYTES, self.total(_WAVES)
         yield "instructions of warps", number(self.total(_RUN))
         yield "threads on, of 32", f"{self.total(_ON) / max(self.total(_RUN), 1):.1f}"
@@ -137,15 +140,16 @@ class CountedKernel(Fields):
         yield f"{self.kernel}, rules of sm_{self.arch}: {'; '.join(kinds) or UNKNOWN}"
         if self.without:
             yield f"{self.kernel}: accesses of {', '.join(self.without)} are {UNKNOWN}, and in no total"
+        ctas = f"{self.ctas:,} of {count(self.of_ctas, 'CTA')}"
         if self.factor is None:
-            yield f"{self.kernel}: {count(self.ctas, 'CTA')} of {self.of_ctas:,}, which differ: the whole is {UNKNOWN}"
+            yield f"{self.kernel}: {ctas} counted, with different counters: those of the whole launch are {UNKNOWN}"
         elif self.factor != 1:
-            ctas = f"{count(self.ctas, 'CTA')} of {self.of_ctas:,}"
-            yield f"{self.kernel}: {ctas}, which agree: all have {self.factor:g} times as much"
+            yield f"{self.kernel}: {ctas} counted, with equal counters; the launch has {self.factor:g} times as much"
 
 
 def _excess(rows: list[CountedRow]) -> tuple[str, int]:
-    """Describe what is wrong with a line, and what it costs in sectors: a wavefront is as many bytes as four."""
+    """Describe the excess of a source line, and its cost in sectors: a wavefront of shared memory has as many bytes as
+    four sectors."""
     texts = []
     waves, extra = (sum(row.counters[name] or 0 for row in rows) for name in (_WAVES, _WAVES + _EXCESS))
     if extra:
@@ -162,7 +166,8 @@ def _share(part: int, whole: int) -> str:
 
 
 class Counting(Result, tag="counters"):
-    """Kernels counted on the CPU. ctas: per launch; null: all."""
+    """Kernels counted on the CPU. input: what the buffers held. ctas: how many CTAs of each launch were executed; null:
+    all."""
 
     verbs: ClassVar = "emulate --count"
 
@@ -179,7 +184,7 @@ class Counting(Result, tag="counters"):
 
     def summary(self) -> Summary:
         counted = [kernel for kernel in self.kernels if not kernel.reason]
-        tables, notes = [], [f"buffers hold {self.input}; run on CPU (emulated), from machine code; no time is known"]
+        tables, notes = [], [f"buffers hold {self.input}; run on CPU (emulated), from machine code; nothing was timed"]
         for kernel in counted:
             if rows := [place[:2] for place in kernel.worst()]:
                 tables.append(Table(f"Worst lines of {kernel.kernel}", ("line", "what"), tuple(rows), 2, words=(1,)))
@@ -195,7 +200,7 @@ class Counting(Result, tag="counters"):
         return Summary("Counters", self.target, verdict, tone, (), tuple(tables), tuple(notes))
 
     def csv_table(self) -> Table:
-        """List the instructions, in columns that ncu's CSV of its source page has."""
+        """Return the instructions as a table with the columns of Nsight Compute's CSV of its source page."""
         names = tuple(next((row.counters for kernel in self.kernels for row in kernel.instructions), {}))
         rows = tuple(
             (kernel.kernel, str(index), row.instruction, row.place, *(number(row.counters[name]) for name in names))
@@ -206,9 +211,11 @@ class Counting(Result, tag="counters"):
 
 
 def rates_of(arch: int, name: str = "") -> Rates | None:
-    """Find the rates of a GPU by its name; of the usual one of the architecture without a name, None if there is none.
+    """Return the clock and rates of a GPU.
 
-    Raises UsageError for an unknown GPU, and for one of another architecture."""
+    arch: SM number of the machine code. name: of the GPU; "": the usual GPU of the architecture, None if there is none.
+    Raises UsageError for an unknown GPU, and for a GPU of another architecture.
+    """
     from tritonhook.emulate.counters.floor import CLOCKS, OPERATIONS, USUAL, Rates
     from tritonhook.memory.prediction import find_gpu
 
@@ -222,7 +229,7 @@ def rates_of(arch: int, name: str = "") -> Rates | None:
     if gpu.name not in CLOCKS or gpu.arch is None:
         raise UsageError(f"--gpu {name}: its rates are not known; {known}")
     if gpu.arch != arch:
-        raise UsageError(f"--gpu {name}: it is of sm_{gpu.arch}, and the machine code of sm_{arch}")
+        raise UsageError(f"--gpu {name}: a GPU of sm_{gpu.arch}, but the machine code is for sm_{arch}")
     return Rates(gpu.name, gpu.sms, *CLOCKS[gpu.name], OPERATIONS[arch])
 
 
@@ -235,7 +242,7 @@ def held_at_once(launch: Launch, cubin: Cubin, kernel: str) -> str:
 
 
 def _captured(folder: CaptureFolder, record: str) -> CountedKernel:
-    """Count a launch of a captured kernel, or give the reason why not."""
+    """Count a launch of a captured kernel. If that fails, the returned row has the reason."""
     from tritonhook.snapshot.counted import count_launch, launch_at
 
     launch = ""

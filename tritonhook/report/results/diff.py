@@ -1,4 +1,4 @@
-"""What differs between two kernels: `diff A B`."""
+"""Result of `diff A B`: what differs between two kernels."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _MOST_LOOPS = 12
 class DiffSide(Fields):
     """One side of a diff.
 
-    name: the user's, with the configuration if that distinguishes the sides. kernel: the name under which it was
+    name: the kernel's name, with the configuration if that distinguishes the sides. kernel: the name under which it was
     assembled: `name`, or a control name. arch: such as "sm_90". ptxas: its version. file_bytes, sha256: of the cubin.
-    layout: the whole file in order, without a gap: lists of label, start, end.
+    layout: all parts of the file in order, without gaps: lists of label, start, end.
     """
 
     name: str
@@ -60,7 +60,7 @@ class DiffSide(Fields):
 
     @property
     def control(self) -> str:
-        """The control name under which it was assembled; "" under its own name."""
+        """The control name under which it was assembled; "" if it was assembled under its own name."""
         return "" if self.kernel == self.name.partition("[")[0] else self.kernel
 
     @property
@@ -69,8 +69,8 @@ class DiffSide(Fields):
 
 
 class SectionRow(Fields):
-    """A section of both files. role: its name, with the kernel's name as {kernel}. a_bytes, b_bytes: null if absent.
-    changed: whether its bytes differ."""
+    """A section of both files. role: its name, in which {kernel} stands for the kernel's name. a_bytes, b_bytes: null
+    if absent. changed: whether its bytes differ."""
 
     role: str
     a_bytes: Count | None
@@ -135,14 +135,14 @@ def _whole(value: object) -> int | None:
 
 
 class CountPair(Fields):
-    """A number on both sides."""
+    """A number for each side."""
 
     a: Count
     b: Count
 
 
 class KnownCounts(Fields):
-    """A number on both sides; null: not known."""
+    """A number for each side; null: not known."""
 
     a: Count | None
     b: Count | None
@@ -164,10 +164,10 @@ def _loop_row(pair: LoopDelta) -> tuple[str, ...]:
 class SassChanges(Fields):
     """How the instructions differ.
 
-    in_place: pairs in the same order with registers erased. identical: those pairs with equal text. moved: on both
-    sides, in another order. removed, added: only in a; only in b. control_changed: pairs in place whose stall, yield,
-    barrier, wait or reuse field differs. yield_bits, stall_cycles: sums; static, not time. opcodes: by base opcode.
-    loops: innermost loops.
+    in_place: pairs that are in the same order and equal without register numbers. identical: pairs in place whose text
+    is equal too. moved: on both sides, but in another order. removed, added: only in a; only in b. control_changed:
+    pairs in place whose stall, yield, barrier, wait or reuse field differs. yield_bits, stall_cycles: sums over the
+    code: static, not measured. opcodes: counts by base opcode. loops: innermost loops.
     """
 
     instructions: CountPair
@@ -196,14 +196,15 @@ class SassChanges(Fields):
 
 
 class Flags(Fields):
-    """A property of both sides; null: not known."""
+    """A property of each side; null: not known."""
 
     a: bool | None
     b: bool | None
 
 
 class Scheduler(Fields):
-    """ptxas's other scheduler: whether it was used, its records in .nv.capmerc, the loops that it scheduled."""
+    """Use of ptxas's other scheduler. other_scheduler: whether it scheduled the kernel. capmerc_records: its records in
+    the section .nv.capmerc. rescheduled_loops: how many loops it scheduled."""
 
     other_scheduler: Flags
     capmerc_records: KnownCounts
@@ -211,12 +212,13 @@ class Scheduler(Fields):
 
     @property
     def judged_by_marks(self) -> bool:
-        """Whether loops decide, by yield bits set throughout: an image has no records of the other scheduler."""
+        """Whether the other scheduler is recognised by its loops, whose yield bits are all set, because an image has no
+        section .nv.capmerc."""
         return None in (self.capmerc_records.a, self.capmerc_records.b)
 
 
 class CodePair(Fields):
-    """The code of both sides."""
+    """The code of each side."""
 
     a: CodeFields
     b: CodeFields
@@ -225,14 +227,14 @@ class CodePair(Fields):
     def of(
         cls, diff: CubinDiff, ptx: Sequence[str | None], captures: Sequence[Capture | None] = (None, None)
     ) -> CodePair:
-        """Build from a diff. ptx, captures: of both sides; None if not available."""
+        """Build from a diff. ptx, captures: for each side; None if not available."""
         a, b = ((diff.a, diff.a_sass), (diff.b, diff.b_sass))
         return cls(CodeFields.of(*a, ptx[0], captures[0]), CodeFields.of(*b, ptx[1], captures[1]))
 
 
 class MovedCounter(Fields):
-    """A counter of a launch, executed on the CPU, that differs on a source line. counter: its name in Nsight Compute's
-    source page. null: not known."""
+    """A counter that differs on a source line, after a launch of each kernel was executed on the CPU. counter: its name
+    on Nsight Compute's source page. a, b: null if not known."""
 
     line: str
     counter: str
@@ -245,7 +247,8 @@ class Diff(Result, tag="diff"):
 
     verdict: in a few words. summary: the verdict with the numbers that matter. notes: control names, ptxas and options
     used. loaded_changed: if the code is the same, what else differs that the driver loads: parameters, attributes,
-    data, relocations, resources. code: for a page. moved: counters by line, with --count.
+    data, relocations, resources. code: of both sides, for an HTML page. moved: counters that differ, by line, with
+    --count.
     """
 
     verbs: ClassVar = "diff A B"
@@ -262,7 +265,7 @@ class Diff(Result, tag="diff"):
     loaded_changed: tuple[str, ...] | UnsetType = UNSET
     code: CodePair | UnsetType = UNSET
     moved: tuple[MovedCounter, ...] | UnsetType = UNSET
-    format: Literal[1] = 1  # also inside another result
+    format: Literal[1] = 1  # written also when the Diff is part of another result
 
     @classmethod
     def of(
@@ -317,7 +320,8 @@ class Diff(Result, tag="diff"):
         return Summary("Diff", subject, verdict, tone, tuple(self._facts()), tuple(tables), notes)
 
     def scheduler_rows(self) -> tuple[tuple[str, str, str], ...]:
-        """List how each side is scheduled, and the evidence: the image's records, else marks of loops."""
+        """List how each side is scheduled, and the evidence: records of the image, else loops with the scheduler's
+        mark."""
         s, other = self.scheduler, self.scheduler.other_scheduler
         pairs: list[tuple[str, CountPair | KnownCounts]] = [
             ("loops that it has scheduled", s.rescheduled_loops)
@@ -346,7 +350,7 @@ class Diff(Result, tag="diff"):
     def _facts(self) -> Iterator[str]:
         if worse := self._worse:
             yield "worse in b: " + ", ".join(f"{row.label} {number(row.a)} → {number(row.b)}" for row in worse)
-        # The part about resources is in the table.
+        # The parts about resources, "a -> b", are left out: the table has them.
         for fact in self.said.removeprefix(f"{self.verdict.value}: ").split("; "):
             if " -> " not in fact:
                 yield fact

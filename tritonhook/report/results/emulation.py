@@ -1,4 +1,4 @@
-"""Kernels executed on the CPU from their PTX, and the sanitizer's faults: `emulate`."""
+"""Result of `emulate`: kernels executed on the CPU from their PTX, and the faults that the sanitizer found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 class FaultyAccess(Fields):
-    """One access. what: "read by warp 2 of CTA 0". line, instruction: in the PTX. source: from .loc; "" without it."""
+    """One access to memory. what: e.g. "read by warp 2 of CTA 0". line, instruction: in the PTX. source: file and line,
+    from .loc; "" if unknown."""
 
     what: str
     line: Count
@@ -30,8 +31,9 @@ class KernelFault(Fields):
 
 
 class EmulatedKernel(Fields):
-    """One kernel. reason: why it did not finish; "" if it did. steps: executed by groups of threads. stored: the hash
-    of each buffer afterwards. unwatched: what was not looked for, and why; "" if all was."""
+    """One kernel. reason: why it did not finish; "" if it did. steps: how many instructions were executed, each by a
+    group of threads. stored: the hash of each buffer afterwards. unwatched: which faults were not looked for, and why;
+    "" if all were."""
 
     kernel: str
     launch: str
@@ -57,7 +59,8 @@ class EmulatedKernel(Fields):
 
 
 class Emulation(Result, tag="emulation"):
-    """Kernels executed on the CPU. ctas: per launch; null: all."""
+    """Kernels executed on the CPU. input: what the buffers held. ctas: how many CTAs of each launch were executed;
+    null: all."""
 
     verbs: ClassVar = "emulate"
 
@@ -70,11 +73,12 @@ class Emulation(Result, tag="emulation"):
         faults = sum(len(kernel.faults) for kernel in self.kernels)
         tones = tuple(Tone.BAD if k.faults else Tone.UNSURE if k.reason else Tone.GOOD for k in self.kernels)
         finished = sum(not kernel.reason for kernel in self.kernels)
-        clean = "no fault" if finished == len(self.kernels) else "no fault in these"
-        found = count(faults, "fault") if faults else clean
+        found = f"{count(faults, 'fault') if faults else 'no fault'} found"
+        if not faults and finished < len(self.kernels):
+            found += " in these"
         verdict = f"{finished:,} of {count(len(self.kernels), 'kernel')} finished"
         if finished or faults:
-            verdict += f": {found} found"
+            verdict += f": {found}"
         if unwatched := tuple(f"{kernel.kernel}: {kernel.unwatched}" for kernel in self.kernels if kernel.unwatched):
             verdict += f"; {len(unwatched):,} not watched for races in global memory"
         rows = tuple(kernel.row for kernel in self.kernels)

@@ -1,4 +1,4 @@
-"""Files with GPU code: `show FILE`."""
+"""Result of `show FILE`: the kernels of a file with GPU code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tritonhook.cubin.sass import CLASSES, INSTRUCTION_BYTES, Loop, Sass, class_
 from tritonhook.report.result import Result, Summary, Table, Tone, count, kernel_names, mangled_note, number
 from tritonhook.report.results.capture import CodeFields, ResourceFields
 
-_OPCODES = 4  # the most frequent of a loop
+_OPCODES = 4  # how many opcodes of a loop are listed
 _MOST_LOOPS = 12
 _COLUMNS = ("kernel", "target", "ptxas", "regs", "spills", "stack", "shared", "instrs", "barriers", "threads")
 _SHORT = {"global memory": "global", "shared memory": "shared", "floating point": "float", "synchronisation": "sync"}
@@ -25,8 +25,8 @@ _SHORT = {"global memory": "global", "shared memory": "shared", "floating point"
 class GpuFile:
     """A file with GPU code. what: "cubin", "PTX", "fat binary" or "shared library".
 
-    ptxas: the version that made the images, if they do not name it. code: by image, then kernel; empty if it was not
-    read, and `notes` give the reason.
+    ptxas: the version that made the images, if they do not name it. code: for each image, the instructions by kernel;
+    empty if they were not read (then `notes` give the reason).
     """
 
     path: str
@@ -60,8 +60,9 @@ class LoopMix(Fields):
 class FileKernel(Fields):
     """A kernel of a file.
 
-    ptxas: its version; null: not known. threads: the kernel's limit per block. needs: symbols defined elsewhere. mix:
-    instructions by class; null: the code was not read. loops: null as for mix. code: its machine code.
+    ptxas: its version; null: not known. threads: the kernel's limit per block. needs: symbols that are defined
+    elsewhere. mix: instructions by class; null if the code was not read. loops: null if the code was not read. code:
+    its machine code.
     """
 
     kernel: str
@@ -85,7 +86,7 @@ class FileKernel(Fields):
             resources=like(
                 resources,
                 ResourceFields,
-                dynamic_shared=None,  # decided by the launch
+                dynamic_shared=None,  # depends on the launch
                 threads=UNSET,
                 instructions=len(code) // INSTRUCTION_BYTES,
                 code_bytes=len(code),
@@ -134,7 +135,7 @@ class File(Result, tag="file"):
         return Summary("File", self.path, what, tone, tuple(self._facts()), tuple(self._tables()), notes)
 
     def names(self) -> dict[str, str]:
-        """Demangle the kernels' names."""
+        """Map the kernels' names to their C++ form."""
         return kernel_names(kernel.kernel for kernel in self.kernels)
 
     def _facts(self) -> Iterator[str]:
@@ -142,7 +143,7 @@ class File(Result, tag="file"):
         if len(targets) > 1:
             yield ", ".join(f"{count(n, 'kernel')} for {arch}" for arch, n in targets.items())
         if needs := dict.fromkeys(name for kernel in self.kernels for name in kernel.needs):
-            yield f"needs {', '.join(needs)}, which the driver or a linker gives"
+            yield f"needs {', '.join(needs)}, which the driver or a linker provides"
 
     def _tables(self) -> Iterator[Table]:
         names = self.names()

@@ -1,4 +1,4 @@
-"""GPU memory of watched programs: `mem watch`, `mem compare`."""
+"""Results of `mem watch` and `mem compare`: the GPU memory of watched programs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from msgspec import Meta
 from tritonhook._util.schema import Count, Fields, Whole, like
 from tritonhook.memory.prediction import SYSCALL_STACK
 from tritonhook.memory.timeline import Attribution, GrowthCause, Mark, MemorySample, MemoryTimeline, Snapshot
-from tritonhook.report.result import MIB, UNKNOWN, Result, Summary, Table, Tone, number, size
+from tritonhook.report.result import MIB, UNKNOWN, Result, Summary, Table, Tone, both, number, size
 
-_SMALL = 16 * MIB  # smaller growth is ignored
+_SMALL = 16 * MIB  # bytes; smaller growth is ignored
 _MOST_MARKS, _MOST_BETWEEN = 20, 3
 _USED, _TORCH = ("used, at the peak", "growth over the start"), ("allocated (torch)", "reserved (torch)")
 _VARIANT_ROWS = (*_USED, *_TORCH, "local-memory pool")
 
 
 class Cause(Fields):
-    """One cause of growth. source: what measured the number. detail: e.g. which kernel."""
+    """One cause of growth. source: what measured the number. detail: e.g. the kernel."""
 
     name: str
     bytes: Whole | None
@@ -33,7 +33,8 @@ class Cause(Fields):
 
 
 class Causes(Fields):
-    """The growth in parts. explained: whether the unexplained rest is small; null: not known."""
+    """The growth and its causes. source: what measured the growth. unexplained_bytes: growth without a known cause.
+    explained: whether that rest is small; null: not known."""
 
     growth_bytes: Whole | None
     source: str | None
@@ -51,9 +52,10 @@ class ExplainedTimeline(Fields):
     """One GPU during one watch, in one process, with the causes of its growth.
 
     device: its UUID. name, arch, total_bytes, resident_threads: of the GPU. period_ns, duration_ns, process: of the
-    sampling. samples: those that differ from the one before, and one a second. marks: loads, first launches, and first
-    calls of torch operators. notes: what is missing. torch_peak_allocated_bytes, torch_peak_reserved_bytes: torch's own
-    peaks. outside_allocators_bytes: compared with `--fail-over`. explanation: cause and remedy as sentences.
+    sampling. samples: those that differ from their predecessor, and one a second. marks: loads, first launches, and
+    first calls of torch operators. notes: what is missing. torch_peak_allocated_bytes, torch_peak_reserved_bytes:
+    torch's own peaks. outside_allocators_bytes: growth outside the allocators, which `--fail-over` limits. explanation:
+    cause and remedy as sentences.
     """
 
     device: str
@@ -127,7 +129,8 @@ def _verdict(timelines: Sequence[MemoryTimeline]) -> tuple[str, Tone]:
 
 
 def explain(timeline: MemoryTimeline) -> list[str]:
-    """Explain in sentences: cause and remedy if the local-memory pool grew, and growth without a watched event."""
+    """Explain the growth in sentences: cause and remedy if the local-memory pool grew, and how much growth no watched
+    event explains."""
     sentences = []
     raised = [
         m
@@ -158,7 +161,7 @@ def explain(timeline: MemoryTimeline) -> list[str]:
 
 
 def _is_syscall_stack(arch: int | None, limit: int | None) -> bool:
-    """Return whether this GPU's TMA load calls the driver and a limit is one that this call sets."""
+    """Whether a stack limit (bytes per thread) is one that the driver call of a TMA load sets on sm_12x."""
     if arch is None or arch // 10 != 12 or limit is None:
         return False
     return min(SYSCALL_STACK.values()) <= limit <= max(SYSCALL_STACK.values()) + 512
@@ -222,8 +225,7 @@ def stack_limits(mark: Mark) -> str:
     """Format the stack limit before and after an event, in bytes per thread."""
     if mark.before is None or mark.after is None:
         return UNKNOWN
-    a, b = mark.before.stack_limit_bytes, mark.after.stack_limit_bytes
-    return number(a) if a == b else f"{number(a)} → {number(b)}"
+    return both(mark.before.stack_limit_bytes, mark.after.stack_limit_bytes)
 
 
 def _titled(title: str, named: str) -> str:
@@ -234,7 +236,7 @@ def _titled(title: str, named: str) -> str:
 
 
 class VariantMemory(Fields):
-    """Memory of one variant, for its process and GPU with the largest growth; null: no source measures it. pool_bytes:
+    """Memory of one variant: of its process and GPU with the largest growth. null: no source measures it. pool_bytes:
     the local-memory pool."""
 
     used_bytes: Whole | None
@@ -252,7 +254,7 @@ class VariantMemory(Fields):
 
     @classmethod
     def _of(cls, timeline: MemoryTimeline, told: tuple[ExplainedTimeline, ...]) -> VariantMemory:
-        """Build from one timeline. told: the timelines of all processes and GPUs."""
+        """Build from one timeline of a variant. told: the timelines of all its processes and GPUs."""
         start, attribution, reading = timeline.start.used, timeline.attribution(), timeline.end.reading
         ends = [s.used_bytes for s in timeline.samples if s.source == attribution.source]
         if attribution.source in timeline.end.used:
@@ -276,7 +278,7 @@ class VariantMemory(Fields):
 
 
 class Variants(Result, tag="memory variants"):
-    """Variants of a program. variants: by name."""
+    """A program run in several variants. variants: by name."""
 
     verbs: ClassVar = "mem compare"
 

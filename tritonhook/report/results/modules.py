@@ -1,4 +1,4 @@
-"""What differs between two modules, kernel by kernel: `diff MODULE MODULE`."""
+"""Result of `diff MODULE MODULE`: what differs between two modules, kernel by kernel."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class ModuleFields(Fields):
 
 
 class KernelPair(Fields):
-    """A kernel of both modules. a, b: its names. summary: of its diff; null for the same code. resources: by name."""
+    """A kernel of both modules. a, b: its names. summary: of its diff; null if the code is the same. resources: by
+    name."""
 
     a: str
     b: str
@@ -65,7 +66,7 @@ class KernelPair(Fields):
     @property
     def is_worse(self) -> bool:
         pairs = [self.resources[name] for name in WORSE_WHEN_GROWING if name in self.resources]
-        threads = self.resources.get("threads")  # absent in documents of older versions
+        threads = self.resources.get("threads")  # older versions wrote documents without it
         if threads is not None and threads.a != threads.b:
             return False
         return any(pair.a is not None and pair.b is not None and pair.b > pair.a for pair in pairs)
@@ -144,7 +145,8 @@ class ModuleDiffResult(Result, tag="module diff"):
 
 
 def _kernels(changed: Sequence[KernelPair]) -> Table:
-    """Make a row for each kernel that differs: those with other instructions first, then by growth of the code."""
+    """Make a row for each kernel that differs: first those with other instructions; the largest changes of code size
+    first."""
     ordered = sorted(changed, key=lambda k: (k.verdict is not CodeVerdict.DIFFERENT_CODE, -k.growth, k.a))
     shown = ordered[:_MOST_KERNELS]
     title = f"Kernels whose code differs ({len(changed):,})"

@@ -1,5 +1,7 @@
-"""One kernel under two names and a control name, `diff --rename` and `demo`: does the name change its code? And the
-published table of that effect, beside the same measured on this machine, `demo --table`."""
+"""Results of `diff --rename` and `demo`: one kernel under two names and a control name: does the name change its code?
+
+Also of `demo --table`: the published table of that effect, beside ratios measured on this machine.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from tritonhook.report.results.diff import Diff
 
 
 class AssemblerFields(Fields):
-    """The ptxas used. version, path: null: not known."""
+    """The ptxas that was used. version, path: null if not known."""
 
     version: str | None
     path: str | None
@@ -30,7 +32,8 @@ class AssemblerFields(Fields):
 
 
 class CrashFields(Fields):
-    """A run of ptxas that crashed. summary: one line. signal: the signal that ended it. command: repeats the crash."""
+    """A run of ptxas that crashed. summary: one line. signal: the signal that ended it. command: a command that repeats
+    it."""
 
     summary: str
     signal: str | None
@@ -66,8 +69,9 @@ class CodesSeen(Fields):
 class Names(Result, tag="names"):
     """One kernel under two names and a control name.
 
-    runs: how often each was assembled. control_is_neutral: whether the control has the original's code; null: not
-    assembled. control_diff: how it differs. diff: compares the names of equal length; null if one crashed.
+    runs: how often the kernel was assembled under each name. control_is_neutral: whether the control gives the
+    original's code; null: not assembled. control_diff: how the control's code differs. diff: compares the two names of
+    equal length; null if one of them crashed ptxas.
     """
 
     verbs: ClassVar = "diff --rename"
@@ -81,14 +85,14 @@ class Names(Result, tag="names"):
     control_is_neutral: bool | None
     control_diff: str | None
     diff: Diff | None
-    format: Literal[1] = 1  # also inside another result
+    format: Literal[1] = 1  # written also when it is part of another result
 
     @classmethod
     def of(
         cls, comparison: NameComparison, ptxas: Tool | None = None, arguments: Sequence[str] = (), full: bool = False
     ) -> Names:
-        """Build from a NameComparison. ptxas, arguments: the assembler and its options. full: add the code, for a
-        page."""
+        """Build from a NameComparison. ptxas, arguments: the assembler and its options. full: add the code, for an HTML
+        page or a saved file."""
         version, path = (None, None) if ptxas is None else (ptxas.version, str(ptxas.path))
         original, renamed, control = builds = comparison.original, comparison.renamed, comparison.control
         diff = comparison.diff
@@ -154,8 +158,8 @@ class Names(Result, tag="names"):
         yield "the name changes nothing in the code" if self._is_same else "the name changes the code"
         if max(seen for *_, seen in self._builds) > 1:
             codes = ", ".join(f"{seen} for {build.kernel}" for _, build, seen in self._builds)
-            same = "one of them common to all"
-            told = same if self._is_same else "none of them common to all; the nearest are compared"
+            same = "one code is common to all names"
+            told = same if self._is_same else "no code is common to all names; the nearest codes are compared"
             yield f"ptxas is not deterministic on this kernel: {self.runs} runs gave codes: {codes}; {told}"
 
     def builds_table(self) -> Table:
@@ -174,15 +178,15 @@ class Names(Result, tag="names"):
         if self.control_is_neutral is None:
             yield f"control {control}: not assembled, so the effect of the name alone is not known"
         elif self.control_is_neutral:
-            yield f"control {control}: the code of the name without the trigger, byte for byte"
+            yield f"control {control}: gives the code of the name without the trigger, byte for byte"
         else:
-            yield f"control {control}: ptxas gives this ordinary name other code too: {self.control_diff}"
+            yield f"control {control}: the code also differs under this ordinary name: {self.control_diff}"
         for *_, crash in self._crashes:
             yield f"repeat the crash with: {crash.command}"
 
 
 class Demo(Result, tag="demo"):
-    """The demo's kernel. comparisons: between two names, by title."""
+    """The demo's kernel. comparisons: name comparisons, by the kernel's own name."""
 
     verbs: ClassVar = "demo"
 
@@ -205,17 +209,17 @@ _CODE = {True: "changed", False: "same", None: "not known"}
 
 
 class PublishedRatio(Fields):
-    """Published ratios. size, capmerc: with the trigger, divided by without."""
+    """Published ratios. size, capmerc: value with the trigger divided by value without it."""
 
     size: Number | UnsetType | None = UNSET
     capmerc: Number | UnsetType | None = UNSET
 
 
 class PublishedRow(Fields):
-    """One condition of the published table; ratios are with the trigger, divided by without.
+    """One condition of the published table. A ratio is the value with the trigger divided by the value without it.
 
-    size_ratio, size_ratio_equal_length: of the file; with names of equal length. capmerc_ratio, capmerc_bytes: of
-    .nv.capmerc. failure: of ptxas.
+    size_ratio: of the file. size_ratio_equal_length: of the file, for names of equal length. capmerc_ratio,
+    capmerc_bytes: of the section .nv.capmerc. failure: error of ptxas.
     """
 
     condition: str
@@ -265,8 +269,8 @@ def _ratio(here: float | None, published: float | UnsetType | None = None) -> st
 
 
 class PublishedTable(Result, tag="table"):
-    """The published table of the name effect, measured again on this machine. ptxas: its version. targets: of the rows.
-    notes: why another ptxas than the published one was used."""
+    """The published table of the name effect, measured again on this machine. ptxas: its version. targets:
+    architectures of the rows. notes: why another ptxas than the published one was used."""
 
     verbs: ClassVar = "demo --table"
 

@@ -1,4 +1,4 @@
-"""Policies: `tune --check`."""
+"""Result of `tune --check`: a policy, and what it does on this machine."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ _TONES = {
 class PolicyEntry(Fields):
     """One kernel of a policy.
 
-    lever: as --levers accepts it. gain_percent: by how much less time the kernel takes under it; interval_percent: its
-    95% interval. gpu, date: of that measurement. ptxas: the compiler's own, whose code the lever beat. ptx: the hash of
-    the normalised PTX. code: the hash of the machine code. reason: why the lever is not applied; "" if it is. title:
-    its name, with the configuration if other captured kernels share the name.
+    lever: in the form that --levers accepts. gain_percent: by how much less time the kernel takes with it;
+    interval_percent: the 95% interval of the gain. gpu, date: of that measurement. ptxas: version of the compiler's own
+    ptxas, whose code was slower. ptx: the hash of the normalised PTX. code: the hash of the machine code. reason: why
+    the lever is not applied; "" if it is. title: the kernel's name, with the configuration if other captured kernels
+    share it.
     """
 
     kernel: str
@@ -57,8 +58,8 @@ class PolicyEntry(Fields):
 
 
 class PinnedConfiguration(Fields):
-    """A configuration that an autotuned function uses for a key. reason: what has changed since; "" if nothing has, or
-    it is unknown. gpu, date: of its measurement; "" if unknown."""
+    """A configuration that an autotuned function uses for one key, i.e. for certain arguments. reason: what has changed
+    since it was measured; "" if nothing has, or if that is unknown. gpu, date: of its measurement; "" if unknown."""
 
     function: str
     arch: str
@@ -128,7 +129,7 @@ class PolicyResult(Result, tag="policy"):
         )
 
     def _called(self, entry: PolicyEntry) -> str:
-        """Return the kernel's title, else its name, with the hash of the PTX if several share the name."""
+        """Return the title or name of a kernel. Add the hash of its PTX if several untitled kernels share the name."""
         alike = [it for it in self.kernels if (it.kernel, it.arch) == (entry.kernel, entry.arch)]
         return entry.title or (entry.kernel if len(alike) == 1 else f"{entry.kernel} (PTX {entry.ptx[:8]})")
 

@@ -1,4 +1,4 @@
-"""Sweeps over names: `lab probe`."""
+"""Result of `lab probe`: which names change a kernel's code."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tritonhook.ptxas.result_cache import Outcome
 from tritonhook.report.result import Result, Summary, Table, Tone, count
 
 _PRAGMA = f'{PRAGMA} is the kernel with `.pragma "mma_throughput"`, under a name of meaningless letters'
-SIGNS = ("X", "D", "~", ".", "-")  # the gravest first
+SIGNS = ("X", "D", "~", ".", "-")  # the most severe first
 MEANINGS = {
     "X": "ptxas crashes under the name only",
     "D": "the name changes the code",
-    "~": "ptxas is unsteady",
+    "~": "the same name gives several codes",
     ".": "same",
     "-": "does not assemble",
 }
@@ -32,7 +32,8 @@ _LEGEND = "; ".join(f"{sign} {MEANINGS[sign]}" for sign in SIGNS)
 
 
 class CellOutcome(Fields):
-    """What ptxas did. kind: `assembled`, or how it failed. message, signal: of a failure. Other fields: of a cubin."""
+    """Outcome of one ptxas run. kind: `assembled`, or how it failed. message, signal: of a failure. Other fields: of
+    the cubin."""
 
     kind: str
     message: str
@@ -58,7 +59,7 @@ class CellOutcome(Fields):
 
 
 class BothNames(Fields):
-    """A property under the name and under the control; null: not known."""
+    """A property under the name and under the control name; null: not known."""
 
     name: bool | None
     control: bool | None
@@ -67,10 +68,10 @@ class BothNames(Fields):
 class SweptCell(Fields):
     """One kernel under one name, for one ptxas, target and set of options.
 
-    template: the name in the request, or `.pragma`. control: the control name. differences: `code`, `registers`,
-    `stack`, `spills`, `shared`, `externs`, `program`, `sections`; or `crash`, `timeout`, `memory`, `rejected`. draws:
-    runs of each name that confirmed it; 0: none were needed. sections_changed: bytes under the control and under the
-    name.
+    template: the name as requested, or `.pragma`. control: the control name. differences: `code`, `registers`, `stack`,
+    `spills`, `shared`, `externs`, `program`, `sections`; or `crash`, `timeout`, `memory`, `rejected`. draws: how many
+    more runs of each name confirmed it; 0: none were needed. sections_changed: bytes of each section that differs,
+    under the control name and under the name.
     """
 
     kernel: str
@@ -111,7 +112,7 @@ class SweptCell(Fields):
 
 
 class SweepCounts(Fields):
-    """Numbers of cells."""
+    """How many cells there are, in all and with each outcome."""
 
     cells: Count
     cells_changed: Count
@@ -153,8 +154,8 @@ class Probe(Result, tag="probe"):
         )
 
     def _pragma_and_names(self) -> Iterator[str]:
-        """Count where pragma and names agree: the pragma gives the code of the names, or neither changes the code.
-        Kernels without a steady result are left out."""
+        """Yield in how many settings (kernel, target, ptxas, options) the pragma and the names agree: they give the
+        same code, or neither changes the code. Cells without a result and cells with several codes are left out."""
         places: dict[tuple[str, ...], dict[bool, set[str | None]]] = {}
         for cell in self.cells:
             if (sign := cell.sign) not in "~-":
@@ -164,7 +165,7 @@ class Probe(Result, tag="probe"):
         both = [(of[True], (of[False] - {None}) or {None}) for of in places.values() if len(of) == 2]
         if both:
             same = sum(bool(pragma & names) for pragma, names in both)
-            yield f"the pragma does what the names do in {same:,} of {count(len(both), 'place')}"
+            yield f"the pragma has the same effect as the names in {same:,} of {count(len(both), 'setting')}"
 
     def _notes(self, cells: Sequence[SweptCell], quiet: Sequence[str]) -> Iterator[str]:
         if quiet:
@@ -186,12 +187,13 @@ def _scheduler(cells: Sequence[SweptCell]) -> Iterator[str]:
 
 
 def _quiet(cells: Sequence[SweptCell]) -> list[str]:
-    """List names that were compared at least once and never changed the code or were unsteady."""
+    """List the names that gave the same code in every cell with a result, and in at least one."""
     return [name for name, signs in _signs_of(cells).items() if signs["."] and not signs["D"] + signs["X"] + signs["~"]]
 
 
 def _matrix(cells: Sequence[SweptCell]) -> Iterator[Table]:
-    """Show kernels by ptxas version: the gravest sign under names with an effect, else under all names."""
+    """Make the table of kernels by ptxas version. A cell has the most severe sign of the names that have an effect
+    anywhere; if no name has one, of all names."""
     if all(cell.sign == "-" for cell in cells):
         return
     telling = {cell.template for cell in cells if cell.sign in "XD"}
@@ -206,7 +208,8 @@ def _matrix(cells: Sequence[SweptCell]) -> Iterator[Table]:
 
 
 def _what_changes(cells: Sequence[SweptCell]) -> Iterator[Table]:
-    if rows := tuple((what, f"{n:,}") for what, n in _differences(cells)):
+    counts = Counter(name for cell in cells if cell.sign in "XD" for name in cell.differences)
+    if rows := tuple((what, f"{n:,}") for what, n in counts.most_common()):
         yield Table("What changes", ("", "cells"), rows)
 
 
@@ -216,24 +219,19 @@ def _telling_options(options: Iterable[str]) -> str:
 
 
 def gravest(signs: Sequence[str]) -> str:
-    """Return the gravest of several signs; "" for none."""
+    """Return the most severe of several signs; "" for none."""
     return next((sign for sign in SIGNS if sign in signs), "")
 
 
-def _differences(cells: Iterable[SweptCell]) -> list[tuple[str, int]]:
-    """Count changed cells by what differs; the most frequent first."""
-    return Counter(name for cell in cells if cell.sign in "XD" for name in cell.differences).most_common()
-
-
 def _names_tables(cells: Iterable[SweptCell]) -> tuple[Table, ...]:
-    """Count each name's cells by sign; no table for a single name."""
+    """Make a table that counts each name's cells by sign; none for a single name."""
     rows = tuple((name, *(f"{by_sign[sign]:,}" for sign in SIGNS)) for name, by_sign in _signs_of(cells).items())
     columns = ("name", "crash", "changed", "unsteady", "same", "no answer")
     return (Table("Names (* is the kernel's own)", columns, rows),) if len(rows) > 1 else ()
 
 
 def _signs_of(cells: Iterable[SweptCell]) -> dict[str, Counter[str]]:
-    """Count each name's cells by sign; names with most changes first."""
+    """Count each name's cells by sign; names with the most changes first."""
     counts: dict[str, Counter[str]] = {}
     for cell in cells:
         counts.setdefault(cell.template, Counter())[cell.sign] += 1
@@ -241,7 +239,7 @@ def _signs_of(cells: Iterable[SweptCell]) -> dict[str, Counter[str]]:
 
 
 def _no_answers(cells: Iterable[SweptCell]) -> Iterator[str]:
-    """Yield why cells have no result, the most frequent reasons first."""
+    """Yield the reasons for cells without a result, the most frequent reasons first."""
     outcomes = [cell.with_control for cell in cells]
     reasons = Counter((o.kind, o.message or o.signal or "") for o in outcomes)
     most = reasons.most_common(_MOST_REASONS)
@@ -264,7 +262,7 @@ def _sweep_summary(cells: Sequence[SweptCell], counts: SweepCounts) -> Summary:
         tone = Tone.BAD
         facts.append(f"ptxas crashes in {count(counts.crashes, 'cell')} under the name only")
     if counts.cells_unsteady:
-        facts.append(f"{count(counts.cells_unsteady, 'cell')} unsteady: the same name has several codes there")
+        facts.append(f"{count(counts.cells_unsteady, 'cell')} unsteady: the same name gives several codes")
     kernels, versions = {cell.kernel for cell in cells}, {cell.ptxas for cell in cells}
     subject = f"{count(len(kernels), 'kernel')}, {count(len(versions), 'ptxas version')}"
     return Summary("Sweep", subject, verdict, tone, tuple(facts))

@@ -1,5 +1,5 @@
-"""Bits that kernels store in several orders, configurations, batches and stages: `verify` with --orders, --configs,
---rows, --stages."""
+"""Result of `verify` with --orders, --configs, --rows or --stages: whether a kernel stores the same bits in all orders,
+configurations, batch sizes or stages."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _RANK = list(_TONES)
 
 
 class ComparedExecution(Fields):
-    """One execution. group: equal for equal bits; null: it was not executed, `reason` says why. differs: where from
-    group 1, or a stage from that before it, and by how much. ulps: units in the last place; share: of the buffer's
-    largest value; null: not known, or no floating-point numbers."""
+    """One execution of a kernel. group: executions with equal bits have the same number; null: it was not executed, and
+    `reason` is the cause. differs: where, and by how much, it differs from group 1; with --stages, from the stage
+    before. ulps: this difference in units in the last place; null: not known, or not floating point. share: this
+    difference as a share of the buffer's largest value; null: not known, or not floating point."""
 
     label: str
     group: Count | None
@@ -45,8 +46,8 @@ class ComparedExecution(Fields):
 
 
 class ComparedKernel(Fields):
-    """One kernel, or function with --rows. question: "orders", "configs", "rows" or "stages". why: what differs, or why
-    nothing was judged; "" if all bits are the same. executions: the first is program order, or the first
+    """One kernel; with --rows a function. question: "orders", "configs", "rows" or "stages". why: what differs, or why
+    nothing was judged; "" if all bits are the same. executions: the first is in program order, or of the first
     configuration."""
 
     kernel: str
@@ -79,7 +80,7 @@ class ComparedKernel(Fields):
 
 class SameBits(Result, tag="same bits"):
     """Bits that kernels store in several orders, configurations, batches or stages. arch: of the dry run. counts:
-    kernels by verdict. notes: what was not asked."""
+    kernels by verdict. notes: what was left out."""
 
     verbs: ClassVar = "verify --configs"
 
@@ -91,17 +92,17 @@ class SameBits(Result, tag="same bits"):
 
     @classmethod
     def of(cls, target: str, arch: str, judged: Sequence[Judged], tuned: Sequence[str] = ()) -> SameBits:
-        """Make the result. tuned: autotuned kernels that were executed in one configuration."""
+        """Build from the judged kernels. tuned: autotuned kernels that were executed in one configuration only."""
         counts = {verdict.value: sum(each.verdict is verdict for each in judged) for verdict in BitsVerdict}
         kernels = tuple(map(ComparedKernel.of, judged))
-        notes = [f"autotuned, in the first configuration that fits: {listed(tuned)}"] if tuned else []
+        notes = [f"executed only in the first configuration that fits (autotuned): {listed(tuned)}"] if tuned else []
         if any(kernel.question == STAGES for kernel in kernels):
-            notes.append("stages: of the first launch of each compiled kernel")
+            notes.append("stages were compared for the first launch of each compiled kernel only")
         return cls(target=target, arch=arch, counts=counts, kernels=kernels, notes=tuple(notes))
 
     @property
     def exit_code(self) -> int:
-        """1 if bits differ, else 2 if a kernel was not judged."""
+        """1 if bits differ; else 2 if a kernel was not judged; else 0."""
         verdicts = {kernel.verdict for kernel in self.kernels}
         if verdicts - {BitsVerdict.SAME, BitsVerdict.ROUNDING, BitsVerdict.NOT_JUDGED}:
             return 1

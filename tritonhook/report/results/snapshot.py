@@ -1,4 +1,4 @@
-"""Locks: `show LOCK`. Kernels before and after: `diff OLD NEW`, `check`."""
+"""Results of `show LOCK`, and of `diff OLD NEW` and `check`: kernels before and after."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _GROUPS = {
 _SHOWN = (ChangeStatus.CHANGED, ChangeStatus.FAILED)
 _COUNTED = (ChangeStatus.FAILED, ChangeStatus.CHANGED, ChangeStatus.NEW, ChangeStatus.GONE, ChangeStatus.UNKNOWN)
 _ALL = attrgetter(*FIGURES)
-_WORSE = "worse"  # in counts, beside the statuses
+_WORSE = "worse"  # a key of `counts`, beside the statuses
 
 
 class Named(Protocol):
@@ -62,8 +62,8 @@ class Named(Protocol):
 
 
 def namer(kernels: Sequence[Named], with_arch: bool = True) -> Callable[[Named], str]:
-    """Return a function that titles these kernels: name, architecture, and what in a kernel's specialisation differs
-    from others of its name."""
+    """Return a function that makes a kernel's title: name, architecture, and the parts of its specialisation that not
+    all kernels of its name have."""
     common: dict[str, frozenset[str]] = {}
     for kernel in kernels:
         own = frozenset(kernel.specialisation)
@@ -87,12 +87,13 @@ def page_key(kernel: Named) -> str:
 class KernelFigures(Fields):
     """One kernel on one side. null: not known; all are null if ptxas made no code.
 
-    spill_stores, spill_loads, stack, shared: bytes per thread; `shared` per block. loop_instructions: in innermost
-    loops. ptxas, options: what assembled it. ptx: SHA-256 of its text without source positions. codes: hashes of its
-    machine code; several if ptxas gives one input several codes. classes: instructions by class of work. launch_bounds:
-    limits on threads and clusters of its launches, as PTX directives. For built libraries, whose instructions are not
-    counted: code_bytes; local_bytes, of all instructions that access local memory. executed, sectors, conflicts: of a
-    launch that was counted on the CPU: instructions of warps, sectors asked for, wavefronts in excess.
+    spill_stores, spill_loads, stack: bytes per thread. shared: bytes per block. loop_instructions: in innermost loops.
+    ptxas, options: what assembled it. ptx: SHA-256 of its text without source positions. codes: hashes of its machine
+    code; several if ptxas gives one input several codes. classes: instructions by class of work. launch_bounds: limits
+    on threads and clusters of its launches, as PTX directives. code_bytes: for built libraries, whose instructions are
+    not counted. local_bytes: for built libraries: bytes of all instructions that access local memory. executed:
+    instructions that warps executed in a launch on the CPU. sectors: of that launch, requested from global memory.
+    conflicts: of that launch, excess wavefronts of shared memory.
     """
 
     spill_stores: Count | None
@@ -189,7 +190,7 @@ class LockContent(Result, tag="lock"):
             Tone.NEUTRAL,
             ("; ".join(f"{heading}: {text}" for heading, text in same.items()),) if same else (),
             (table,) if kernels else (),
-            (f"`tritonhook check {self.path} CAPTURES` says what has changed since",),
+            (f"`tritonhook check {self.path} CAPTURES` shows what has changed since",),
         )
 
 
@@ -197,8 +198,9 @@ class LockContent(Result, tag="lock"):
 
 
 class FourBuilds(Fields):
-    """One figure for old and new PTX under old and new ptxas, each with its options. figure: its name, or "code" with
-    hashes as values. by: the cause of the change; null if a build is not known."""
+    """One figure of old and new PTX under old and new ptxas, each with its options. figure: its name, or "code", whose
+    values are hashes. old, new: of both sides as they are. new_ptx: of the new PTX under the old ptxas. new_ptxas: of
+    the old PTX under the new ptxas. by: the cause of the change; null if a build is not known."""
 
     figure: str
     old: int | str | None
@@ -209,7 +211,7 @@ class FourBuilds(Fields):
 
     @classmethod
     def all_of(cls, change: Change) -> tuple[FourBuilds, ...]:
-        """Build one for each figure that changed; if none did, one for the code."""
+        """Build one for each figure that changed; if no figure changed, one for the code."""
         names = dict.fromkeys((change.leading, *change.deltas))
         figures = ((name, change.values(name)) for name in names)
         return tuple(cls(name, of.old, of.new_ptx, of.new_ptxas, of.new, of.by) for name, of in figures)
@@ -229,12 +231,12 @@ class KernelChange(Fields):
     """One kernel. number: distinguishes kernels with equal name, arch and specialisation.
 
     status: "not known" if the machine code of a side is not known. specialisation: constexprs, argument types, warps,
-    stages. by: the cause of the code's change; "" if it did not change; if "not assembled", the reason. worse: figures
-    that grew; registers and shared only if fewer warps fit. threads: per block, old and new, if they differ: then
-    figures per thread are not judged. fails: the rules of `--fail-on` that it breaks. blocks: how many an SM holds at a
-    time, old and new. old, new: null if the kernel is missing on that side. loaded_changed: what else differs that the
-    driver loads: parameters, attributes, data, relocations. builds: if PTX and ptxas both changed, the effect of each
-    alone; the first entry explains `by`. compile_us: microseconds of its compiles, old and new, if both are known.
+    stages. by: the cause of the code's change; "" if it did not change; the reason if ptxas did not assemble it. worse:
+    figures that grew; registers and shared only if fewer warps fit. threads: per block, old and new, if they differ:
+    then figures per thread are not judged. fails: the rules of `--fail-on` that it breaks. blocks: how many an SM holds
+    at a time, old and new. old, new: null if the kernel is missing on that side. loaded_changed: what else differs that
+    the driver loads: parameters, attributes, data, relocations. builds: if PTX and ptxas both changed, the effect of
+    each alone; the first entry explains `by`. compile_us: microseconds of its compiles, old and new, if both are known.
     """
 
     kernel: str
@@ -278,14 +280,14 @@ class KernelChange(Fields):
 
     @property
     def has_equal_figures(self) -> bool:
-        """Whether figures are known and equal on both sides; at least spills, stack and registers."""
+        """Whether all figures are equal on both sides, and spills, stack and registers are known."""
         if self.old is None or self.new is None or (figures := self.old.figures) != self.new.figures:
             return False
         return all(figures[name] is not None for name in FIGURES[:4])
 
     @property
     def judgement(self) -> str:
-        """Whether the kernel "failed", is "worse" or "better"; "" if no figure decides."""
+        """How the kernel changed: "failed", "worse" or "better"; "" if no figure decides."""
         if self.status is ChangeStatus.FAILED:
             return "failed"
         if self.worse:
@@ -295,7 +297,7 @@ class KernelChange(Fields):
 
     @property
     def bounds(self) -> str:
-        """Launch bounds of both sides; "" if equal, or if a side is not known."""
+        """Launch bounds that only one side has, as "old → new"; "" if there are none, or if a side is not known."""
         if self.old is None or self.new is None or not (self.old.codes and self.new.codes):
             return ""
         a, b = set(self.old.launch_bounds), set(self.new.launch_bounds)
@@ -303,7 +305,7 @@ class KernelChange(Fields):
 
 
 class NotCompiled(Fields):
-    """A kernel that failed to compile. reason: with the first error."""
+    """A kernel that failed to compile. reason: includes the first error."""
 
     kernel: str
     reason: str
@@ -314,8 +316,8 @@ class KernelChanges(Result, tag="kernel changes"):
 
     old, new: what was compared: two capture folders, or a lock and the current kernels. counts: kernels by status, and
     `worse`: those with a figure that grew. kernels: the worst change first. notes: what else was done. hidden: how many
-    kernels `--top`, `--filter` and `--only` left out. titles: unique titles of the others, by the key of their page.
-    not_compiled: kernels of the new side that failed to compile; absent if none did.
+    kernels `--top`, `--filter` and `--only` left out. titles: titles of the shown kernels, unique among all kernels, by
+    the key of their page. not_compiled: kernels of the new side that failed to compile; absent if none did.
     """
 
     verbs: ClassVar = "diff OLD NEW`, `check"
@@ -366,8 +368,8 @@ class KernelChanges(Result, tag="kernel changes"):
         )
 
     def chosen(self, top: int | None, pattern: re.Pattern[str] | None, only: str | None) -> KernelChanges:
-        """Keep kernels whose title or cause matches the pattern and that are `only` (worse or better); of these the
-        first `top`."""
+        """Keep the first `top` kernels of those whose title or cause matches the pattern, and which are worse or better
+        if `only` requests that."""
         name = namer(self.kernels)
         fitting = [
             kernel
@@ -450,9 +452,9 @@ class KernelChanges(Result, tag="kernel changes"):
 
 
 def _changed(kernels: Sequence[KernelChange], name: Callable[[Named], str]) -> Table:
-    """Show one line for each changed kernel; a column for each figure that changes in any of them, with its cause."""
+    """Make the table of changed kernels: a line for each, and a column for each figure that changes in any of them."""
     figures, judged = [kernel.figures for kernel in kernels], [kernel.judgement for kernel in kernels]
-    told = len({kernel.by for kernel in kernels}) == 1 and kernels[0].by  # a fact states the only cause
+    told = len({kernel.by for kernel in kernels}) == 1 and kernels[0].by  # the only cause is already stated as a fact
     columns = {
         "kernel": [name(kernel) for kernel in kernels],
         "": judged,

@@ -1,4 +1,4 @@
-"""Memory for the stacks of kernels: `mem predict`."""
+"""Result of `mem predict`: memory for the stacks of kernels."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ class DriverBuffer(Fields):
 
 
 class KernelStack(Fields):
-    """What one kernel needs. frame_bytes: its own frame. stack_bytes: with all functions it calls; null: not known.
-    syscalls: driver calls. why_unknown: why the stack is not known."""
+    """What one kernel needs. frame_bytes: of its own deepest chain of calls; null: not known. stack_bytes: the same
+    with the frames of driver calls; null: not known. syscalls: driver functions that it calls. buffers: what else the
+    driver reserves for it. why_unknown: why the stack is not known."""
 
     kernel: str
     frame_bytes: Count | None
@@ -45,8 +46,8 @@ class KernelStack(Fields):
 class MemoryPrediction(Result, tag="memory prediction"):
     """The memory that the driver will reserve for stacks.
 
-    growth_bytes: null: not known. deepest: the kernel with the deepest stack. basis: how it was computed.
-    fail_over_bytes, failed: of `--fail-over`.
+    growth_bytes: the range; null: not known. deepest: the kernel with the deepest stack. basis: how it was computed.
+    fail_over_bytes: the limit of `--fail-over`. failed: whether the growth is above it or not known.
     """
 
     verbs: ClassVar = "mem predict"

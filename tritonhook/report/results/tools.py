@@ -1,4 +1,4 @@
-"""What is installed, and files that a verb wrote: `status`, `ptxas`, `run --install-startup`, `rename`."""
+"""Results about what is installed (`status`, `ptxas`, `run --install-startup`), and of `rename`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ToolFields(Fields):
 
 class PtxasList(Result, tag="ptxas list"):
     """Installed ptxas. folder: where `ptxas add` stores them. available: versions that `ptxas add` can fetch; null: not
-    asked."""
+    requested."""
 
     verbs: ClassVar = "ptxas list"
 
@@ -82,18 +82,18 @@ class PtxasList(Result, tag="ptxas list"):
         return cls(tuple(map(ToolFields.of, tools)), folder, None if available is None else tuple(available))
 
     def summary(self) -> Summary:
-        """Summarise: a row for each version, with the program that `--ptxas VERSION` uses."""
+        """Summarise: a row for each version, with the ptxas that `--ptxas VERSION` runs."""
         by_version: dict[str, list[tuple[str, str]]] = {}
         for tool in self.ptxas:
             by_version.setdefault(tool.version, []).append((tool.source, tool.path))
         rows = tuple((version, *places[0]) for version, places in by_version.items())
-        at_hand = f"{count(len(rows), 'version')} of ptxas at hand"
-        verdict = at_hand if rows else "no ptxas found; `tritonhook ptxas add 12.8.93` fetches one"
+        found = f"{count(len(rows), 'version')} of ptxas installed"
+        verdict = found if rows else "no ptxas found; `tritonhook ptxas add 12.8.93` fetches one"
         columns = ("version", "source", "path")
         tables = [Table("", columns, rows, 3)] if rows else []
         others = tuple((version, *place) for version, places in by_version.items() for place in places[1:])
         if others:
-            title = "The same versions in other places; `--ptxas PATH` takes one of these"
+            title = "Further copies of these versions; `--ptxas PATH` runs one"
             tables.append(Table(title, columns, others, 3))
         if self.available:
             tables.append(_available(self.available, by_version))
@@ -101,10 +101,10 @@ class PtxasList(Result, tag="ptxas list"):
 
 
 def _available(released: Sequence[str], there: Collection[str]) -> Table:
-    """Make a row for each CUDA version."""
+    """Make the table of versions that can be fetched, with a row for each CUDA version."""
     by_cuda: dict[str, list[str]] = {}
     for version in released:
-        shown = f"{version} (at hand)" if version in there else version
+        shown = f"{version} (installed)" if version in there else version
         by_cuda.setdefault(version.rpartition(".")[0], []).append(shown)
     rows = tuple((cuda, ", ".join(versions)) for cuda, versions in by_cuda.items())
     return Table("Versions that `tritonhook ptxas add VERSION` can fetch", ("CUDA", "ptxas"), rows, 2)
@@ -116,14 +116,14 @@ class PtxasTool(Result, ToolFields, tag="ptxas tool"):
     verbs: ClassVar = "ptxas add"
 
     def summary(self) -> Summary:
-        return Summary("ptxas", self.path, f"ptxas {self.version} is at hand", Tone.NEUTRAL)
+        return Summary("ptxas", self.path, f"ptxas {self.version} is installed", Tone.NEUTRAL)
 
 
 class Installed(Result, tag="installed"):
     """The wrapper of a ptxas, or the .pth file of `run --install-startup`.
 
     what: which of the two. state: of a wrapper `plain`, `installed`, `unfinished`, `replaced`, `foreign` or `broken`.
-    done: what the verb did. troubles, log: what the wrapper could not keep, and its log file.
+    done: what the verb did. troubles: what the wrapper could not keep. log: the file with these troubles.
     """
 
     verbs: ClassVar = "ptxas install`, `uninstall`, `status`; `run --install-startup`, `--remove-startup"
@@ -143,8 +143,8 @@ class Installed(Result, tag="installed"):
 class Renamed(Result, tag="rename"):
     """A PTX file with new names.
 
-    file: the input. names: old and new. tokens: how many were replaced. output: the file that was written. remarks:
-    from rewrites. ptx: the text, if no file was written.
+    file: the input. names: new names by old name. tokens: how many were replaced. output: the file that was written.
+    remarks: messages of rewrites. ptx: the text, if no file was written.
     """
 
     verbs: ClassVar = "rename"

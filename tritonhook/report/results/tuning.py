@@ -1,11 +1,11 @@
-"""Kernels tuned: `tune`."""
+"""Result of `tune`: which lever makes each kernel faster, and by how much."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -24,10 +24,10 @@ _OWN = "none: as compiled"
 
 
 class DroppedLever(Fields):
-    """A lever that was not raced, and why: same code as another lever, ptxas failed, other outputs, a crash, a hang.
+    """A lever that was not raced. reason: same code as another lever, ptxas failed, other outputs, a crash, a hang.
 
-    equal_to: the lever whose code it gives, "plain" for the compiler's own; null: none. config: the configuration of an
-    autotuned kernel; absent for its tuner's choice.
+    equal_to: the lever whose code it gives, "plain" for the compiler's own code; null: none. config: the configuration
+    of an autotuned kernel; absent for the configuration that its autotuner chose.
     """
 
     lever: str
@@ -41,8 +41,9 @@ class DroppedLever(Fields):
 
 
 class TunedRace(Fields):
-    """The race between a kernel's codes. left: for each code left at the end, its time divided by the time of the
-    compiler's own code. dropped: after which block."""
+    """The race between the codes of a kernel. blocks: how many blocks were timed. left: for each code that remained at
+    the end, its time divided by that of the compiler's own code. dropped: for each other code, after which block it
+    left."""
 
     blocks: Count
     left: dict[str, Number]
@@ -55,8 +56,8 @@ class TunedRace(Fields):
 
 
 class CodeFigures(Fields):
-    """One code of a kernel. code: the hash of its instructions. stack, spill_stores, spill_loads, shared: bytes; shared
-    without what the launch adds. warps_per_SM: how many an SM holds at a time. null: not known."""
+    """One code of a kernel. code: the hash of its instructions. stack, spill_stores, spill_loads: bytes. shared: static
+    bytes, without those that a launch adds. warps_per_SM: how many an SM holds at a time. null: not known."""
 
     code: Hash
     registers: Count | None
@@ -67,13 +68,20 @@ class CodeFigures(Fields):
     warps_per_SM: Count | UnsetType | None = UNSET
 
     @classmethod
-    def of(cls, candidate: Candidate, kernel: Kernel) -> CodeFigures:
-        return CodeFigures(*_figures(candidate, kernel))
+    def of(cls: type[_Figures], candidate: Candidate, kernel: Kernel, **further: Any) -> _Figures:
+        """Build from a code of the kernel. further: fields of a subclass."""
+        r, launch = candidate.resources, kernel.launches[0]
+        resident = occupancy(kernel.arch, r.registers, launch.threads, r.shared + launch.shared, launch.shared)
+        warps = None if resident is None else resident.warps
+        return like(r, cls, code=candidate.code_hash, warps_per_SM=warps, **further)
 
     def row(self, kernel: str, lever: str) -> tuple[str, ...]:
         spilled = spills(self.spill_stores, self.spill_loads)
         warps = "-" if self.warps_per_SM is UNSET else number(self.warps_per_SM)
         return kernel, lever, number(self.registers), spilled, number(self.stack), warps
+
+
+_Figures = TypeVar("_Figures", bound=CodeFigures)
 
 
 class CandidateCode(CodeFigures, kw_only=True):
@@ -82,30 +90,18 @@ class CandidateCode(CodeFigures, kw_only=True):
     lever: str
     config: str | UnsetType = UNSET
 
-    @classmethod
-    def of(cls, candidate: Candidate, kernel: Kernel) -> CandidateCode:
-        return cls(*_figures(candidate, kernel), lever=candidate.text, config=candidate.config or UNSET)
-
-
-def _figures(
-    candidate: Candidate, kernel: Kernel
-) -> tuple[str, int | None, int | None, int | None, int | None, int, int | None]:
-    r, launch = candidate.resources, kernel.launches[0]
-    resident = occupancy(kernel.arch, r.registers, launch.threads, r.shared + launch.shared, launch.shared)
-    warps = None if resident is None else resident.warps
-    return candidate.code_hash, r.registers, r.stack, r.spill_stores, r.spill_loads, r.shared, warps
-
 
 class TunedKernel(Fields):
     """One kernel.
 
     title: its name, with the configuration if others share the name. share: of the GPU's time; null: not known. launch:
-    the one that was timed. reason: why it is no win. lever: the one that led the race; null: none. config, base: for an
-    autotuned kernel, the configuration of that code, and of the best code without a lever; absent for its tuner's
-    choice. gain_percent: by how much less time the kernel takes than the best code without a lever, in fresh processes;
-    interval_percent: its 95% interval. p: how often chance gives such a gain. All three are null if nothing was
-    confirmed. ptxas: the compiler's own. ptx: the hash of the normalised PTX. own: the compiler's code. candidates: the
-    other codes, with their levers. seconds: of the GPU's time. samples: of the confirmation; null without --save.
+    the launch that was timed. reason: why there is no win. lever: the lever that led the race; null: none. config,
+    base: for an autotuned kernel, the configuration of that lever's code, and of the best code without a lever; absent
+    for the configuration that its autotuner chose. gain_percent: by how much less time the kernel takes than the best
+    code without a lever, in fresh processes; null if nothing was confirmed. interval_percent: the 95% interval of the
+    gain; null as the gain. p: how often chance gives such a gain; null as the gain. ptxas: version of the compiler's
+    own. ptx: the hash of the normalised PTX. own: the compiler's code. candidates: the other codes, with their levers.
+    seconds: of GPU use. samples: of the confirmation; null without --save.
     """
 
     kernel: str
@@ -157,7 +153,7 @@ class TunedKernel(Fields):
             processes=0 if comparison is None else comparison.processes,
             own=CodeFigures.of(choice.plain, kernel),
             candidates=tuple(
-                CandidateCode.of(code, kernel)
+                CandidateCode.of(code, kernel, lever=code.text, config=code.config or UNSET)
                 for config in choice.configurations
                 for code in (*([config.plain] if config is not choice else []), *config.others)
             ),
@@ -196,8 +192,8 @@ class TunedKernel(Fields):
 class Tuning(Result, tag="tuning"):
     """Kernels tuned together. policy: the file with the wins. device: the GPU; null: none was used.
 
-    stopped: why it ended early; "" if it did not. start_seconds: of the processes with the GPU. counts: kernels by
-    verdict.
+    stopped: why it ended early; "" if it did not. start_seconds: to start the processes that use the GPU. counts:
+    kernels by verdict.
     """
 
     verbs: ClassVar = "tune"
@@ -236,7 +232,7 @@ class Tuning(Result, tag="tuning"):
         return Summary("Tuning", self.target, *self._verdict(), tuple(self._facts()), tables, notes)
 
     def _codes(self) -> Iterator[Table]:
-        """Show the codes that were assembled but not timed, if they are few enough to read."""
+        """Show the codes that were assembled but not timed, if there are few enough to read."""
         kernels = [k for k in self.kernels if k.verdict is TuneVerdict.ASSEMBLED and k.candidates]
         rows = [
             row

@@ -1,4 +1,4 @@
-"""Kernels run as several builds, `verify`; known miscompilations in PTX, `verify --known`."""
+"""Results of `verify`, kernels run as several builds; and of `verify --known`, known miscompilations in PTX."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RANK = list(_TONES)
 
 
 class VerifiedBuild(Fields):
-    """One cubin. ptxas: the version that made it; null: not known. options: those passed to ptxas."""
+    """One cubin. ptxas: the version that made it; null: not known. options: of the ptxas run."""
 
     label: str
     ptxas: str | None
@@ -38,8 +38,8 @@ class VerifiedBuild(Fields):
 class VerifiedKernel(Fields):
     """One kernel. reason, input: of the worst finding; "" if there is none.
 
-    builds: those that ran, the reference first. same_code: pairs of a build and another that gives the same code.
-    groups: builds that stored the same on `input`. seconds: on the GPU, without assembling.
+    builds: the builds that ran, the reference first. same_code: pairs of a build and another that gave the same code
+    and was not run. groups: builds that stored the same on `input`. seconds: on the GPU, without assembling.
     """
 
     kernel: str
@@ -94,7 +94,8 @@ class VerifiedKernel(Fields):
 
     @property
     def stage(self) -> str:
-        """The step that changed the result first, of a kernel that was also executed from its PTX; "" if not known."""
+        """The step of ptxas that changed the result first; "" if not known. It can be known only for a kernel that was
+        also executed from its PTX."""
         own = next((group for group in self.groups if PTX_LABEL in group), None)
         version = self.builds[1].ptxas if own is not None and len(self.builds) > 1 else None
         plain, fast = f"{version} -O0", f"{version} -O3"
@@ -184,7 +185,8 @@ class KnownPlace(Fields):
     """A statement that some versions of ptxas assemble wrongly.
 
     module: the file, or the id of its first kernel. line: in the module's PTX. ptxas: the version in use; null: not
-    known. verdict: that version's effect. does: what a wrong version does. sources: publications of the bug.
+    known. verdict: whether that version has the bug. does: what a version with the bug does. sources: publications of
+    the bug.
     """
 
     bug: str
@@ -236,11 +238,11 @@ class Known(Result, tag="known miscompilations"):
             modules=len(modules),
             places=places,
             unread=tuple(KnownUnread(module.name, module.unread) for module in modules if module.unread is not None),
-            notes=(f"what each bug is: {PAGE}; whether this code is wrong: `tritonhook verify --cpu`",) * bool(places),
+            notes=(f"{PAGE} describes the bugs; `tritonhook verify --cpu` tests this code",) * bool(places),
         )
 
     def summary(self) -> Summary:
-        """Summarise where known bugs are and what to do. Bugs of the ptxas in use come first."""
+        """Summarise where known bugs are, and what to do about them."""
         verdicts = {place.verdict for place in self.places}
         unsure = PtxasVerdict.NOT_KNOWN in verdicts or self.unread
         unread = (f"{module.module}: not read: {module.reason}" for module in self.unread)
@@ -269,7 +271,7 @@ class Known(Result, tag="known miscompilations"):
         return f"{text}: {', '.join(parts) or 'the ptxas in use is right'}"
 
     def _facts(self) -> Iterator[str]:
-        """Yield what each bug does, with its remedy."""
+        """Yield for each bug what it does, and its remedy."""
         told: set[str] = set()
         for place in self._sorted:
             if place.bug not in told:

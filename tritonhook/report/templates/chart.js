@@ -1,4 +1,4 @@
-/* A chart that answers the pointer and the keys: memory over time. */
+/* The chart of memory over time: shows values under the pointer, or by arrow keys. */
 
 /* Shows the values of `points` under the pointer on the chart `svg`, or by arrow keys. */
 const timeline = (svg, points) => {

@@ -1,4 +1,4 @@
-/* Code listings: only the rows in sight are in the document. */
+/* Code listings. The document contains only the rows that are visible. */
 const ROW = 20;
 const PRINTED_ROWS = 1200;
 const KINDS = [["all", "all rows"], ["unequal", "moved or on one side"], ["moved", "moved"], ["a", "only in a"], ["b", "only in b"], ["registers", "registers differ"], ["control", "only control fields differ"]];
@@ -68,7 +68,7 @@ class Listing {
     const [file, number] = this.source(side, line).split(/:(?=\d*$)/);
     return number === undefined ? "" : `${file.length > 16 - number.length ? file.slice(0, 15 - number.length) + "…" : file}:${number}`;
   }
-  /* items: the number of a row, or -1 minus the number of a fold */
+  /* Makes `items`, the rows to show: the index of a row, or -1 minus the index of a fold. */
   arrange() {
     this.items = [];
     this.filtered = Boolean(this.filter) || this.only !== "all";
@@ -285,7 +285,7 @@ class Viewer {
   }
   follow(row, side) {
     const listing = this.listing;
-    /* after a jump, the same key leads back */
+    /* pressed again after a jump, the key jumps back */
     const back = this.landed && this.landed.row === row ? this.landed.side : 0;
     const sides = side === undefined ? [back, 1 - back] : [side];
     for (const from of sides) {
@@ -325,7 +325,7 @@ class Viewer {
     const off = this.root.classList.toggle("nocontrol");
     this.control.setAttribute("aria-pressed", String(!off));
   }
-  /* A change inside a fold is found too: the fold opens. */
+  /* Changes inside folds are found too; their fold is opened. */
   change(step) {
     const { items, kinds, model, unequal } = this.listing;
     const counts = (kind) => (unequal ? kind === "unequal" : kind !== "same");
@@ -344,7 +344,7 @@ class Viewer {
     if (!row) return;
     const number = Number(row.dataset.item), item = this.listing.items[number];
     const go = event.target.closest("[data-go]");
-    this.view.focus({ preventScroll: true }); /* what was clicked may have been drawn again */
+    this.view.focus({ preventScroll: true }); /* the clicked element, which had the focus, may have been replaced */
     this.go(number);
     if (go) this.follow(item, Number(go.dataset.go));
     else if (item < 0) this.toggleFold(-1 - item);
@@ -369,7 +369,7 @@ class Viewer {
     if (!height) return;
     canvas.width = 14 * scale; canvas.height = height * scale;
     const context = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
-    /* a custom property keeps light-dark() as it is written: let an element resolve it */
+    /* the value of a custom property is unresolved, e.g. light-dark(); the colour of an element is resolved */
     const probe = make("i"); document.body.append(probe);
     const colour = (name) => { probe.style.color = style.getPropertyValue(name); return getComputedStyle(probe).color; };
     const colours = { a: colour("--a"), b: colour("--b"), moved: colour("--moved"), soft: colour("--strong") };

@@ -1,4 +1,4 @@
-/* The theme and the keys of every page, and the start of the other scripts. Texts are set as text, never as markup.
+/* Theme and keyboard of all pages; starts the other scripts. Texts are set as text, never as markup.
    Nothing is fetched. */
 
 const $ = (selector, root = document) => root.querySelector(selector);
@@ -16,7 +16,7 @@ const grouped = (value) => value.toLocaleString("en-US");
 const hex = (offset) => "0x" + offset.toString(16).padStart(4, "0");
 const store = {
   get: () => { try { return localStorage.getItem("tritonhook-theme"); } catch { return null; } },
-  set: (value) => { try { localStorage.setItem("tritonhook-theme", value); } catch { /* from disk, some browsers refuse */ } },
+  set: (value) => { try { localStorage.setItem("tritonhook-theme", value); } catch { /* some browsers refuse this for a file from disk */ } },
 };
 
 /* --- theme and help ------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* Tables that filter and sort. */
 
-/* Hides the rows without all words of `input`. */
+/* Hides the rows that lack a word of `input`. */
 const filterRows = (input) => {
   const rows = $$(input.dataset.rows), texts = rows.map((row) => row.textContent.toLowerCase());
   const status = $(".status", input.parentElement);
