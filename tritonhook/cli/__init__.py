@@ -1,4 +1,4 @@
-"""The command line: one file per verb. Exit codes as in diff(1): 0 same or done, 1 different, 2 trouble."""
+"""The command line: one file per verb. Exit codes as in diff(1): 0 same or done, 1 different, 2 error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
         GROUPS,
         prog="tritonhook",
         description="See, compare and time the machine code of Triton, CuTe and CUDA kernels, with or without a GPU.",
-        epilog="`tritonhook help VERB` explains a verb. Exit codes: 0 same or done, 1 different, 2 trouble.",
+        epilog="`tritonhook help VERB` explains a verb. Exit codes: 0 same or done, 1 different, 2 error.",
     )
     top.add_argument("--version", action="version", version=f"tritonhook {__version__}")
     add_verbs(top, "verb", (verb_in("tritonhook.cli", name) for name in (VERBS if only is None else (only,))))

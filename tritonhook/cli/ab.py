@@ -4,7 +4,7 @@ It can time MODULE:FUNCTION (a function that launches kernels, or returns such a
 takes most time, a capture with recorded launches (`tritonhook run --launches`), or two cubins or PTX files with a
 recorded launch (`--args`). Both forms run in turn; the same code under a control name shows the noise. Without a GPU,
 `tritonhook diff KERNEL --rename` compares the codes. Exit codes: 0 same, 1 faster or slower, 2 inconclusive, wrong
-outputs or trouble; with --fail-on slower: 1 if slower, else 0.
+outputs or an error; with --fail-on slower: 1 if slower, else 0.
 
   tritonhook ab my_kernels:launch --save result.json
   tritonhook ab train.py -- --steps 3

@@ -1,7 +1,7 @@
 """Find the first version of ptxas that changed a kernel, between a good and a bad version.
 
 The search tries installed versions first, and fetches others from the package index if need be. It keeps them and its
-results. Exit codes: 0 the good and the bad version give the same, 1 a version changed the kernel, 2 trouble, or a
+results. Exit codes: 0 the good and the bad version give the same, 1 a version changed the kernel, 2 error, or a
 kernel has no result under the good or the bad version.
 
   tritonhook bisect kernel.ptx --good 12.9.86 --bad 13.5.37 --on spills

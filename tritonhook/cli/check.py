@@ -1,7 +1,7 @@
 """Compare a lock with the kernels of today: fresh captures, or the lock's own PTX under another ptxas.
 
 Exit codes: 0 all kernels are as in the lock, 1 a kernel changed, is new or gone (with --fail-on: a rule is broken), 2
-trouble, such as a kernel that could not be compiled.
+error, such as a kernel that could not be compiled.
 
 tritonhook check tritonhook-captures
 tritonhook check --ptxas 13.5.37 --fail-on spills,registers+10%

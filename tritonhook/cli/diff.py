@@ -1,11 +1,11 @@
 """Compare two kernels, two modules or two capture folders: PTX, cubin or capture on each side.
 
 Two files with several kernels are compared kernel by kernel. Kernels are matched by name; names may differ in the
-trigger. --entry chooses one kernel. Exit codes: 0 all that the driver loads is the same, 1 different, 2 trouble.
+trigger. --entry chooses one kernel. Exit codes: 0 all that the driver loads is the same, 1 different, 2 error.
 
 With --rename, --prefix, --strip or --to, one kernel is compared with itself under a new name, and under a control name
 of the same length and without effect, so that only the spelling differs. Exit codes: 0 same code, 1 other code, or
-ptxas crashes under the new name, 2 trouble, or ptxas crashes under the control name.
+ptxas crashes under the new name, 2 error, or ptxas crashes under the control name.
 
 PTX is assembled with the same ptxas and options on both sides. If both sides are one kernel under names of different
 length, one side gets a control name as long as the other name, because the length alone moves sections.

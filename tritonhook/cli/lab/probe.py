@@ -3,7 +3,7 @@
 Each cell compares a kernel under a name with the same kernel under a control name of equal length. The cells of .pragma
 compare the kernel with `.pragma "mma_throughput"` and without it. A difference counts only if more runs confirm it
 (docs/explanation/ptxas-lab.md). Results are cached: a second run assembles nothing. Exit codes: 0 nothing changes the
-code, 1 something does, 2 trouble, or nothing could be compared.
+code, 1 something does, 2 error, or nothing could be compared.
 
   tritonhook lab probe kernel.ptx --ptxas 12.8.93,13.5.37 --arch sm_90a,sm_100a
   tritonhook lab probe kernel.ptx --ptxas all --names 'cutlass_*,gemm_*'

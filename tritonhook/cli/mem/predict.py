@@ -5,7 +5,7 @@ tritonhook mem predict kernel.ptx --ptxas 12.9.86 --sms 170 --threads-per-sm 153
 tritonhook mem predict kernel.cubin --gpu GB10 --fail-over 256MiB    # a gate for CI
 
 Kernels share one pool; the kernel with the deepest stack decides its size. Exit codes: 0; with --fail-over 1 if
-the upper end of the range is above SIZE or not known; 2 trouble.
+the upper end of the range is above SIZE or not known; 2 error.
 """
 
 from __future__ import annotations
