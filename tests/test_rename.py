@@ -277,7 +277,7 @@ def test_control_is_a_third_name_without_the_trigger(old: str, new: str) -> None
 @pytest.mark.parametrize(
     "rename, name, remedy",
     [
-        (Rename(strip="cutlass"), "add", "it has no 'cutlass' to remove; leave --strip out, or choose another word"),
+        (Rename(strip="cutlass"), "add", "it does not contain 'cutlass'; omit --strip, or choose another word"),
         (Rename(prefix="cutlass_"), "cutlass_add", ": choose another prefix, or --strip"),
         (Rename(prefix="k_", strip="cutlass"), "k_add", ": choose another prefix, or --strip"),
     ],
