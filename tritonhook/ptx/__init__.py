@@ -1,4 +1,4 @@
-"""PTX text: read it, rename its symbols, rewrite its statements."""
+"""PTX text: parse it, rename its symbols, rewrite its statements."""
 
 from __future__ import annotations
 
