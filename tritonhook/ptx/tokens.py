@@ -137,8 +137,8 @@ def _words(code: str, names: Collection[str]) -> Iterator[tuple[int, int]]:
 
 
 def _is_opcode(code: str, start: int, end: int) -> bool:
-    """Return True if the token is an opcode, which a kernel's name can equal: a modifier follows the token, or it
-    begins an instruction, after labels and a guard."""
+    """Return True if the token is an opcode or a modifier; kernels can have the same names. A modifier follows the
+    token, the token follows "::" (`::bytes`), or it begins an instruction, after labels and a guard."""
     before = _last(code, start)
     if _MODIFIER.match(code, end):  # after the name in a head, the dot begins the next directive
         return not code.endswith((".entry", ".func", ")"), 0, before + 1)

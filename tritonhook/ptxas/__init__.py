@@ -1,4 +1,4 @@
-"""NVIDIA's assembler and disassembler as processes: find them, install ptxas by version, run them, survive crashes."""
+"""NVIDIA's assembler and disassembler: find them, install ptxas by version, run them and report crashes."""
 
 from __future__ import annotations
 
