@@ -81,8 +81,8 @@ class ResourceDelta:
 @dataclass(frozen=True, slots=True, repr=False)
 class LoopSummary(Brief):
     """An innermost loop. offset: in bytes. yield_bits, stall_cycles: sums over the loop's control fields, not measured
-    times. rescheduled: whether all its yield bits are set, as ptxas's other scheduler does. opcodes: counts by
-    opcode."""
+    times. rescheduled: whether most of its blocks have the yield bits that ptxas's other scheduler sets. opcodes:
+    counts by opcode."""
 
     offset: int
     instructions: int
