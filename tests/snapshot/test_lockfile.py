@@ -101,7 +101,7 @@ def test_an_interrupted_update_leaves_the_old_lock(lock: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("registers = 64", "registers = 63", "its values do not fit its seal: somebody edited it"),
+        ("registers = 64", "registers = 63", "its values do not fit its seal: the block was edited"),
         ("registers = 64", "registers = -1", "kernel"),
         ("registers = 64", "registers = 'many'", "kernel"),
         ("registers = 64", "colour = 1", "kernel"),

@@ -1,4 +1,5 @@
-"""Captured kernels prepared for a lock: with all codes that ptxas gives them, and merged into an older lock."""
+"""Prepare captured kernels for a lock: find all codes that ptxas makes for them, and merge them into an existing
+lock."""
 
 from __future__ import annotations
 
@@ -21,10 +22,10 @@ from tritonhook.snapshot.lockfile import kept_ptx
 def lockable(
     captured: Sequence[tuple[Capture, KernelFacts]], known: Sequence[KernelFacts] = ()
 ) -> list[tuple[KernelFacts, str | None]]:
-    """Prepare captured kernels with their PTX for a lock.
+    """Prepare captured kernels for a lock; return their facts with all codes, and their PTX.
 
-    known: kernels with their codes. A kernel with one of these codes is not assembled again. If a code is not known,
-    and ptxas does not make it from the PTX in many runs either, it stays the kernel's only code: it is not random.
+    known: kernels of an existing lock. A kernel with one of its known codes is not assembled again. If a kernel in
+    `known` has a new code that ptxas does not make from its PTX in many runs, the new code becomes its only code.
     """
     facts = _with_all_codes(captured, {k.identity: frozenset(k.codes) for k in known})
     texts = [capture.text(Stage.PTX) for capture, _ in captured]
@@ -34,7 +35,7 @@ def lockable(
 def _with_all_codes(
     captured: Sequence[tuple[Capture, KernelFacts]], known: Mapping[Identity, frozenset[str]]
 ) -> list[KernelFacts]:
-    """Add further codes of kernels for which ptxas is not deterministic, if that ptxas is installed."""
+    """Add further codes to kernels for which ptxas is not deterministic, if their ptxas is installed."""
     tasks: dict[int, Task] = {}
     for number, (capture, facts) in enumerate(captured):
         drawing = may_draw(facts.identity.arch) and not known.get(facts.identity, frozenset()) & set(facts.codes)
@@ -52,16 +53,18 @@ def _with_all_codes(
 
 
 def _drawn(tasks: Mapping[int, Task], runs: int) -> dict[int, set[str]]:
-    """Return the codes that ptxas gives each task's kernel in `runs` runs."""
+    """Return the codes that ptxas makes for each task's kernel in `runs` runs."""
     return dict(zip(tasks, map(set, codes_of(list(tasks.values()), sweep, runs)), strict=True))
 
 
 def settled(
     path: Path, old: Sequence[KernelFacts], now: Sequence[tuple[KernelFacts, str | None]]
 ) -> list[tuple[KernelFacts, str | None]]:
-    """Merge kernels into the lock at `path`. An unchanged kernel keeps its block and its PTX, even if the text of
-    its PTX differs, for instance in the build number of a compiler. A changed one keeps the commands that did not run
-    now. Kernels whose commands did not run stay."""
+    """Merge kernels into the lock at `path`.
+
+    An unchanged kernel keeps its block and its PTX, even if the text of its PTX differs, e.g. in a compiler's build
+    number. All kernels keep those of their commands that did not run now. Kernels whose commands did not run stay.
+    """
     before = {locked.identity: locked for locked in old}
     facts = renumbered(old, [new for new, _ in now])
     ran = commands_of(facts)
@@ -72,7 +75,7 @@ def settled(
             kernel = replace(kernel, commands=tuple(sorted({*kernel.commands, *({*earlier.commands} - ran)})))
         new = kernel, ptx
         if earlier is not None and _is_settled(earlier, kernel):
-            with contextlib.suppress(SnapshotError):  # if the kept PTX is damaged, the new one replaces it
+            with contextlib.suppress(SnapshotError):  # if the lock's PTX is damaged, the new one replaces it
                 new = earlier, kept_ptx(path, earlier)
         results.append(new)
     stay = not_judged(old, facts)

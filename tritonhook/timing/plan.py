@@ -232,8 +232,8 @@ class Taken(Message):
 
 
 class Measure(Message):
-    """Request: measure the rough time of a recorded launch. The answer is Measured. record: name of the capture. launch:
-    file of the launch."""
+    """Request: measure the rough time of a recorded launch. The answer is Measured. record: name of the capture.
+    launch: file of the launch."""
 
     captures: Path
     record: str
