@@ -283,7 +283,7 @@ def test_control_is_a_third_name_without_the_trigger(old: str, new: str) -> None
     ],
 )
 def test_a_name_that_stays_is_an_error_with_its_remedy(rename: Rename, name: str, remedy: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(f"the rename leaves {name!r} as it is")) as raised:
+    with pytest.raises(UsageError, match=re.escape(f"the rename does not change {name!r}")) as raised:
         rename.other_name(name)
     assert str(raised.value).endswith(remedy)
 

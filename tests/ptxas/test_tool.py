@@ -95,8 +95,8 @@ def test_the_ptxas_that_a_file_names_is_one_of_ours(only_these: Path, make_tool:
     assert find_recorded(str(theirs), "9.8.8") == found[newer.path]
     for path, version, told, untold in (
         (str(theirs), None, ("ptxas of unknown version", str(theirs), "--trust"), ("ptxas add",)),
-        (None, "1.2.3", ("ptxas 1.2.3 (path not known)", "`tritonhook ptxas add 1.2.3`, or take"), ("--trust",)),
-        ("/no/such", "newest", ("ptxas newest (/no/such)", "; take another one"), ("ptxas add", "--trust")),
+        (None, "1.2.3", ("ptxas 1.2.3 (path not known)", "`tritonhook ptxas add 1.2.3`, or use"), ("--trust",)),
+        ("/no/such", "newest", ("ptxas newest (/no/such)", "; use another one"), ("ptxas add", "--trust")),
     ):
         with pytest.raises(ToolError) as caught:
             find_recorded(path, version)

@@ -117,7 +117,7 @@ class NameCell:
 
     @property
     def is_crash(self) -> bool:
-        """Whether ptxas crashes, or exceeds time or memory, under only one of the name and the control name."""
+        """Whether ptxas crashes, or exceeds time or memory, under the name but not under the control name."""
         return self.verdict is NameVerdict.CHANGED and self.differences[0] in CRASHES
 
     @property
