@@ -131,8 +131,8 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Rewrites:
-    """A sequence of rewrites. A Rename of one entry is skipped for a module without that entry, where Rename.apply by
-    itself raises an error."""
+    """A sequence of rewrites. A Rename of one entry is skipped for a module without that entry; Rename.apply alone
+    would raise an error."""
 
     steps: tuple[Rewrite, ...] = ()
 
@@ -183,7 +183,7 @@ def strip_word(name: str, word: str = TRIGGER) -> str:
     """Remove `word` from `name`, e.g. "cutlass_add" -> "add", "my_cutlass_add" -> "my_add".
 
     If the remaining name is not an identifier, the last letter of `word` is changed instead: ptxas looks for the whole
-    word. So are mangled C++ names, which contain the lengths of their parts.
+    word. The same is done with mangled C++ names, since they contain the lengths of their parts.
     """
     if name.startswith("_Z"):
         return name.replace(word, _other_word(word))

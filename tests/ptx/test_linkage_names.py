@@ -12,9 +12,8 @@ from ptx_modules import HEADER, kernel
 from repository import GOLDEN
 
 from tritonhook.errors import PtxError
-from tritonhook.ptx import Ptx
 from tritonhook.ptx.linkage_names import linkage_edits, linkage_names
-from tritonhook.ptx.module import edited
+from tritonhook.ptx.module import Ptx, edited
 from tritonhook.ptxas.toolchain import Assembled, Toolchain
 
 ARCHS = ("sm_90", "sm_100")

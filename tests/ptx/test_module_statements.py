@@ -6,8 +6,8 @@ import pytest
 from ptx_modules import HEADER, kernel
 
 from tritonhook.errors import PtxError
-from tritonhook.ptx import Ptx
 from tritonhook.ptx.module import (
+    Ptx,
     Statement,
     bodies,
     direct_calls,

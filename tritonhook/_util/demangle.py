@@ -132,8 +132,7 @@ def function_name(name: str) -> str:
 
 
 def _parameters_at(declaration: str) -> int | None:
-    """Find the position of the "(" that opens the list of parameters; it matches the last ")". None if there is
-    none."""
+    """Find the position of the "(" that matches the last ")", which opens the list of parameters; None without one."""
     depth = 0
     end = declaration.rfind(")")
     for index in range(end, -1, -1):

@@ -11,9 +11,8 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import ClassVar
 
-from rapidfuzz.distance import Indel
-
 from tritonhook._display import Brief, Notebook
+from tritonhook.compare.alignment import align_texts
 from tritonhook.cubin.image import Cubin, Section
 from tritonhook.cubin.loaded import PARTS, loaded_of
 from tritonhook.cubin.resources import Resources, launch_shared
@@ -376,12 +375,8 @@ def resource_deltas(a: Resources, b: Resources) -> tuple[ResourceDelta, ...]:
 def diff_sass(a: Sass, b: Sass) -> SassDiff:
     """Align two instruction sequences by shape, and count moved, removed and added instructions."""
     a_shapes, b_shapes = ([i.shape for i in side.instructions] for side in (a, b))
-    pairs = [
-        (i, j)
-        for op in Indel.opcodes(a_shapes, b_shapes)
-        if op.tag == "equal"
-        for i, j in zip(range(op.src_start, op.src_end), range(op.dest_start, op.dest_end), strict=True)
-    ]
+    rows = align_texts(a_shapes, b_shapes)
+    pairs = [(i, j) for i, j, in_place in rows if in_place and i is not None and j is not None]
     left, right = Counter(a_shapes), Counter(b_shapes)
     common = sum((left & right).values())
     opcodes_a, opcodes_b = a.opcode_counts(), b.opcode_counts()

@@ -106,7 +106,7 @@ def sites(ptx: Ptx) -> tuple[TmaLoad, ...]:
 
 
 def _flows(code: Sequence[Statement], by_name: dict[str, Body], wanted: set[str]) -> dict[str, _Flow]:
-    """Analyse the registers of each of these functions."""
+    """Analyse the registers of each function in `wanted`."""
     parts: dict[str, list[Statement]] = {name: [] for name in wanted}
     module = Declarations()
     for item in code:
@@ -166,7 +166,7 @@ def _refusal(item: Statement, flows: Mapping[str, _Flow]) -> str | None:
 class _AddressKind:
     """Kind of a value: an address in this CTA's shared memory (`own`), an offset, or something else (`why_else`).
 
-    reach: highest bit that can be set in an offset; sums are not counted, only shifts, products and constants.
+    reach: highest bit that can be set in an offset. Carries of sums are ignored; shifts, products and constants count.
     why_else: why the value is neither an address nor an offset.
     """
 

@@ -25,7 +25,7 @@ _HEAD = re.compile(rf"{_LABELS.pattern}(?:@\s*(?P<guard>!?\s*[\w$%]+)\s+)?(?P<op
 _MARK = re.compile(r"[;{}]")
 _DEPTH = {"{": 1, "}": -1, ";": 0}
 _SEPARATOR = re.compile(r"[\[{(\]}),]")
-_MOST_BRACES = 3_000  # open at once; ptxas 12.8 to 13.5 run out of memory below 3,000
+_MOST_BRACES = 3_000  # nesting depth; ptxas 12.8 to 13.5 already run out of memory with fewer braces
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -438,8 +438,8 @@ def version_for(own: str, arch: str, newest: str | None = None) -> str:
 def newest_version(ptxas: str) -> str:
     """Look up the newest PTX ISA version that a ptxas reads, e.g. "8.7" for "12.8.93".
 
-    PTX ISA, "Release Notes": ptxas 11.x reads up to 7.x; 12.0 to 12.5 read up to 8.0 to 8.5, 12.6 up to 8.5, 12.7 up
-    to 8.6; 13.x reads up to 9.x.
+    PTX ISA, "Release Notes": ptxas 11.x reads up to 7.x; 12.0 to 12.5 read up to 8.0 to 8.5 respectively; 12.6 up to
+    8.5, 12.7 up to 8.6; 13.x up to 9.x.
     """
     major, minor = (int(part) for part in ptxas.split(".")[:2])
     return f"{major - 4}.{minor - 1 if major == 12 and minor > 5 else minor}"

@@ -178,8 +178,7 @@ def triggers_of(entries: Sequence[str], text: str | None, ptxas: str | None) -> 
 
 
 def _with_pragma(entries: Sequence[str], text: str) -> dict[str, bool]:
-    """Map each entry to whether it has the pragma. Entries missing from the text are omitted; all are if it is not
-    PTX."""
+    """Map each entry to whether it has the pragma, without entries that the text lacks; empty if it is not PTX."""
     if PRAGMA not in text:
         return dict.fromkeys(entries, False)
     try:

@@ -39,7 +39,7 @@ _MODIFIER = re.compile(r"\.(?![xyzwrgba](?![\w$.]))", re.ASCII)
 # Characters that can follow a symbol after an opening brace, or a label, but cannot follow an opcode.
 _AFTER_SYMBOL = re.compile(r"\s*[,}+:]", re.ASCII)
 _FOLLOWSYM = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$%")
-_FEW = 64  # up to so many names are searched by one pattern of all names
+_FEW = 64  # most names for which one pattern of all names is faster than a look at each token
 _BLANKS = frozenset(" \t\n\r\f\v")
 
 

@@ -115,7 +115,7 @@ def _words_in(path: str) -> list[str]:
 
 
 def _is_file(path: str) -> bool:
-    """Return True if a cubin written to this path can be read back, so that the path is no pipe and no device."""
+    """Return True if a cubin written to this path can be read back: False for a pipe or a device."""
     return not os.path.exists(path) or os.path.isfile(path)  # noqa: PTH110, PTH113
 
 

@@ -18,6 +18,10 @@ from tritonhook.snapshot.changes import commands_of, not_judged, renumbered
 from tritonhook.snapshot.facts import Identity, KernelFacts
 from tritonhook.snapshot.lockfile import kept_ptx
 
+# A kernel whose facts equal the locked ones in these fields keeps its block.
+_SETTLED = ("stages", "ptxas", "options", "figures", "launch_bounds", "loaded", "configuration", "commands")
+_SETTLED += ("bits", "launch")
+
 
 def lockable(
     captured: Sequence[tuple[Capture, KernelFacts]], known: Sequence[KernelFacts] = ()
@@ -83,17 +87,5 @@ def settled(
 
 
 def _is_settled(old: KernelFacts, new: KernelFacts) -> bool:
-    names = [
-        "stages",
-        "ptxas",
-        "options",
-        "figures",
-        "launch_bounds",
-        "loaded",
-        "configuration",
-        "commands",
-        "bits",
-        "launch",
-    ]
-    same = all(getattr(old, name) == getattr(new, name) for name in names)
+    same = all(getattr(old, name) == getattr(new, name) for name in _SETTLED)
     return same and old.ptx_sha256 is not None and set(new.codes) <= set(old.codes)

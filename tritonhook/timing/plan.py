@@ -59,8 +59,8 @@ class HowLaunched:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Configurations of autotuned kernels. mode: fixed: all sides use the reference's; each: each side is tuned. sides:
-    configuration by side and kernel."""
+    """Configurations of autotuned kernels. mode: "fixed" if all sides use the reference's configuration, "each" if each
+    side is tuned. sides: configuration by side and kernel."""
 
     mode: Literal["fixed", "each"]
     sides: Mapping[str, Mapping[str, str]]

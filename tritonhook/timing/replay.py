@@ -87,8 +87,8 @@ class Buffers:
         return path if path is not None and path.exists() else None
 
     def hold(self, contents: Sequence[bytes | None] | None) -> None:
-        """Set other contents of the buffers before the launch. contents: for each buffer, None: no other contents;
-        None: all buffers have their usual contents again."""
+        """Change the contents that the buffers have before the launch. contents: for each buffer its bytes, or None for
+        its recorded contents; None instead of a list: recorded contents for all buffers."""
         self._held = contents
         self.restore()
 

@@ -170,14 +170,14 @@ class Comparison(Brief):
         """Compute the ratio of times; None without a usable block."""
         return effect(self.usable, candidate, reference)
 
-    def cycles(self, candidate: str = CANDIDATE, reference: str = REFERENCE) -> Effect | None:
-        """Compute the ratio in SM cycles; None if a usable block has no clock."""
-        return cycles_effect(self.usable, candidate, reference)
+    def cycles(self) -> Effect | None:
+        """Compute the ratio of candidate to reference in SM cycles; None if a usable block has no clock."""
+        return effect_of([(block.process, block.log_cycles_ratio(CANDIDATE, REFERENCE)) for block in self.usable])
 
     def carry_over(self) -> Effect | None:
         """Compute the ratio of sample times after the candidate to those after the reference; None if the order is not
         known."""
-        return carry_over_effect(self.usable, CANDIDATE, REFERENCE)
+        return effect_of([(block.process, block.log_carry_over(CANDIDATE, REFERENCE)) for block in self.usable])
 
     @property
     def control(self) -> Effect | None:
@@ -231,17 +231,6 @@ class Comparison(Brief):
 def effect(blocks: Sequence[SampleBlock], candidate: str, reference: str) -> Effect | None:
     """Compute the ratio of two sides over blocks, with its interval; None without blocks."""
     return effect_of([(block.process, block.log_ratio(candidate, reference)) for block in blocks])
-
-
-def cycles_effect(blocks: Sequence[SampleBlock], candidate: str, reference: str) -> Effect | None:
-    """Compute the ratio of two sides in SM cycles; None if the clock of a block is not known."""
-    return effect_of([(block.process, block.log_cycles_ratio(candidate, reference)) for block in blocks])
-
-
-def carry_over_effect(blocks: Sequence[SampleBlock], candidate: str, reference: str) -> Effect | None:
-    """Compute the ratio of times after the candidate to times after the reference; None if the order of a block is not
-    known."""
-    return effect_of([(block.process, block.log_carry_over(candidate, reference)) for block in blocks])
 
 
 def effect_of(log_ratios: Sequence[tuple[int, float | None]]) -> Effect | None:

@@ -23,7 +23,7 @@ from tritonhook.errors import DeviceError
 from tritonhook.timing.places import balanced_order, drawn_order
 from tritonhook.timing.statistics import SampleBlock
 
-SHORT_US = 20.0  # a sample of a shorter launch contains several launches, because of the events' own time
+SHORT_US = 20.0  # of shorter launches, several make one sample, since the events also take time
 SAMPLE_US = 400.0  # duration of a sample of such launches; the resolution of events is half a microsecond
 BLOCK_S = 0.05  # approximate duration of the samples of a block
 ROUNDS = (5, 60)  # minimum and maximum number of rounds in a block
