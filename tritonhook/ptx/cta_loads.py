@@ -263,7 +263,7 @@ class _Flow:
         adds = name in ("add", "or") or (name == "sub" and not any(owns[1:])) or (name == "mad" and not any(owns[:2]))
         if adds and sum(owns) == 1:
             return _OWN
-        return _AddressKind(why_else=f"{item.opcode} is done to an address")
+        return _AddressKind(why_else=f"{item.opcode} is applied to an address")
 
     def _sum(self, terms: Sequence[str], item: Statement) -> _AddressKind | None:
         """Compute the kind of a sum, such as an address operand: a symbol or register, plus constants."""

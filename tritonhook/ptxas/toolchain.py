@@ -264,7 +264,7 @@ def list_words(nvdisasm: Tool, arch: str, words: Iterable[bytes]) -> dict[bytes,
         detail = done.stderr.decode("utf-8", "replace").strip() or str(error)
         raise ToolError(
             f"nvdisasm {nvdisasm.version} could not read code for {arch} ({detail}); "
-            "`pip install -U nvidia-cuda-nvdisasm` brings one that knows newer targets"
+            "`pip install -U nvidia-cuda-nvdisasm` installs one that supports newer targets"
         ) from None
 
 

@@ -42,7 +42,7 @@ def crossed(changes: Sequence[Change], text: Text, run: Run | None = None) -> tu
     whose = {reason: listed(dict.fromkeys(names)) for reason, names in why.items()}
     notes = [f"not known whether the PTX or ptxas changed {names}: {reason}" for reason, names in whose.items()]
     if (left := sum(change.has_two_steps for change in changes) - len(tasks) - sum(map(len, why.values()))) > 0:
-        notes.append(f"PTX or ptxas: found out for the worst {MOST} kernels only, not for {left:,} more")
+        notes.append(f"PTX or ptxas as the cause: determined only for the worst {MOST} kernels, not for {left:,} more")
     return done, notes
 
 

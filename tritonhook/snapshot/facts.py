@@ -365,7 +365,7 @@ def built_kernels(paths: Sequence[str]) -> tuple[list[KernelFacts], list[str]]:
     kernels = [facts for _, facts in numbered([(None, facts) for facts in built])]
     same = Counter(replace(facts.identity, number=1) for facts in kernels)
     if twice := [identity.text for identity, times in same.items() if times > 1]:
-        notes.append(f"several kernels of one name, which get numbers: {listed(twice)}")
+        notes.append(f"several kernels with the same name, which get numbers: {listed(twice)}")
     return kernels, notes
 
 

@@ -175,7 +175,7 @@ def read_whole_lock(path: Path) -> WholeLock:
     try:
         data = read_regular(path, schema.MOST_TOML)
     except IsADirectoryError:
-        raise SnapshotError(f"{path}: a folder, not a lock; `tritonhook lock {path}` makes one of it") from None
+        raise SnapshotError(f"{path}: a folder, not a lock; `tritonhook lock {path}` makes a lock of it") from None
     except OSError as error:
         raise SnapshotError(f"{path}: cannot read: {error.strerror}; `tritonhook lock` makes one") from None
     if _OF_HUGGING_FACE.match(data):
@@ -233,7 +233,7 @@ def kept_ptx(path: Path, facts: KernelFacts) -> str:
     hash."""
     identity, name = facts.identity, facts.ptx_sha256
     if name is None:
-        raise SnapshotError(f"{path}: {identity.text}: its capture had no PTX, so none is kept; give captures")
+        raise SnapshotError(f"{path}: {identity.text}: its capture had no PTX, so the lock has none; give captures")
     place = _folder(path) / f"{name}.ptx.xz"
     try:
         text = _unpacked(place)

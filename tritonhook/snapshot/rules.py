@@ -138,7 +138,9 @@ def not_counted(changes: Sequence[Change], wanted: Sequence[Rule]) -> list[str]:
     if old and len(without) == len(old):
         raise UsageError(f"--fail-on {asked[0]}: the old side has no counters; `tritonhook lock --count` locks them")
     return (
-        [f"{', '.join(asked)} not judged, as the old side has no counters of it: {listed(without)}"] if without else []
+        [f"{', '.join(asked)}: not judged for kernels without counters on the old side: {listed(without)}"]
+        if without
+        else []
     )
 
 

@@ -114,7 +114,7 @@ class OtherLaunch:
 
     def __init__(self, memory: LaunchMemory, launch: Launch) -> None:
         if [buffer.size for buffer in launch.buffers] != [buffer.size for buffer in memory.launch.buffers]:
-            raise UsageError("its launch has other buffers")
+            raise UsageError("its launch has buffers of other sizes")
         self.launch, self._memory = launch, memory
         self.addresses, self.scratch, self.stream = memory.addresses, memory.scratch, memory.stream
 
