@@ -16,16 +16,16 @@ from tritonhook.errors import DeviceError
 if TYPE_CHECKING:
     from tritonhook.capture.launches.record import Tiling
 
-_STACK_SIZE = 0  # CUlimit
-_SMS, _THREADS_PER_SM, _MAJOR, _MINOR = 16, 39, 75, 76  # CUdevice_attribute
-_MAX_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTERS, _FUNCTION_SHARED_MODE = 8, 14, 17  # CUfunction_attribute
+_STACK_SIZE = 0  # enum CUlimit
+_SMS, _THREADS_PER_SM, _MAJOR, _MINOR = 16, 39, 75, 76  # enum CUdevice_attribute
+_MAX_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTERS, _FUNCTION_SHARED_MODE = 8, 14, 17  # enum CUfunction_attribute
 _COOPERATIVE, _CLUSTER, _CLUSTER_SCHEDULING, _STREAM_SERIALIZATION, _SHARED_MODE = 2, 4, 5, 6, 18  # CUlaunchAttributeID
 _OVERSIZED = 3  # CU_SHARED_MEMORY_MODE_ALLOW_OVERSIZED_SHARED_MEMORY
 _LARGEST_SHARED = 228 << 10  # most bytes of dynamic shared memory without that mode
 _SMALL_TENSOR = 1 << 17  # bytes; smaller tensors need the correction in `tensor_map`
-_MEMORY_TYPE = 2  # CUpointer_attribute
+_MEMORY_TYPE = 2  # enum CUpointer_attribute
 _SPREAD = 1  # CU_CLUSTER_SCHEDULING_POLICY_SPREAD, as Triton launches
-_NO_DEVICE, _STREAM_CAPTURE = 100, range(900, 910)  # CUresult
+_NO_DEVICE, _STREAM_CAPTURE = 100, range(900, 910)  # enum CUresult
 
 
 class _Attribute(ctypes.Structure):

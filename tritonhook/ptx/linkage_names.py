@@ -197,7 +197,9 @@ def _entries(tokens: Tokens) -> Iterator[tuple[Any, Any]]:
         from elftools.construct import ConstructError
         from elftools.dwarf.dwarfinfo import DebugSectionDescriptor, DwarfConfig, DWARFInfo
     except ImportError:
-        raise PtxError("a rename in a module with `.target ..., debug` needs pyelftools; pip install pyelftools") from None
+        raise PtxError(
+            "a rename in a module with `.target ..., debug` needs pyelftools; pip install pyelftools"
+        ) from None
     names = DWARFInfo.__init__.__code__.co_varnames[2 : DWARFInfo.__init__.__code__.co_argcount]
     sections = {"debug_info_sec": (_INFO, info), "debug_abbrev_sec": (_ABBREVIATIONS, abbreviations)}
     given = {
