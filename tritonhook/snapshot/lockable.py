@@ -19,8 +19,10 @@ from tritonhook.snapshot.facts import Identity, KernelFacts
 from tritonhook.snapshot.lockfile import kept_ptx
 
 # A kernel whose facts equal the locked ones in these fields keeps its block.
-_SETTLED = ("stages", "ptxas", "options", "figures", "launch_bounds", "loaded", "configuration", "commands")
-_SETTLED += ("bits", "launch")
+_SETTLED = (
+    *("stages", "ptxas", "options", "figures", "launch_bounds", "loaded", "configuration", "commands"),
+    *("bits", "launch"),
+)
 
 
 def lockable(
