@@ -277,13 +277,13 @@ def test_control_is_a_third_name_without_the_trigger(old: str, new: str) -> None
 @pytest.mark.parametrize(
     "rename, name, remedy",
     [
-        (Rename(strip="cutlass"), "add", "it has no 'cutlass' to remove; leave --strip out, or choose another word"),
+        (Rename(strip="cutlass"), "add", "it does not contain 'cutlass'; omit --strip, or choose another word"),
         (Rename(prefix="cutlass_"), "cutlass_add", ": choose another prefix, or --strip"),
         (Rename(prefix="k_", strip="cutlass"), "k_add", ": choose another prefix, or --strip"),
     ],
 )
 def test_a_name_that_stays_is_an_error_with_its_remedy(rename: Rename, name: str, remedy: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(f"the rename leaves {name!r} as it is")) as raised:
+    with pytest.raises(UsageError, match=re.escape(f"the rename does not change {name!r}")) as raised:
         rename.other_name(name)
     assert str(raised.value).endswith(remedy)
 

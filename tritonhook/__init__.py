@@ -2,11 +2,12 @@
 
     import tritonhook
     tritonhook.enable()                       # capture every kernel Triton compiles or takes from cache
-    tritonhook.enable(rename="cutlass_")      # and rename it
+    tritonhook.enable(rename="cutlass_")      # and also put a prefix before their names
 
-Importing this loads neither triton nor torch nor any tool; names are resolved when first used.
+Importing this package loads neither triton nor torch nor any tool: each name is loaded at its first use.
 
-PYTEST_DONT_REWRITE: pytest would warn that it cannot, where `tritonhook run` has imported this before.
+PYTEST_DONT_REWRITE: keeps pytest from warning that it cannot rewrite this module's asserts. Under `tritonhook run` the
+module is imported before pytest.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ __all__ = [*_HOME, "__version__"]
 
 
 def _view(value: Any) -> str | None:
-    """Make the Markdown of a value for a notebook; the report is loaded when a notebook asks."""
+    """Make the Markdown of a value for a notebook. The report package is loaded at the first call."""
     from tritonhook.report.render.notebook import view
 
     return view(value)
@@ -89,7 +90,7 @@ _Notebook.view = staticmethod(_view)
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name == "memwatch":  # `tritonhook.memwatch.watch()`, without a further import
+    if name == "memwatch":  # so that `tritonhook.memwatch.watch()` needs only `import tritonhook`
         return import_module("tritonhook.memwatch")
     home = _HOME.get(name)
     if home is None:

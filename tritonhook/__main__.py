@@ -1,4 +1,4 @@
-"""The command, and `python -m tritonhook`."""
+"""Entry point of the `tritonhook` command and of `python -m tritonhook`."""
 
 import sys
 
@@ -6,7 +6,7 @@ from tritonhook.errors import INTERRUPTED
 
 
 def main() -> int:
-    """Load the command line and run it. Ctrl-C while it loads ends without a traceback too."""
+    """Import and run the command line. Ctrl-C during the import ends without a traceback, too."""
     try:
         from tritonhook.cli import main as run
     except KeyboardInterrupt:

@@ -1,6 +1,6 @@
-"""Display of values: a repr of at most 200 characters, and a view in Jupyter.
+"""Display of values: a repr of at most 200 characters, and Markdown in Jupyter notebooks.
 
-Values know nothing of `tritonhook.report`: the package hands its view in (`tritonhook/__init__.py`).
+This module must not import `tritonhook.report`; `tritonhook/__init__.py` sets the function that makes the Markdown.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ _MOST_OF_A_VALUE = 60
 
 
 class Brief:
-    """A value with a short repr. A dataclass needs `repr=False`.
+    """Base class for values with a short repr. A dataclass that inherits it needs `repr=False`.
 
-    _shown: the attributes in the repr; empty: the fields of the dataclass.
+    _shown: the attributes in the repr; if empty, the fields of the dataclass.
     """
 
     __slots__ = ()
@@ -38,9 +38,9 @@ class Brief:
 
 
 class Notebook(Brief):
-    """A value with a view in notebooks.
+    """Base class for values that notebooks show as Markdown.
 
-    view: makes the Markdown of a value, or None where its repr is shown.
+    view: returns the Markdown of a value; None: the notebook shows its repr.
     """
 
     __slots__ = ()
@@ -62,13 +62,14 @@ def _value(given: object, name: str) -> Any:
 
 
 def _short(value: Any) -> str:
-    """Shorten an attribute to at most 60 characters. Bytes and longer collections become their sizes."""
+    """Shorten an attribute's value to 60 characters. For bytes and for collections of more than 3 items, show the size
+    only."""
     from enum import Enum
     from pathlib import PurePath
 
     if isinstance(value, Enum):
         value = value.value
-    if isinstance(value, PurePath):  # its end is more specific than its beginning
+    if isinstance(value, PurePath):  # keep its end, which is more specific
         text = str(value)
         return repr(text if len(text) < _MOST_OF_A_VALUE else f"...{text[-_MOST_OF_A_VALUE + 5 :]}")
     if isinstance(value, (bytes, bytearray)):

@@ -1,4 +1,4 @@
-"""The errors of tritonhook. Each message names the thing, its value and the remedy."""
+"""The exceptions of tritonhook. Each message names the faulty thing, its value and the remedy."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable
 from itertools import islice
 
 _LISTED = 10
-INTERRUPTED = 130  # exit code after Ctrl-C, as shells give it
+INTERRUPTED = 130  # exit code after Ctrl-C, as in shells
 
 
 class TritonHookError(Exception):
-    """Base of every error raised on purpose. The command line prints it in one line and exits with 2."""
+    """Base class of tritonhook's own errors. The command line prints the message in one line and exits with code 2."""
 
 
 class ToolError(TritonHookError):
@@ -18,18 +18,18 @@ class ToolError(TritonHookError):
 
 
 class PtxError(TritonHookError):
-    """The text is not PTX, or a rewrite does not fit it."""
+    """The text is not PTX, or the rewrite cannot be applied to it."""
 
 
 class CubinError(TritonHookError):
-    """The bytes are not a CUDA ELF image that can be read."""
+    """The bytes are not a readable CUDA ELF image."""
 
 
 class NotUnderstood(TritonHookError):
-    """An opcode, modifier or operand that the emulator does not know. It never guesses.
+    """The emulator does not support an opcode, modifier or operand. It never guesses a meaning.
 
-    opcode: with its modifiers. line: in the PTX, or the address in the machine code; None if unknown.
-    why: an unknown operand or state; "" if the opcode is unknown.
+    opcode: with its modifiers. line: line of the PTX, or address in the machine code; None if not known.
+    why: the unsupported operand or state; "" if the opcode itself is unsupported.
     """
 
     def __init__(self, opcode: str, line: int | None = None, why: str = "") -> None:
@@ -42,11 +42,11 @@ class NotUnderstood(TritonHookError):
 
 
 class EmulationError(TritonHookError):
-    """A launch that the emulator could not execute."""
+    """The emulator could not execute a launch."""
 
 
 class KernelFault(EmulationError):
-    """A fault of a kernel, such as an access out of bounds or a hang, which ended its launch on the CPU."""
+    """A fault of the kernel itself, such as an access out of bounds or a hang, ended its emulated launch."""
 
 
 class CaptureError(TritonHookError):
@@ -54,19 +54,20 @@ class CaptureError(TritonHookError):
 
 
 class SnapshotError(TritonHookError):
-    """A lock, or the PTX kept beside it, cannot be used."""
+    """A lock file, or the PTX stored beside it, cannot be used."""
 
 
 class PolicyError(TritonHookError):
-    """A policy, the file of levers to apply, cannot be used."""
+    """A policy file (tritonhook.toml, written by `tritonhook tune`) cannot be used."""
 
 
 class UsageError(TritonHookError):
-    """A command was called with arguments that do not go together."""
+    """An argument is invalid, or arguments do not fit together."""
 
 
 class ProgramError(TritonHookError):
-    """A program that a verb ran failed. status: its exit code, or 128 and the number of the signal that ended it."""
+    """The user's program, run by a command, failed. status: its exit code, or 128 plus the number of the signal that
+    ended it."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -74,7 +75,7 @@ class ProgramError(TritonHookError):
 
 
 class Terminated(KeyboardInterrupt):
-    """A signal such as SIGTERM ends a verb as Ctrl-C does: its temporary folders and its processes go away."""
+    """A signal such as SIGTERM. It ends a command as Ctrl-C does: temporary folders and child processes are removed."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -82,11 +83,11 @@ class Terminated(KeyboardInterrupt):
 
 
 class StartupError(TritonHookError):
-    """The .pth file cannot be installed into an environment or removed from it."""
+    """The .pth file cannot be installed into a Python environment or removed from it."""
 
 
 class DeviceError(TritonHookError):
-    """No GPU or driver, or it refused a request. `code` is the driver's name or number of the error."""
+    """There is no GPU or no driver, or the driver refused a request. code: the driver's name or number of the error."""
 
     def __init__(self, message: str, code: str | int | None = None) -> None:
         super().__init__(message)
@@ -94,14 +95,14 @@ class DeviceError(TritonHookError):
 
 
 def listed(names: Collection[str], between: str = ", ") -> str:
-    """List names in a message, the first ten: "a, b", "a, b and 2,998 more", "none"."""
+    """Join names for a message, at most the first ten: "a, b" or "a, b and 2,998 more"; "none" if there are none."""
     more = len(names) - _LISTED
     end = "" if more <= 0 else f"{' ' if between == ', ' else between}and {more:,} more"
     return (between.join(islice(names, _LISTED)) or "none") + end
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Suggest a known name that is close to an unknown one: "; did you mean --ptxas?"; else ""."""
+    """Suggest the known name closest to `word`: "; did you mean --ptxas?"; "" if no name is close."""
     from difflib import get_close_matches
 
     close = get_close_matches(word, known)

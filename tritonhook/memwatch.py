@@ -1,13 +1,13 @@
-"""Watch a program's GPU memory: which kernel makes the driver reserve memory that no allocator shows?
+"""Watch a program's GPU memory: find the kernels for which the driver reserves memory outside every allocator.
 
     with tritonhook.memwatch.watch() as w:
         run_my_model()
     print(w.timelines[0].attribution())
 
-The context's stack limit and its free memory are read before and after each Triton kernel is loaded and first
-launched, by Triton's own hooks. NVML confirms that and gives the timeline: one short call per GPU every 10 ms, from a
-thread that lives as long as the watch. Without a GPU, NVML or torch the result lists what is missing. Nothing is called
-on the driver while a graph is captured, and CUDA is never initialised from here: a program may still fork.
+Triton's own hooks read the context's stack limit and free memory before and after each Triton kernel is loaded and
+first launched. NVML confirms these numbers and gives the timeline: one short call per GPU every 10 ms, from a thread
+that lives as long as the watch. If the GPU, NVML or torch is missing, the result's notes name it. The driver is not
+called while a CUDA graph is captured, and CUDA is never initialised by the watch, so that the program can still fork.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _SHORTEST_MS = 1.0
 def watch(
     period_ms: float = PERIOD_MS, *, driver: Driver | None = None, nvml: Nvml | None = None, hooks: Any = None
 ) -> Watch:
-    """Make a watch for a `with` block; its `timelines` have the result after the block.
+    """Make a watch for a `with` block; after the block its `timelines` are the result.
 
-    period_ms: between two samples of the thread; 1 or more. driver, nvml, hooks: for tests, instead of the machine's.
-    Raises UsageError for a period below 1 ms. It raises nothing else: notes in the result list what is missing.
+    period_ms: time between two samples, 1 or more. driver, nvml, hooks: replace the machine's own in tests.
+    Raises UsageError for a period below 1 ms, and nothing else: the result's notes name what is missing.
     """
     if not period_ms >= _SHORTEST_MS:
-        raise UsageError(f"period_ms={period_ms}: 1 is the shortest; NVML's call takes that for eight GPUs")
+        raise UsageError(f"period_ms={period_ms}: give 1 or more; for eight GPUs NVML's calls take about 1 ms")
     return Watch(period_ms, driver, nvml, hooks)
 
 
@@ -49,7 +49,7 @@ def watch(
 
 
 def begin_run(folder: str, period_ms: float) -> None:
-    """Watch this process from now to its end; then its timelines go into a new file of the folder."""
+    """Watch this process from now until its exit, then write its timelines to a new file in the folder."""
     current = watch(period_ms)
     current.__enter__()
     owner = os.getpid()
@@ -70,7 +70,7 @@ def begin_run(folder: str, period_ms: float) -> None:
 
 
 def read_run(folder: Path) -> tuple[list[MemoryTimeline], list[str]]:
-    """Read the timelines that processes left in a folder, in order of their end, and their notes."""
+    """Read the timelines and notes that processes wrote into a folder, in the order in which they ended."""
     from tritonhook._util.schema import read_json
     from tritonhook.memory.timeline import Watched
 

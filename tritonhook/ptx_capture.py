@@ -5,7 +5,7 @@
         run_my_model()
     print(session.summary)
 
-What a session does is in `capture/session.py`.
+`capture/session.py` implements the session.
 """
 
 from __future__ import annotations
@@ -45,33 +45,34 @@ def enable(
     options: str | Sequence[str] | None = None,
     policy: str | os.PathLike[str] | None = None,
 ) -> Session:
-    """Capture every kernel that Triton compiles or loads from its cache, until `disable` or the end of the process.
+    """Capture each kernel that Triton compiles or loads from its cache, until `disable` or the end of the process.
 
     out: folder for captures (default: $TRITONHOOK_OUT, else ./tritonhook-captures).
-    rename: a prefix such as "cutlass_", a mapping of old to new names, or a Rename. Off by default.
-    strip: True removes "cutlass" from names that have it; a string removes that string.
-    only: regular expression; kernels whose own name it does not match are neither kept nor renamed.
-    rewrites: one rewrite, or several in their order, applied after the rename; "tma-cta" names ClusterToCta,
-    "mma-throughput" ThroughputPragma (which needs ptxas 13.3 or newer).
-    launches: True records how kernels are launched, for `tritonhook ab` to launch them again, with the contents of
-    integer buffers; "values" keeps the contents of all buffers. Recording costs some 0.1 ms per launch, and reads
-    buffers back from the GPU.
-    ptxas: a version such as "13.5.37" (`tritonhook ptxas add 13.5.37` fetches it) or a path: kernels are assembled by
-    it instead of Triton's own; CuTe kernels keep the DSL's. options: further options for ptxas, such as "-O1". Where
-    that ptxas fails, the kernel is assembled by Triton's own, and a note reports it.
-    policy: a file by `tritonhook tune`, such as "tritonhook.toml". Exactly the kernels that it knows get the lever that
-    won for them; all others stay as they are. It goes with none of rename, strip, rewrites, ptxas and options.
+    rename: a prefix such as "cutlass_", a mapping of old to new names, or a Rename. Default: names stay.
+    strip: True removes "cutlass" from names; a string removes that string.
+    only: a regular expression; kernels whose original name it does not match are neither captured nor renamed.
+    rewrites: one rewrite or a sequence of them, applied after the rename. "tma-cta" stands for ClusterToCta,
+    "mma-throughput" for ThroughputPragma (which needs ptxas 13.3 or newer).
+    launches: True records launches and the contents of integer buffers, so that `tritonhook ab` can repeat the
+    launches; "values" also records the contents of all other buffers. Recording takes about 0.1 ms per launch, and
+    copies buffers from the GPU.
+    ptxas: a version such as "13.5.37" (`tritonhook ptxas add 13.5.37` fetches it) or a path. This ptxas assembles the
+    kernels instead of Triton's own; the CuTe DSL keeps its own. If it fails, Triton's own assembles the kernel, and a
+    note reports that.
+    options: further options for ptxas, such as "-O1".
+    policy: a file that `tritonhook tune` wrote, such as "tritonhook.toml". Each kernel listed there gets the change
+    that made it fastest; all other kernels stay. Not together with rename, strip, rewrites, ptxas or options.
 
     At exit a summary is printed on standard error, unless TRITONHOOK_QUIET is set. A second call replaces the settings.
-    With the same folder the new session continues the old one; with another folder the summary of the old one
+    With the same folder the new session continues the old one; with another folder the summary of the old session
     is printed at once.
 
-    Under `tritonhook run` it replaces nothing: the run keeps its own session around the whole program, and both
-    sessions capture. If both rename, the run renames first: with --prefix a_ and rename="b_", `add` becomes `b_a_add`.
-    `disable` ends only what `enable` began.
+    Under `tritonhook run` the run's own session stays active, and both sessions capture. If both rename, the run
+    renames first: with --prefix a_ and rename="b_", `add` becomes `b_a_add`. `disable` ends only the session of
+    `enable`.
 
-    Raises TritonHookError if there is neither a Triton 3.6 or newer nor a CuTe DSL, if the folder cannot be written,
-    or if the arguments do not fit together; then nothing has changed.
+    Raises TritonHookError if neither Triton 3.6 or newer nor the CuTe DSL is installed, if the folder cannot be
+    written, or if the arguments do not fit together; then nothing has changed.
     """
     global _enabled
     settings = make_settings(out, rename, strip, only, rewrites, launches, ptxas, options, policy)
@@ -97,8 +98,8 @@ def _replace(old: Session, new: Session) -> None:
 
 
 def disable() -> Session | None:
-    """End what `enable` began, and give the hooks back. Returns the session, for its results; None if nothing was
-    enabled."""
+    """End the session of `enable` and restore the previous hooks. Returns the session, which has the results; None if
+    nothing was enabled."""
     global _enabled
     finish_async_compiles()
     with changing:
@@ -123,10 +124,11 @@ def session(
     policy: str | os.PathLike[str] | None = None,
     arch: str | None = None,
 ) -> Iterator[Session]:
-    """Capture for the length of a `with` block; arguments as of `enable`. Sessions can be nested; the innermost one
+    """Capture during a `with` block, with the arguments of `enable`. Sessions can be nested; the innermost session
     rewrites last.
 
-    arch: such as "sm_90a": compile for it and launch nothing, as `tritonhook run --arch` does; no GPU is needed."""
+    arch: an architecture such as "sm_90a": compile for it and launch nothing, as `tritonhook run --arch` does. No GPU
+    is needed."""
     with contextlib.ExitStack() as stack:
         dry = None if arch is None else stack.enter_context(dry_program(arch))
         settings = make_settings(out, rename, strip, only, rewrites, launches, ptxas, options, policy, dry)
@@ -137,7 +139,7 @@ def session(
 
 
 def _kernels(folder: CaptureFolder, captures: dict[str, Capture]) -> Kernels:
-    """Make `session.kernels`; loaded when it is first asked for."""
+    """Make the value of `session.kernels`. The snapshot package is loaded at the first call."""
     from tritonhook.snapshot.kernels import Kernels
 
     return Kernels(folder, captures)
@@ -155,9 +157,9 @@ def _print_summary(session: Session) -> None:
 
 
 def status() -> dict[str, str]:
-    """Return the holder of each of Triton's hooks in this process, by hook: "free", or a tool. Where tritonhook
-    listens or rewrites, it is named first. The CuTe DSL's patched methods follow; without a Triton, or with one that is
-    too old, they are all there is.
+    """Map each of Triton's hooks in this process to the tool that holds it; "free" if no tool does. If tritonhook
+    shares a hook with other tools, it is named first. The CuTe DSL's patched methods follow; they are the whole result
+    if Triton is missing or too old.
 
     Raises CaptureError if neither Triton nor the CuTe DSL is installed.
     """

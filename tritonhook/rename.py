@@ -1,4 +1,5 @@
-"""Rename entries: add a prefix, remove a string, or map names. Works on Ptx values and touches no cache."""
+"""Rename the entries of a PTX module: add a prefix, remove a string, or map names. Works on Ptx values; no cache is
+read or written."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.throughput_pragma import TRIGGER as TRIGGER
 from tritonhook.ptx.tokens import IDENTIFIER
 
-CONTROL = "cutlasz"  # as long as the trigger, and without effect on ptxas
+CONTROL = "cutlasz"  # as long as "cutlass", the trigger, but without effect on ptxas
 PREFIX = f"{TRIGGER}_"
 
 
 @runtime_checkable
 class Rewrite(Protocol):
-    """A pure change of a PTX module. `key` names the change; equal keys must mean equal changes."""
+    """A pure change of a PTX module. `key` identifies the change: rewrites with equal keys must change equally."""
 
     @property
     def key(self) -> str: ...
@@ -28,12 +29,12 @@ class Rewrite(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """Rules to rename entries: by `mapping` if it has the name, else first by `strip` and then by `prefix`.
+    """Rules to rename entries: `mapping` if it contains the name, else first `strip` and then `prefix`.
 
-    prefix: put in front of a name that does not start with it, e.g. "cutlass_".
-    strip: removed from the name, with one underscore beside it, e.g. "cutlass".
+    prefix: added to a name that does not start with it, e.g. "cutlass_".
+    strip: removed from the name together with one adjacent underscore, e.g. "cutlass".
     mapping: exact old name -> new name, as pairs or as a Mapping; kept as pairs.
-    entry: the only entry to rename; None: all entries.
+    entry: rename only this entry; None: all entries.
     """
 
     prefix: str = ""
@@ -64,7 +65,7 @@ class Rename:
         return "rename-1:" + json.dumps({name: value for name, value in parts.items() if value}, sort_keys=True)
 
     def new_name(self, name: str) -> str:
-        """Compute the new name of an entry; unchanged if no rule applies."""
+        """Compute the new name of an entry; the same name if no rule applies."""
         return self.new_names([name])[name]
 
     def new_names(self, names: Iterable[str]) -> dict[str, str]:
@@ -85,10 +86,10 @@ class Rename:
         if new != name:
             return new
         if self.strip and not self.prefix:
-            remedy = f"it has no {self.strip!r} to remove; leave --strip out, or choose another word"
+            remedy = f"it does not contain {self.strip!r}; omit --strip, or choose another word"
         else:
             remedy = "choose another prefix, or --strip"
-        raise UsageError(f"the rename leaves {name!r} as it is: {remedy}")
+        raise UsageError(f"the rename does not change {name!r}: {remedy}")
 
     def apply(self, ptx: Ptx) -> Ptx:
         """Return the module with its entries renamed. Raises PtxError if a new name is taken or not an identifier."""
@@ -97,7 +98,7 @@ class Rename:
 
 
 def _pairs(mapping: object) -> tuple[tuple[str, str], ...]:
-    """List old and new names as pairs, from pairs or from a Mapping."""
+    """Convert pairs or a Mapping of old and new names to pairs. Raises UsageError."""
     items = mapping.items() if isinstance(mapping, Mapping) else mapping
     pairs = tuple(items) if isinstance(items, Iterable) else (items,)
     if not all(isinstance(pair, (tuple, list)) and [*map(type, pair)] == [str, str] for pair in pairs):
@@ -107,7 +108,7 @@ def _pairs(mapping: object) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Gives each entry that `rename` would rename a control name instead: as long, and without effect on ptxas."""
+    """Gives each entry that `rename` would change a control name instead: of equal length, without effect on ptxas."""
 
     rename: Rename
 
@@ -116,7 +117,7 @@ class Control:
         return f"control-1:{self.rename.key}"
 
     def new_name(self, name: str) -> str:
-        """Compute the control name of an entry; unchanged if the rename does not change it."""
+        """Compute the control name of an entry; the same name if the rename does not change it."""
         return self.new_names([name])[name]
 
     def new_names(self, names: Iterable[str]) -> dict[str, str]:
@@ -130,8 +131,8 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Rewrites:
-    """Several rewrites, one after the other. A Rename of one entry does not change a module without that entry;
-    Rename.apply alone raises an error then."""
+    """A sequence of rewrites. A Rename of one entry is skipped for a module without that entry; Rename.apply alone
+    would raise an error."""
 
     steps: tuple[Rewrite, ...] = ()
 
@@ -150,20 +151,20 @@ class Rewrites:
         return Rewrites(tuple(step for step in self.steps if not isinstance(step, Rename)))
 
     def why_not(self, ptxas_version: str | None) -> str | None:
-        """Explain why a ptxas of this version cannot assemble the rewritten PTX, with the remedy; None if no obstacle
-        is known."""
+        """Return the reason why a ptxas of this version cannot assemble the rewritten PTX, with the remedy; None if
+        there is no known reason."""
         if ptxas_version is None:
             return None
         reasons = (getattr(step, "why_not", lambda _: None)(ptxas_version) for step in self.steps)
         return next((reason for reason in reasons if reason is not None), None)
 
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
-        """List the steps' remarks on a module: what they will change, and what they leave unchanged."""
+        """List the remarks of all rewrites on a module: what each will change, and what stays unchanged."""
         return tuple(text for step in self.steps for text in getattr(step, "remarks", lambda _: ())(ptx))
 
 
 def make_rename(rename: str | Mapping[str, str] | Rename | None, strip: bool | str = False) -> Rename | None:
-    """Make a Rename from the user's `rename=` and `strip=`; None if both are absent. Raises UsageError."""
+    """Make a Rename from the user's `rename=` and `strip=`; None if neither is given. Raises UsageError."""
     if not isinstance(rename, (str, Mapping, Rename, type(None))):
         raise UsageError(f"rename={rename!r}: give a prefix such as 'cutlass_', old and new names, or a Rename")
     word = TRIGGER if strip is True else strip or ""
@@ -181,8 +182,8 @@ def make_rename(rename: str | Mapping[str, str] | Rename | None, strip: bool | s
 def strip_word(name: str, word: str = TRIGGER) -> str:
     """Remove `word` from `name`, e.g. "cutlass_add" -> "add", "my_cutlass_add" -> "my_add".
 
-    If the rest is not an identifier, or for a mangled C++ name (which counts its letters), the last letter of `word` is
-    changed instead: ptxas looks for all of it.
+    If the remaining name is not an identifier, the last letter of `word` is changed instead: ptxas looks for the whole
+    word. The same is done with mangled C++ names, since they contain the lengths of their parts.
     """
     if name.startswith("_Z"):
         return name.replace(word, _other_word(word))
@@ -196,15 +197,15 @@ def _other_word(word: str) -> str:
 
 
 def removes_trigger(old: str, new: str) -> bool:
-    """Check whether a rename removes the trigger from a name. Then the side without the trigger is the new one."""
+    """Return True if a rename removes the trigger "cutlass" from a name, so that the new name lacks it."""
     return TRIGGER in old and TRIGGER not in new
 
 
 def control_name(old: str, new: str) -> str:
-    """Make a name without the trigger, as long as the one of the two that has it, else as long as `new`.
+    """Make a control name: without the trigger, and as long as the one of `old` and `new` that has it, else as `new`.
 
-    Section sizes depend on the length of the name (string tables, 128-byte alignment): a fair comparison gives both
-    sides names of equal length. `cutlass_add` gets the control `cutlasz_add`.
+    Section sizes depend on the length of the name (string tables, 128-byte alignment), so a fair comparison needs two
+    names of equal length. For `cutlass_add` the control name is `cutlasz_add`.
     """
     model = next((name for name in (new, old) if TRIGGER in name), new)
     plain = model.replace(TRIGGER, CONTROL)

@@ -44,7 +44,7 @@ WRONG = {
     '{"parts": [{"seen": ["a"]}, {"seen": {}}]}': "parts[1].seen: expected a list, got an object",
     '{"parts": [{}]}': "parts[0].seen is missing",
     "[]": "expected an object, got a list",
-    "{": "no JSON: Input data was truncated",
+    "{": "not JSON: Input data was truncated",
     '{"rest": ' + "[" * DEEP + "]" * DEEP + "}": "nested too deep",
 }
 

@@ -167,7 +167,7 @@ def test_without_a_ptxas_that_knows_it_both_remedies_are_named(out, triton_cache
 
     monkeypatch.setattr(front_ends.cute, "is_installed", lambda: False)
     monkeypatch.setattr(front_ends, "ptxas_versions", lambda: ["12.8.93", "12.9.86"])
-    with pytest.raises(CaptureError, match=r"this is 12.9.86; take a newer one .*, or give the kernel a name"):
+    with pytest.raises(CaptureError, match=r"this is 12.9.86; use a newer one .*, or give the kernel a name"):
         tritonhook.enable(out, rewrites="mma-throughput")
     monkeypatch.setattr(front_ends, "ptxas_versions", lambda: ["12.9.86", "13.4.59"])
     with tritonhook.session(out, rewrites=[ThroughputPragma()]) as session:

@@ -92,7 +92,7 @@ def test_a_kernel_before_and_after_a_rewrite(plain: Path, tmp_path: Path, capsys
 
 def test_a_rewrite_that_this_ptxas_cannot_take(plain: Path, tools, capsys: pytest.CaptureFixture) -> None:
     words = ("diff", str(plain), "--rewrite", "mma-throughput", "--ptxas", "12.8.93")
-    assert "needs ptxas 13.3 or newer, and this is 12.8.93; take a newer one" in failing(capsys, *words)
+    assert "needs ptxas 13.3 or newer, and this is 12.8.93; use a newer one" in failing(capsys, *words)
     assert "give two kernels, or one and --rename or --rewrite NAME" in failing(capsys, "diff", str(plain))
     assert "changes nothing" in failing(capsys, "diff", str(plain), "--rewrite", "tma-cta")
 
@@ -197,7 +197,7 @@ def test_ab_of_a_name_that_does_nothing(plain: Path, capsys: pytest.CaptureFixtu
 
 
 def test_ab_needs_something_to_rename(plain: Path, capsys: pytest.CaptureFixture) -> None:
-    assert "leaves 'work' as it is" in failing(capsys, "diff", str(plain), "--strip")
+    assert "does not change 'work'" in failing(capsys, "diff", str(plain), "--strip")
 
 
 @pytest.mark.parametrize(("crashing", "code"), [("cutlass_work", 1), ("cutlasz_work", 2)])

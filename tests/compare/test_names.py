@@ -48,7 +48,7 @@ def test_a_crash_under_its_own_name_is_an_error(tmp_path: Path, ptx: Ptx) -> Non
 
 def test_a_name_that_stays_is_an_error(ptx: Ptx) -> None:
     tools = Toolchain(find_ptxas(), find_nvdisasm())
-    with pytest.raises(UsageError, match="leaves 'work' as it is"):
+    with pytest.raises(UsageError, match="does not change 'work'"):
         compare_names(ptx, Rename(strip="cutlass"), tools)
 
 

@@ -101,7 +101,7 @@ def test_why_a_child_was_lost_and_where(body: str, text: str, hung: bool) -> Non
 def test_a_child_that_closes_its_output_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritonhook.device.child._LEAVE_S", 0.1)
     one = Child((sys.executable, "-c", "import os, time; os.close(1); time.sleep(60)"))
-    assert str(lost(one)) == "the process closed its output and went on"
+    assert str(lost(one)) == "the process closed its output but did not end"
 
 
 def test_an_error_arrives_as_what_it_is_and_the_next_request_is_carried_out() -> None:

@@ -102,7 +102,7 @@ def test_a_mig_device_is_found_under_its_own_uuid() -> None:
     assert Nvml(library).find(f"MIG-{UUID}") == f"MIG-{UUID}"
     assert Nvml(FakeNvml(FakeGpu())).find(UUID) == Nvml(FakeNvml(FakeGpu())).find(f"GPU-{UUID}") == f"GPU-{UUID}"
     for unknown in (UUID[::-1], f"GPU-{UUID}"):
-        with pytest.raises(DeviceError, match="^nvmlDeviceGetHandleByUUID: NVML knows no device") as caught:
+        with pytest.raises(DeviceError, match="^nvmlDeviceGetHandleByUUID: NVML lists no device") as caught:
             Nvml(library).find(unknown)
         assert caught.value.code == "NOT_FOUND"
 

@@ -266,7 +266,7 @@ def test_a_gpu_that_is_lost_ends_its_timeline_with_a_sentence() -> None:
 
 @pytest.mark.parametrize("period", [0, 0.5, -1, float("nan")])
 def test_a_period_that_is_too_short(period) -> None:
-    with pytest.raises(UsageError, match="1 is the shortest"):
+    with pytest.raises(UsageError, match="give 1 or more"):
         watch(period)
 
 

@@ -12,9 +12,8 @@ from ptx_modules import HEADER, kernel
 from repository import GOLDEN
 
 from tritonhook.errors import PtxError
-from tritonhook.ptx import Ptx
 from tritonhook.ptx.linkage_names import linkage_edits, linkage_names
-from tritonhook.ptx.module import edited
+from tritonhook.ptx.module import Ptx, edited
 from tritonhook.ptxas.toolchain import Assembled, Toolchain
 
 ARCHS = ("sm_90", "sm_100")
@@ -159,9 +158,9 @@ DAMAGE = [
     (r"(\.section\s+\.debug_info\s*{\s*\.b32) \d+", r"\1 3", ".+"),
     (r"(\.section\s+\.debug_info\s*{\s*\.b32 \d+\s*\.b8) 2", r"\1 99", ".+"),  # an unknown version
     (r"(\.section\s+\.debug_info\s*{\s*)\.b32 (\d+)", r"\1.b16 \2,0", "byte 0 of .debug_info is within a value"),
-    (r"(\.section\s+\.debug_info\s*{)", r"\1 17", "'17' in .debug_info is no value"),
-    (r"(\.section\s+\.debug_info\s*{)", r"\1 .b8 " + "9" * 5000, "'9{40}' in .debug_info is no value"),
-    (r"(\.section\s+\.debug_info\s*{)", r"\1 .b8 " + "9" * 21, "'9{21}' in .debug_info is no value"),
+    (r"(\.section\s+\.debug_info\s*{)", r"\1 17", "'17' in .debug_info is not a value"),
+    (r"(\.section\s+\.debug_info\s*{)", r"\1 .b8 " + "9" * 5000, "'9{40}' in .debug_info is not a value"),
+    (r"(\.section\s+\.debug_info\s*{)", r"\1 .b8 " + "9" * 21, "'9{21}' in .debug_info is not a value"),
     (_ADD, ".b16 97,100,100,0\n", ".+"),  # a name of other values
     (f"{_ADD}({_ADD})", r".b16 25697\n.b8 100,0\n\1", "the name 'add' is not spelled byte by byte"),
     (r"(\.section\s+\.debug_info\s*{[^}]*})", r"\1\n\1", "there are 2 sections .debug_info"),
@@ -173,7 +172,7 @@ DAMAGE = [
 def test_damaged_debug_bytes_are_an_error(arch: str, pattern: str, text: str, why: str) -> None:
     damaged, count = re.subn(pattern, text, debug_module(arch).text, count=1)
     assert count == 1
-    with pytest.raises(PtxError, match=f"cannot be changed with the name: {why}; compile.*or leave the name as it is$"):
+    with pytest.raises(PtxError, match=f"debug information cannot be changed: {why}; compile.*or keep the name$"):
         Ptx(damaged).rename_entries({"add": "cutlass_add"})
 
 

@@ -6,8 +6,8 @@ import pytest
 from ptx_modules import HEADER, kernel
 
 from tritonhook.errors import PtxError
-from tritonhook.ptx import Ptx
 from tritonhook.ptx.module import (
+    Ptx,
     Statement,
     bodies,
     direct_calls,
@@ -152,6 +152,6 @@ def test_more_braces_than_ptxas_reads_are_an_error(more: int) -> None:
     if not more:
         assert list(statements(ptx)) == []
         return
-    message = "^more than 3,000 braces are open at once; ptxas cannot read that either$"
+    message = "^more than 3,000 nested braces; ptxas cannot read that either$"
     with pytest.raises(PtxError, match=message):
         list(statements(ptx))

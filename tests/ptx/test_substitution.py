@@ -15,7 +15,7 @@ from ptx_modules import HEADER, kernel, module
 from repository import GOLDEN
 
 from tritonhook.errors import PtxError
-from tritonhook.ptx import Ptx
+from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import Assembled, Toolchain
 
 TRITON_PTX = ("triton.sm_90.ptx", "triton.sm_100.ptx")

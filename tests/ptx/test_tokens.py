@@ -6,8 +6,7 @@ import pytest
 from ptx_modules import HEADER, kernel
 
 from tritonhook.errors import PtxError
-from tritonhook.ptx import Ptx
-from tritonhook.ptx.module import statements
+from tritonhook.ptx.module import Ptx, statements
 from tritonhook.ptx.tokens import scan, symbol_uses
 
 

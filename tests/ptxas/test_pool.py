@@ -209,7 +209,7 @@ def test_a_worker_that_dies_loses_nothing(ptxas: Tool) -> None:
         results = sweep(jobs, executor, in_flight=4)
         found = dict([next(results)])
         executor.submit(_die)
-        with pytest.warns(UserWarning, match="goes on in this process"):
+        with pytest.warns(UserWarning, match="continues in this process"):
             found |= dict(results)
     assert found.keys() == set(jobs)
     assert {outcome.kind for outcome in found.values()} == {OutcomeKind.ASSEMBLED}

@@ -95,8 +95,8 @@ def test_the_ptxas_that_a_file_names_is_one_of_ours(only_these: Path, make_tool:
     assert find_recorded(str(theirs), "9.8.8") == found[newer.path]
     for path, version, told, untold in (
         (str(theirs), None, ("ptxas of unknown version", str(theirs), "--trust"), ("ptxas add",)),
-        (None, "1.2.3", ("ptxas 1.2.3 (path not known)", "`tritonhook ptxas add 1.2.3`, or take"), ("--trust",)),
-        ("/no/such", "newest", ("ptxas newest (/no/such)", "; take another one"), ("ptxas add", "--trust")),
+        (None, "1.2.3", ("ptxas 1.2.3 (path not known)", "`tritonhook ptxas add 1.2.3`, or use"), ("--trust",)),
+        ("/no/such", "newest", ("ptxas newest (/no/such)", "; use another one"), ("ptxas add", "--trust")),
     ):
         with pytest.raises(ToolError) as caught:
             find_recorded(path, version)
@@ -200,11 +200,12 @@ def test_answer_of_a_large_program_is_kept_for_a_month(tmp_path: Path) -> None:
     large.write_bytes(bytes(1 << 20))
     small.write_bytes(b"#!/bin/sh")
     kept = tmp_path / "cache" / "answers"
+    kept.mkdir(parents=True)
+    (kept / "old").touch()
+    os.utime(kept / "old", (1, 1))
     each = [(large, b""), (large, b"1"), (large, b"2"), (small, b"3"), (small, b"4")]
     assert [noted(path, "a", lambda now=now: now) for path, now in each] == [b"", b"1", b"1", b"3", b"4"]
     assert noted(large, "b", lambda: b"5") == b"5" and len(list(kept.iterdir())) == 2
-    for note in kept.iterdir():
-        os.utime(note, (1, 1))
     large.touch()  # another program now
     assert noted(large, "a", lambda: b"6") == noted(large, "a", lambda: b"7") == b"6"
-    assert len(list(kept.iterdir())) == 1
+    assert len(list(kept.iterdir())) == 3

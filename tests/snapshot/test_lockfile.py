@@ -101,7 +101,7 @@ def test_an_interrupted_update_leaves_the_old_lock(lock: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("registers = 64", "registers = 63", "its values do not fit its seal: somebody edited it"),
+        ("registers = 64", "registers = 63", "its values do not fit its seal: the block was edited"),
         ("registers = 64", "registers = -1", "kernel"),
         ("registers = 64", "registers = 'many'", "kernel"),
         ("registers = 64", "colour = 1", "kernel"),
@@ -138,7 +138,7 @@ def test_kept_ptx_that_is_missing_altered_or_packed_otherwise_is_named(lock: Pat
     place = Path(f"{lock}.d") / f"{sha256(PTX)}.ptx.xz"
     for data in (lzma.compress(PTX.replace("ret", "trap").encode()), b"not packed", b""):
         place.write_bytes(data)
-        with pytest.raises(SnapshotError, match="not the PTX of b sm_90a that was locked"):
+        with pytest.raises(SnapshotError, match="not the locked PTX of b sm_90a"):
             kept_ptx(lock, kernel)
         write_lock(lock, kernels())  # writing the lock again mends it
         assert kept_ptx(lock, kernel) == PTX

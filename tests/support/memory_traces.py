@@ -85,7 +85,7 @@ def lost() -> MemoryTimeline:
 
 
 def captured() -> MemoryTimeline:
-    note = "during graph capture, when the driver is not asked"
+    note = "during graph capture, when the driver is not called"
     return timeline(marks=(Mark(905_000_000, "launch", KERNEL, None, None, note),))
 
 

@@ -1,1 +1,1 @@
-"""Helpers of every package: atomic writes, version keys, import hooks, entry points, processes, variables."""
+"""Helpers for every package: files, locks, imports, text, TOML, JSON schemas, version numbers, C++ names."""

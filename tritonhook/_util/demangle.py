@@ -1,7 +1,7 @@
-"""C++ names of kernels as people wrote them, by the C++ runtime library. Without that library a name stays unchanged.
+"""Demangle C++ names of kernels with the C++ runtime library. Without that library names stay unchanged.
 
-A mangled name may refer to its own parts, so that few characters can stand for gigabytes. A name that may is worked on
-in a child process, which ends when it takes long or much memory; the name then stays unchanged.
+A mangled name can refer to its own parts, so that a short name can expand to gigabytes. A name that could expand so far
+is demangled in a child process with limits on time and memory. If it exceeds them, the name stays unchanged.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from subprocess import Popen
 
-_MOST = 20_000  # characters; compilers make no longer names
-_MOST_MADE = 1 << 20  # characters of a declaration
-_MOST_LOST = 3  # child processes that end without an answer, until no more are started
+_MOST = 20_000  # longest mangled name that is demangled, in characters; compilers make no longer ones
+_MOST_MADE = 1 << 20  # longest declaration, in characters
+_MOST_LOST = 3  # after so many child processes without an answer no further one is started
 _RUN, _PACK = re.compile(r"[0-9A-Z]+_?"), re.compile(r"Dp|sp|s[ZP]")
 _CHILD = r"""
 import ctypes, resource, signal, sys
@@ -57,24 +57,27 @@ def demangled(name: str) -> str:
 
 
 def is_left_mangled(name: str) -> bool:
-    """Check whether a name stays unchanged because its declaration is too long, or takes too long to make."""
+    """Return True if a name stays mangled because its declaration is too long, or takes too long to make."""
     return name.startswith("_Z") and (len(name) > _MOST or _may_be_long(name)) and demangled(name) == name
 
 
 def _may_be_long(name: str) -> bool:
-    """Check whether more than _MOST_MADE characters may come of it. Each reference repeats what came before: of n, a
-    chain in which every part has three of the part before it makes the most, 3 ** (n / 3) times the text."""
+    """Return True if the declaration may have more than _MOST_MADE characters.
+
+    Each reference repeats earlier text. With n references the longest result is a chain in which each part repeats the
+    part before it three times: 3 ** (n / 3) times the text.
+    """
     references, packs = _references(name), len(_PACK.findall(name))
     return references > 60 or packs > 3 or len(name) ** (1 + packs) * 3 ** (references / 3) > _MOST_MADE
 
 
 def _references(name: str) -> int:
-    """Count substitutions such as S_, S1_, T0_, and what looks like one; in linear time."""
+    """Count substitutions such as S_, S1_ and T0_, in linear time. Other text of that form is counted, too."""
     return sum(run[-1] == "_" and ("S" in run or "T" in run) for run in _RUN.findall(name))
 
 
 class _Children:
-    """A child process that demangles names one by one; if it is lost, a new one starts."""
+    """A child process that demangles one name at a time; if it ends, a new one is started for the next name."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -82,7 +85,7 @@ class _Children:
         self._owner = self._lost = 0
 
     def declaration(self, library: str, name: str) -> str:
-        """Demangle a name by a library; "" if the library cannot, or takes too long."""
+        """Demangle a name with this library file; "" if the library fails or takes too long."""
         with self._lock:
             if self._child is None or self._owner != os.getpid():  # after a fork the child belongs to the parent
                 if self._lost == _MOST_LOST:
@@ -114,14 +117,14 @@ _CHILDREN = _Children()
 
 
 def function_name(name: str) -> str:
-    """Demangle a name and keep only the function with its template arguments: "row<float>" in the example above."""
+    """Demangle a name and keep only the function and its template arguments: "_Z3rowIfEvPKT_" gives "row<float>"."""
     whole = demangled(name)
     if whole == name:
         return name
     opening = _parameters_at(whole)
     head = whole if opening is None else whole[:opening]
     depth, start = 0, 0
-    for index, character in enumerate(head):  # a return type ends with the last blank outside of brackets
+    for index, character in enumerate(head):  # the return type ends at the last blank outside brackets
         depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
         if character == " " and depth == 0 and not head.startswith(("(anonymous", "{lambda"), start):
             start = index + 1
@@ -129,7 +132,7 @@ def function_name(name: str) -> str:
 
 
 def _parameters_at(declaration: str) -> int | None:
-    """Find the bracket that opens the list of parameters: the last closing bracket belongs to it."""
+    """Find the position of the "(" that matches the last ")", which opens the list of parameters; None without one."""
     depth = 0
     end = declaration.rfind(")")
     for index in range(end, -1, -1):

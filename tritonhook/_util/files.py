@@ -1,6 +1,7 @@
-"""Files that are complete or absent: written beside their path, then renamed to it. And the cache's folder.
+"""Write files atomically (to a temporary name, then renamed), read files with checks, and find the cache folder.
 
-Standard library only, and little of it: the ptxas wrapper and other programs' Pythons load this too.
+Imports little of the standard library, and nothing else: the ptxas wrapper and foreign Python programs load this
+module.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from contextlib import suppress
 from pathlib import Path
 
 StrPath = str | os.PathLike[str]
-STAGED = ".tritonhook-"  # how names of unfinished files begin
-MOST_BYTES = 1 << 30  # largest file that is read whole
+STAGED = ".tritonhook-"  # prefix of the names of unfinished files
+MOST_BYTES = 1 << 30  # the largest file that is read
 _NO_FILE = "a pipe or a device, not a file"
 
 
 def write_whole(path: StrPath, data: str | bytes, mode: int | None = None, sync: bool = False) -> None:
-    """Write a file so that readers find all of it, or what was there before. A failure leaves nothing behind.
+    """Write a file atomically: readers see the old content or the whole new content. A failure leaves no partial file.
 
-    path: replaced if it exists, also where it is a link, but not where it is a pipe or a device. Its folder must exist.
-    mode: the file's permissions; None: those that any new file gets.
-    sync: wait until the disk has the file and its name.
+    path: an existing file or link is replaced, a pipe or a device is refused. The folder must exist.
+    mode: the file's permissions; None: the default of new files.
+    sync: wait until the file and its name are on the disk.
     Raises OSError.
     """
     if not _is_replaceable(path):
@@ -42,7 +43,7 @@ def write_whole(path: StrPath, data: str | bytes, mode: int | None = None, sync:
     except BaseException as error:
         with suppress(OSError):
             os.unlink(staged)
-        if isinstance(error, OSError) and error.errno is not None:  # it names the file that was staged
+        if isinstance(error, OSError) and error.errno is not None:  # the message would name the temporary file
             raise OSError(error.errno, error.strerror, path) from None
         raise
     if sync:
@@ -52,15 +53,15 @@ def write_whole(path: StrPath, data: str | bytes, mode: int | None = None, sync:
 def _is_replaceable(path: StrPath) -> bool:
     try:
         mode = os.lstat(path).st_mode
-    except OSError:  # there is none; other errors appear when it is written
+    except OSError:  # no such file; any other error occurs again when the file is written
         return True
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)
 
 
 def write_given(path: StrPath, data: str | bytes) -> None:
-    """Write a file that the user names. A link is followed, and stays; a pipe or a device is written to, not replaced.
+    """Write a file that the user named. A link is followed and kept; a pipe or a device is written to, not replaced.
 
-    Raises OSError, also for a pipe that nobody reads: to wait for a reader may be to wait for ever.
+    Raises OSError, also for a pipe without a reader, as waiting for one could take forever.
     """
     if not os.path.exists(path) or os.path.isfile(path):
         write_whole(os.path.realpath(path), data)
@@ -75,25 +76,27 @@ def write_given(path: StrPath, data: str | bytes) -> None:
 
 
 def read_given(path: StrPath, most: int = MOST_BYTES) -> bytes:
-    """Read a file that the user names; a link is followed. Raises OSError for a pipe or a device, which may never end,
+    """Read a file that the user named; a link is followed. Raises OSError for a pipe or a device, which may never end,
     and for a file of more than `most` bytes."""
     return _read(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path, most)
 
 
 def read_start(path: StrPath, size: int) -> bytes:
-    """Read the first bytes of a file, however large. Raises OSError as read_given."""
+    """Read the first `size` bytes of a file of any length. Raises OSError for a pipe or a device."""
     return _read(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path, size, start=True)
 
 
 def read_regular(path: StrPath, most: int = MOST_BYTES) -> bytes:
-    """Read a file of a folder that a stranger may have made. Raises OSError for a link, which may lead anywhere, for
-    a pipe or a device, and for a file of more than `most` bytes."""
+    """Read a file from a folder of untrusted origin. Raises OSError for a link, which could point anywhere, for a pipe
+    or a device, and for a file of more than `most` bytes."""
     return _read(_open_regular(path), path, most)
 
 
 def read_below(folder: StrPath, name: str) -> tuple[bytes, int]:
-    """Read a file below a folder, as read_regular, and its permissions. Raises OSError also where `name` leads out of
-    the folder, or any part of it is a link."""
+    """Read a file below an untrusted folder; return its bytes and its permissions.
+
+    Raises OSError as read_regular does, and also if `name` leaves the folder or any part of it is a link.
+    """
     path = Path(folder, name)
     *above, last = Path(name).parts or ("..",)
     if Path(name).is_absolute() or ".." in (*above, last):
@@ -111,7 +114,7 @@ def read_below(folder: StrPath, name: str) -> tuple[bytes, int]:
 
 
 def _open_regular(path: StrPath, folder: int | None = None) -> int:
-    """Open a regular file. folder: a handle of the folder that a relative path starts from."""
+    """Open a file for reading, but no link. folder: an open handle of the folder that relative paths start from."""
     try:
         return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:
@@ -121,9 +124,9 @@ def _open_regular(path: StrPath, folder: int | None = None) -> int:
 
 
 def _read(handle: int, path: StrPath, most: int, start: bool = False) -> bytes:
-    """Read a file. start: of a longer file, return only the first `most` bytes."""
+    """Read and close an open file. start: return only the first `most` bytes of a longer file, without an error."""
     status = os.fstat(handle)
-    if stat.S_ISDIR(status.st_mode):  # for a folder, open() would leak the handle and put its number in the error
+    if stat.S_ISDIR(status.st_mode):  # open() would leak a folder's handle, and name its number in the error
         os.close(handle)
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     with open(handle, "rb", closefd=True) as file:
@@ -135,16 +138,16 @@ def _read(handle: int, path: StrPath, most: int, start: bool = False) -> bytes:
 
 
 def staged_beside(path: StrPath) -> str:
-    """Make a new file name beside `path`; write there, then rename the complete file to `path`.
+    """Make a temporary file name in the folder of `path`: write that file, then rename it to `path`.
 
-    It begins with STAGED. No two processes or threads get the same name.
+    The name begins with STAGED and is unique among processes and threads.
     """
     name = f"{STAGED}{os.getpid()}-{threading.get_ident()}-{time.time_ns()}"
     return os.path.join(os.path.dirname(path), name)
 
 
 def sync_folder(folder: StrPath) -> None:
-    """Wait until the disk has the names in a folder. Raises OSError."""
+    """Wait until a folder's list of names is on the disk. Raises OSError."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -159,7 +162,7 @@ VARIABLE = "TRITONHOOK_CACHE"
 
 
 def cache_folder() -> Path:
-    """Find the cache folder: $TRITONHOOK_CACHE, or a folder in the user's cache. It may not exist yet."""
+    """Find the cache folder: $TRITONHOOK_CACHE, else "tritonhook" in the user's cache folder. It may not exist yet."""
     import platformdirs
 
     return Path(os.environ.get(VARIABLE) or platformdirs.user_cache_dir("tritonhook"))

@@ -1,6 +1,5 @@
-"""Imports: names that a package offers and loads when they are first used, so that importing the package stays cheap; a
-callback after a module's first import, without importing it or changing its import; and functions that users name as
-MODULE:FUNCTION."""
+"""Helpers for imports: names that a package loads at their first use, so that importing the package stays cheap; a
+callback after the program's own import of a module; and functions that users name as MODULE:FUNCTION."""
 
 from __future__ import annotations
 
@@ -16,13 +15,14 @@ from tritonhook.errors import UsageError
 
 
 def check_numpy(asked: str = "emulation") -> None:
-    """Raise UsageError where nothing can be emulated. asked: what the user asked for, such as an option."""
+    """Raise UsageError if numpy, which the emulator needs, is not installed. asked: the user's request for the message,
+    e.g. "--emulate"."""
     if importlib.util.find_spec("numpy") is None:
         raise UsageError(f"{asked} needs numpy: pip install 'tritonhook[emulate]'")
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package (PEP 562). homes: each name, and the module of the package that has it."""
+    """Make the `__getattr__` of a package (PEP 562). homes: maps each public name to the submodule that defines it."""
 
     def load(name: str) -> Any:
         if name not in homes:
@@ -35,10 +35,10 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 class AfterImport:
-    """Calls back once, after the program's own `import name`, or at once if that was earlier.
+    """Calls back once, after the program itself imports a module, or at once if it has imported it already.
 
-    It is a finder in sys.meta_path, and stays there until the import: programs (torch, for one) also ask for a module's
-    spec without importing it.
+    This is a finder in sys.meta_path, and stays there until the import. It cannot leave at the first request for the
+    spec: some programs, e.g. torch, look up a module's spec without importing the module.
     """
 
     def __init__(self, name: str, callback: Callable[[], None]) -> None:
@@ -47,19 +47,19 @@ class AfterImport:
         self.asking = False
 
     def begin(self) -> None:
-        """Wait for the import; call back now if the module is imported already."""
+        """Start to wait for the import; call back now if the module is imported already."""
         if self.name in sys.modules:
             self.callback()
         else:
             sys.meta_path.insert(0, self)
 
     def end(self) -> None:
-        """Wait no longer."""
-        if self in (sys.meta_path or ()):  # None while Python ends
+        """Stop waiting for the import."""
+        if self in (sys.meta_path or ()):  # sys.meta_path is None while Python shuts down
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Find a module's spec by the other finders, and wrap its loader: it calls back after it has run the module."""
+        """Find the module's spec with the other finders, and make its loader call back after it has run the module."""
         if name != self.name or self.asking:
             return None
         self.asking = True
@@ -72,7 +72,7 @@ class AfterImport:
 
             def exec_module(module: Any) -> None:
                 execute(module)
-                if self in (sys.meta_path or ()):  # None when Python ends
+                if self in (sys.meta_path or ()):  # sys.meta_path is None while Python shuts down
                     self.end()
                     self.callback()
 
@@ -81,7 +81,7 @@ class AfterImport:
 
 
 def load_function(target: str) -> Callable[..., Any]:
-    """Import MODULE and return its FUNCTION; modules are looked for on sys.path. Raises UsageError."""
+    """Import MODULE from sys.path and return its FUNCTION. target: MODULE:FUNCTION. Raises UsageError."""
     module_name, colon, function_name = target.partition(":")
     if not (module_name and colon and function_name):
         raise UsageError(f"{target!r}: write MODULE:FUNCTION")
@@ -100,7 +100,7 @@ def load_function(target: str) -> Callable[..., Any]:
 
 
 def call_function(target: str, **options: Any) -> Any:
-    """Call MODULE:FUNCTION; its module may also lie in the current folder. Raises UsageError."""
+    """Call MODULE:FUNCTION; the module may also be in the current folder. Raises UsageError."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

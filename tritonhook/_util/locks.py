@@ -1,6 +1,6 @@
-"""Locks in a process that forks and between processes, and other processes of this machine, as /proc shows them.
+"""Locks for a process that forks, locks between processes, and facts about other processes from /proc.
 
-A forked child has one thread: a lock that another thread held at the fork would stay locked there for good.
+A forked child has one thread: a lock that another thread held at the fork would stay locked in the child forever.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import TracebackType
 
 
 class ForkLock:
-    """A reentrant lock, for use with `with`. A forked child has a free one."""
+    """A reentrant lock for a `with` statement. In a forked child it is always free at first."""
 
     def __init__(self) -> None:
         self.renew()
@@ -34,7 +34,7 @@ class ForkLock:
 
 @contextmanager
 def folder_locked(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Keep other processes that ask for the same folder waiting, without a lock file in it. Raises OSError."""
+    """Lock a folder against other processes that use this function; they wait. No lock file is made. Raises OSError."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -45,8 +45,8 @@ def folder_locked(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def changing(path: Path) -> Iterator[None]:
-    """Lock a file between reading and writing it. NFS does not lock folders: there, what another process adds
-    meanwhile is lost."""
+    """Lock a file's folder while the file is read, changed and written. NFS does not lock folders: a change that
+    another process makes at the same time is lost there."""
     with ExitStack() as held:
         with suppress(OSError):
             held.enter_context(folder_locked(Path(os.path.realpath(path)).parent))
@@ -62,10 +62,8 @@ def _renew_all() -> None:
 
 
 def lock_that_forks_wait_for() -> threading.RLock:
-    """Make a reentrant lock for changes that a forked child must see whole: a fork waits until no other thread holds
-    it.
-
-    Make it once, for the life of the process.
+    """Make a reentrant lock for changes that a forked child must see complete: a fork waits until no other thread
+    holds the lock. It is never removed, so make only one per module.
     """
     lock = threading.RLock()
     os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
@@ -76,16 +74,16 @@ os.register_at_fork(after_in_child=_renew_all)
 
 
 def parent_of(pid: int) -> int | None:
-    """Look up the id of a process's parent; None if there is no such process."""
+    """Look up a process's parent and return its id; None if there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
-        return int(text.rpartition(")")[2].split()[1])  # the name before it may have spaces and brackets
+        return int(text.rpartition(")")[2].split()[1])  # the program's name in "(...)" may contain spaces and ")"
     except (OSError, ValueError, IndexError):
         return None
 
 
 def command_line_of(pid: int) -> list[str]:
-    """Read the command line of a process, as a list of arguments; empty if it cannot be read."""
+    """Read the arguments of a process's command line; an empty list if it cannot be read."""
     try:
         data = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

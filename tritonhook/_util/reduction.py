@@ -1,8 +1,8 @@
-"""Delta debugging: find what can be taken away from a thing that has an effect, so that the effect stays.
+"""Delta debugging: find the parts of an input that can be removed without losing an effect, e.g. a miscompilation.
 
-Every question is asked for many candidates at a time, since candidates are assembled in parallel and launched by one
-child. Pure; knows nothing of names and PTX: verify/minimise.py does. No library: picire (21.8) starts
-a process for each candidate, and lithium's and shrinkray's reducers work on the bytes of a file.
+Each test gets many candidates at a time, since candidates are assembled in parallel and launched by one child process.
+The units are opaque here; verify/minimise.py makes them from PTX. No library fits: picire (21.8) starts a process for
+each candidate, and the reducers of lithium and shrinkray work on the bytes of a file.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Generic, TypeVar
 
 Candidate = TypeVar("Candidate", bound=Hashable)
 Unit = TypeVar("Unit", bound=Hashable)
-Keeps = Callable[[Sequence[frozenset[Unit]]], Sequence[bool]]  # for each set of removed units, whether the effect stays
+Keeps = Callable[[Sequence[frozenset[Unit]]], Sequence[bool]]  # returns, for each set of removed units: effect stays?
 
 
 class Asked(Generic[Candidate]):
-    """A yes-no question for many candidates at a time, asked once for each.
+    """A cached yes-no test of many candidates at a time.
 
-    ask: gets candidates, each once and never one that it has seen. tried: how many it has seen.
+    ask: tests a list of candidates; it never gets the same candidate twice. tried: number of candidates tested so far.
     """
 
     def __init__(self, ask: Callable[[Sequence[Candidate]], Sequence[bool]]) -> None:
@@ -37,10 +37,10 @@ class Asked(Generic[Candidate]):
 
 
 def removable(units: Iterable[Unit], keeps: Keeps[Unit]) -> frozenset[Unit]:
-    """Find a largest set of units that can be removed together: no further single unit can go.
+    """Find a maximal set of units that can be removed together: no further single unit can be removed.
 
-    units: in their order; neighbours are tried together first. `keeps` gets all pieces of one size in one call; then
-    all pieces together of which each can go alone.
+    units: in order; neighbours are tried together first. Each call of `keeps` gets all pieces of one size. Pieces that
+    can each be removed alone are then tried together.
     """
     left = list(units)
     removed: frozenset[Unit] = frozenset()
@@ -58,7 +58,7 @@ def removable(units: Iterable[Unit], keeps: Keeps[Unit]) -> frozenset[Unit]:
 
 
 def _together(removed: frozenset[Unit], pieces: Sequence[frozenset[Unit]], keeps: Keeps[Unit]) -> frozenset[Unit]:
-    """Remove as many of these pieces as possible besides the removed ones, by halves."""
+    """Remove as many of these pieces as possible, in addition to `removed`; where all fail, try each half."""
     whole = removed.union(*pieces)
     if keeps([whole])[0]:
         return whole

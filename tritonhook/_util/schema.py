@@ -1,7 +1,9 @@
-"""Read JSON documents against a schema. The schemas are msgspec's Structs, beside what they describe, in modules named
-`schema`; the JSON reference is made of them. Only those who read documents load this, for msgspec takes its time.
+"""Read JSON and TOML documents and check them against a schema.
 
-JSON is read strictly: no NaN or Infinity, no lone surrogates, no number beyond 64 bits where a schema wants one.
+Schemas are msgspec Structs in modules named `schema`, in the package that they describe; the JSON reference is
+generated from them. Import this only where documents are read, as msgspec is slow to import.
+
+JSON is read strictly: no NaN or Infinity, no lone surrogates, no integer beyond 64 bits in a number field.
 """
 
 from __future__ import annotations
@@ -26,21 +28,21 @@ else:
 
 
 T = TypeVar("T")
-_LARGEST = 1 << 53  # what every JSON reader takes for a whole number
+_LARGEST = 1 << 53  # the largest integer that every JSON reader represents exactly
 FILE_NAME = r"\A(?!\.{1,2}\Z)[^/\x00]+\Z"
 Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
 Positive = Annotated[int, Meta(ge=1, le=_LARGEST)]
 Whole = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)]
 Number = Annotated[float, Meta(ge=-1e100, le=1e100)]
 Version = Annotated[str, Meta(pattern=rf"\A{VERSION}\Z")]
-FileName = Annotated[str, Meta(pattern=FILE_NAME)]  # file within a folder: no path out of it
+FileName = Annotated[str, Meta(pattern=FILE_NAME)]  # a plain name, so that it cannot lead out of its folder
 _SHA256, _HASH, _ARCH, _DATE = r"\A[0-9a-f]{64}\Z", r"\A[0-9a-f]{16}\Z", r"\Asm_\d{2,3}[a-z]?\Z", r"\A\d{4}-\d\d-\d\d\Z"
 Sha256 = Annotated[str, Meta(pattern=_SHA256)]
 Hash = Annotated[str, Meta(pattern=_HASH)]
 Arch = Annotated[str, Meta(pattern=_ARCH)]
 Date = Annotated[str, Meta(pattern=_DATE)]
 _NO_NUL = r"\A[^\x00]*\Z"
-Word = Annotated[str, Meta(pattern=_NO_NUL)]  # argument of a command line
+Word = Annotated[str, Meta(pattern=_NO_NUL)]  # an argument of a command line
 _PATTERNS = {
     rf"\A{VERSION}\Z": "a version such as 12.8.93",
     FILE_NAME: "the name of a file in the same folder",
@@ -50,10 +52,11 @@ _PATTERNS = {
     _DATE: "a date such as 2026-11-22",
     _NO_NUL: "text without a NUL",
 }
-MOST_JSON = 1 << 25  # bytes of a file
-_MOST_JSON_VALUES = 1 << 21  # per file; each takes up to 200 bytes when it is read
-MOST_TOML = 1 << 24  # bytes of a file; Python reads about 4 MB of TOML a second
-_MOST_VALUES, _MOST_PARTS = 1 << 20, 16  # per file; parts of a key such as a.b.c, which is read in quadratic time
+MOST_JSON = 1 << 25  # bytes per file
+_MOST_JSON_VALUES = 1 << 21  # values per file; each takes up to 200 bytes of memory
+MOST_TOML = 1 << 24  # bytes per file; Python parses about 4 MB of TOML per second
+_MOST_VALUES = 1 << 20  # values per TOML file
+_MOST_PARTS = 16  # parts of a TOML key such as a.b.c; parsing takes time quadratic in them
 _JSON_TEXT = re.compile(rb'"[^"]*"?')
 _TEXT = re.compile(rb'"[^"\n]*"?|\'[^\'\n]*\'?')
 _DOTTED = re.compile(rb'(?<![\w"\-.])(?:[\w"-]+\.){%d}' % _MOST_PARTS)
@@ -62,33 +65,32 @@ _WORDS |= {"object": "an object", "null": "null"}
 
 
 def one_of(texts: Iterable[str]) -> Meta:
-    """Limit a text to these."""
+    """Make the constraint that a text is one of `texts`."""
     return Meta(pattern=rf"\A(?:{'|'.join(map(re.escape, texts))})\Z")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
 class Fields(msgspec.Struct, frozen=True):
-    """Base of the schemas: an object with these fields, which do not change. Others may be there: a later version may
-    add them."""
+    """Base class of schemas. Unknown fields in a document are ignored: a later version may have added them."""
 
 
 class DocumentError(ValueError):
-    """A document does not fit its schema, or is not JSON. The text has the path and the expected type."""
+    """A document does not fit its schema, or cannot be parsed. The text names the field and the expected type."""
 
 
 class NewerFormat(Exception):
-    """A document has a format of a later version. The text has the version and the remedy."""
+    """A document's format is newer than this version of tritonhook. The text has the format and the remedy."""
 
 
 def read_json(data: bytes | str, shape: type[T]) -> T:
-    """Read JSON as a schema's value. Raises DocumentError, also for more than MOST_JSON bytes or very many values."""
+    """Parse JSON into a value of a schema. Raises DocumentError, also for over MOST_JSON bytes or too many values."""
     _check_json(data)
     try:
         return msgspec.json.decode(data, type=shape)
     except msgspec.ValidationError as error:
         raise DocumentError(_sentence(str(error))) from None
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise DocumentError(f"no JSON: {error}") from None
+        raise DocumentError(f"not JSON: {error}") from None
     except RecursionError:
         raise DocumentError("nested too deep") from None
 
@@ -111,14 +113,14 @@ def _values(signs: bytes) -> int:
 
 
 def read_toml(data: bytes, shape: type[T], newest: int) -> T:
-    """Read TOML as a schema's value; `newest` is the newest format that this version reads. Raises DocumentError, and
-    NewerFormat."""
+    """Parse TOML into a value of a schema. newest: the newest `format` number that this version reads. Raises
+    DocumentError and NewerFormat."""
     check_toml(data)
     try:
         document = msgspec.toml.decode(data)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise DocumentError(str(error)) from None
-    except ValueError as error:  # Python's own limit for numbers
+    except ValueError as error:  # an integer with more digits than Python converts
         raise DocumentError(str(error).partition(";")[0]) from None
     except RecursionError:
         raise DocumentError("nested too deep") from None
@@ -143,7 +145,7 @@ def check_toml(data: bytes) -> None:
 def as_schema(document: Any, shape: type[T]) -> T:
     """Convert JSON values to a schema's value. Raises DocumentError."""
     try:
-        return msgspec.convert(document, shape, str_keys=True)  # keys of JSON are text, also those that are numbers
+        return msgspec.convert(document, shape, str_keys=True)  # in JSON, integer keys are text
     except msgspec.ValidationError as error:
         raise DocumentError(_sentence(str(error))) from None
     except RecursionError:
@@ -151,8 +153,8 @@ def as_schema(document: Any, shape: type[T]) -> T:
 
 
 def like(value: object, shape: type[T], **given: Any) -> T:
-    """Make a schema's value from an object with attributes of the same names. Keyword arguments replace fields; UNSET
-    omits one. Only for values made by this program: nothing is checked."""
+    """Make a schema's value from an object with attributes of the same names. A keyword argument replaces the field of
+    its name; UNSET omits that field. Only for values of this program: constraints are not checked."""
     if not given:
         return msgspec.convert(value, shape, from_attributes=True)
     told = {}
@@ -165,7 +167,8 @@ def like(value: object, shape: type[T], **given: Any) -> T:
 
 @functools.cache
 def _encoded(shape: type[msgspec.Struct]) -> dict[str, str]:
-    """Map the names of a schema's fields to those in its documents. Cached: msgspec reads annotations each time."""
+    """Map the names of a schema's fields to their names in documents. Cached, as msgspec reads annotations each
+    time."""
     return {it.name: it.encode_name for it in msgspec.structs.fields(shape)}
 
 

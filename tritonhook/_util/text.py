@@ -1,5 +1,4 @@
-"""Text of foreign origin (kernel names, notes, paths, messages) made safe to print or to keep as JSON. Standard library
-only."""
+"""Make foreign text (kernel names, notes, paths, messages) safe to print or to store as JSON. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,8 +10,8 @@ from typing import Any
 
 
 def visible(text: Any, keep: str = "") -> str:
-    """Escape control characters, such as "\\n": they could move the cursor, set colours, hide part of a name or reverse
-    its direction. Escape lone surrogates, too, as no stream can write them. keep: characters that stay."""
+    """Escape control characters such as "\\n", which could move the cursor, set colours, or hide or reverse text.
+    Escape lone surrogates, too, as no stream can write them. keep: characters that are not escaped."""
     shown = str(text)
     if shown.isprintable():
         return shown
@@ -20,28 +19,28 @@ def visible(text: Any, keep: str = "") -> str:
 
 
 def say(text: Any) -> None:
-    """Print a line of tritonhook's on standard error, in whatever program this is. Further lines are indented, so that
-    no foreign text can look like a line of its own."""
-    if sys.stderr is None:  # print would take standard output
+    """Print a message on standard error. Lines after the first are indented, so that foreign text in a message cannot
+    imitate another message."""
+    if sys.stderr is None:  # print would then use standard output
         return
     first, *rest = visible(text, keep="\n").split("\n")
     print("\n".join([first, *(line if line.startswith(" ") else f"  {line}" for line in rest)]), file=sys.stderr)
 
 
 def to_json(document: Mapping[str, Any], indent: int | None = None) -> str:
-    """Write a document as strict JSON, without control characters. Values without a JSON form become text: infinities,
-    NaN, path bytes that are not UTF-8, other objects."""
+    """Convert a document to strict JSON without control characters. Infinities, NaN, path bytes that are not UTF-8 and
+    objects without a JSON form become text."""
     try:
         text = json.dumps(document, default=str, allow_nan=False, indent=indent)
-        if "\\ud" in text:  # a lone surrogate, or half of a pair
+        if "\\ud" in text:  # a surrogate; encode() raises if it is a lone one
             json.dumps(document, default=str, ensure_ascii=False).encode()
-    except ValueError:  # UnicodeEncodeError is one
+    except ValueError:  # also UnicodeEncodeError, its subclass
         text = json.dumps(_plain(document), default=str, indent=indent)
     return text.replace("\x7f", "\\u007f")
 
 
 def encodable(text: str) -> str:
-    """Escape lone surrogates, such as those for path bytes that are not UTF-8."""
+    """Escape lone surrogates, which Python uses for path bytes that are not UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -56,5 +55,5 @@ def _plain(value: Any) -> Any:
 
 
 def file_line(path: str, line: int | str) -> str:
-    """Name a source line as people read it: "kernel.py:12", without the file's folder."""
+    """Format a source line as "kernel.py:12", without the file's folder."""
     return f"{path.rpartition('/')[2]}:{line}"

@@ -1,4 +1,4 @@
-"""Settings in TOML that people write, and values as TOML that people can review: msgspec cannot lay them out."""
+"""Read settings from TOML files, and write values as TOML for people to review; msgspec has no layout for that."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tritonhook._util.files import read_given
 from tritonhook._util.text import encodable
 from tritonhook.errors import UsageError
 
-_MOST_BYTES = 1 << 20  # of a file of settings
+_MOST_BYTES = 1 << 20  # size limit of a settings file
 
 
 def read_settings(path: Path, word: bytes = b"") -> dict[str, Any]:
-    """Read a file of settings; empty if its text lacks `word`. Raises UsageError if the file cannot be read, also if it
-    is too large."""
+    """Read a settings file. word: if the file does not contain it, the result is empty and the file is not parsed.
+    Raises UsageError if the file cannot be read or is too large."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -32,7 +32,8 @@ def read_settings(path: Path, word: bytes = b"") -> dict[str, Any]:
 
 
 def toml_value(value: Any) -> str:
-    """Write a TOML value. JSON strings are TOML strings, except DEL. Path bytes that are not UTF-8 are escaped."""
+    """Format a TOML value. Strings are written as JSON, which TOML reads except for DEL. Path bytes that are not UTF-8
+    are escaped."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{toml_value(name)} = {toml_value(item)}" for name, item in value.items()) + " }"
     if isinstance(value, (list, tuple)):
@@ -42,6 +43,6 @@ def toml_value(value: Any) -> str:
 
 
 def toml_block(name: str, values: Mapping[str, Any]) -> str:
-    """Write one item of an array of tables, with a line for each value."""
+    """Format one item of an array of tables, `[[name]]`, with a line for each value."""
     lines = [f"{key} = {toml_value(value)}" for key, value in values.items()]
     return "\n".join([f"[[{name}]]", *lines, ""])

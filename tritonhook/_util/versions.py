@@ -1,4 +1,4 @@
-"""Version numbers of PTX and ptxas: dotted integers, "12.8.93"."""
+"""Version numbers of PTX and ptxas: integers separated by dots, e.g. "12.8.93"."""
 
 import re
 
@@ -10,5 +10,5 @@ def is_version(text: str) -> bool:
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """Make a sort key for versions: "12.10" comes after "12.9". version: one that `is_version` accepts."""
+    """Make a sort key for versions: "12.10" comes after "12.9". version: text that `is_version` accepts."""
     return tuple(int(part) for part in version.split("."))

@@ -1,1 +1,1 @@
-"""Comparison of two cubins, and of one kernel under several names."""
+"""Compare two cubins, two modules, or one kernel under several names."""

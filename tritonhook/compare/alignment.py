@@ -1,6 +1,6 @@
-"""Align two instruction sequences side by side, and find where moved instructions went.
+"""Align two instruction sequences for a side-by-side listing, and find the new positions of moved instructions.
 
-diff.SassDiff has the counts; this module lists the instructions.
+diff.SassDiff has only the counts.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tritonhook.cubin.sass import Sass
 
 
 class Pair(NamedTuple):
-    """One row: indices into a and b; None: that side has no instruction in this row.
+    """One row of the listing. a, b: index of the instruction on each side; None: no instruction of that side.
 
-    in_place: both are the same instruction with registers and branch targets erased. If not, the two only share a row:
-    each has moved (see Alignment.moved_to) or exists on its side only.
+    in_place: True if both are the same instruction, apart from registers and branch targets. If False, the two
+    instructions are unrelated: each has moved (see Alignment.moved_to) or exists only on its side.
     """
 
     a: int | None
@@ -31,15 +31,16 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Alignment(Brief):
-    """Two aligned sequences. rows: cover both sides completely, in order. moved_to: index in a -> index in b."""
+    """Two aligned sequences. rows: all instructions of both sides, in order. moved_to: for each moved instruction, its
+    index in a -> its index in b."""
 
     rows: tuple[Pair, ...]
     moved_to: Mapping[int, int]
 
 
 def align(a: Sass, b: Sass) -> Alignment:
-    """Align two kernels by the shortest edit script. Equal shapes that it leaves over have moved; they are paired in
-    order."""
+    """Align two kernels by the shortest edit script of their instructions' shapes (registers and branch targets
+    erased). Equal shapes among the remaining instructions count as moved, and are paired in order."""
     a_shapes, b_shapes = ([i.shape for i in side.instructions] for side in (a, b))
     rows = align_texts(a_shapes, b_shapes)
     waiting: dict[str, deque[int]] = defaultdict(deque)
@@ -54,7 +55,7 @@ def align(a: Sass, b: Sass) -> Alignment:
 
 
 def align_texts(a: Sequence[str], b: Sequence[str]) -> tuple[Pair, ...]:
-    """Align two sequences of texts: equal ones share a row as far as their order allows."""
+    """Align two sequences of texts by the shortest edit script; matched equal texts share a row."""
     rows: list[Pair] = []
     left: list[int] = []
     right: list[int] = []
@@ -69,7 +70,7 @@ def align_texts(a: Sequence[str], b: Sequence[str]) -> tuple[Pair, ...]:
             flush()
             span = zip(range(op.src_start, op.src_end), range(op.dest_start, op.dest_end), strict=True)
             rows.extend(Pair(i, j, True) for i, j in span)
-        else:  # adjoining insertions and deletions share rows
+        else:  # adjacent insertions and deletions share rows
             left.extend(range(op.src_start, op.src_end))
             right.extend(range(op.dest_start, op.dest_end))
     flush()

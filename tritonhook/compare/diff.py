@@ -1,6 +1,6 @@
-"""Compare one kernel of two cubins: sections, resources, instructions. Pure: values in, a CubinDiff out.
+"""Compare one kernel of two cubins: sections, resources, instructions. Pure functions; the result is a CubinDiff.
 
-The verdict is computed from the code itself. It has no default, and code that was not read never counts as equal.
+The verdict is computed from the code itself. There is no default verdict, and unread code never counts as equal.
 """
 
 from __future__ import annotations
@@ -11,25 +11,26 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import ClassVar
 
-from rapidfuzz.distance import Indel
-
 from tritonhook._display import Brief, Notebook
+from tritonhook.compare.alignment import align_texts
 from tritonhook.cubin.image import Cubin, Section
 from tritonhook.cubin.loaded import PARTS, loaded_of
 from tritonhook.cubin.resources import Resources, launch_shared
 from tritonhook.cubin.sass import Loop, Sass
 from tritonhook.errors import CubinError, listed
 
-ALIKE = 0.8  # two forms of one loop have at least this share of opcodes in common; seen: 0.95 and more
-# Resources for which a larger value is worse where both kernels have as many threads. The others are not judged.
+ALIKE = 0.8  # fraction of opcodes that two forms of one loop have in common, at least; measured: 0.95 and more
+# Resources for which a larger value is worse if both kernels have the same number of threads. Others are not judged.
 WORSE_WHEN_GROWING = ("registers", "stack", "spill_stores", "spill_loads", "shared")
-_OF_LAUNCH = ("registers", "stack", "shared", "launch_bounds")  # that the driver reads beside the parts of the image
+_OF_LAUNCH = ("registers", "stack", "shared", "launch_bounds")  # resources that the driver uses at a launch
 
 
 class CodeVerdict(str, Enum):
-    """Whether two kernels have the same code. Their files may still differ in names and debug data.
+    """Result of the comparison of two kernels' code. Equal code does not mean equal files: names and debug data may
+    differ.
 
-    LOADED_OTHERWISE: with it the driver loads other parameters, attributes or data, or gives it other resources.
+    LOADED_OTHERWISE: the code is equal, but the driver loads other parameters, attributes or data with it, or gives it
+    other resources.
     """
 
     SAME_CODE = "same code"
@@ -40,7 +41,8 @@ class CodeVerdict(str, Enum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SectionDelta(Brief):
-    """One section in two cubins, matched by role. None: that side has no such section."""
+    """One section in two cubins, matched by role (its name with the kernel's name replaced). a, b: None if that side
+    has no such section."""
 
     role: str
     a: Section | None
@@ -63,7 +65,7 @@ class SectionDelta(Brief):
 
 @dataclass(frozen=True, slots=True)
 class ResourceDelta:
-    """One resource of the kernel. None: unknown on that side."""
+    """One resource of the kernel on both sides. a, b: None if not known."""
 
     field: str
     a: int | tuple[str, ...] | None
@@ -77,8 +79,9 @@ class ResourceDelta:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LoopSummary(Brief):
-    """An innermost loop. offset: in bytes. yield_bits, stall_cycles: sums; static, not time. rescheduled: whether it
-    has the mark of the other scheduler. opcodes: how often each occurs."""
+    """An innermost loop. offset: in bytes. yield_bits, stall_cycles: sums over the loop's control fields, not measured
+    times. rescheduled: whether most of its blocks have the yield bits that ptxas's other scheduler sets. opcodes:
+    counts by opcode."""
 
     offset: int
     instructions: int
@@ -94,7 +97,7 @@ class LoopSummary(Brief):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LoopDelta(Brief):
-    """An innermost loop of one side and its partner on the other side; None: it has no partner."""
+    """A pair of corresponding innermost loops. a, b: None if that side has no corresponding loop."""
 
     a: LoopSummary | None
     b: LoopSummary | None
@@ -110,21 +113,21 @@ class LoopDelta(Brief):
 
     @property
     def longest(self) -> int:
-        """Instructions of the longer side. Raises ValueError if there is none."""
+        """Number of instructions of the longer side. Raises ValueError if both sides are None."""
         return max(side.instructions for side in self.sides if side)
 
     @property
     def alike(self) -> bool:
-        """Whether both are the same loop of the source, judged by their opcodes. Only such loops are compared."""
+        """Whether both come from the same loop of the source, judged by their opcodes. Only such loops are compared."""
         return self.a is not None and self.b is not None and _likeness(self.a, self.b) >= ALIKE
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SassDiff(Brief):
-    """Two instruction sequences compared with registers and branch targets erased.
+    """Comparison of two instruction sequences, with registers and branch targets erased. Fields are counts.
 
-    in_place: pairs in the same order on both sides. moved: pairs whose order changed. removed: only in a; added: only
-    in b. identical: pairs in place with equal registers and branch targets too.
+    in_place: pairs in the same order on both sides. moved: pairs in a different order. removed: instructions only in a.
+    added: instructions only in b. identical: pairs in place whose registers and branch targets are also equal.
     control_changed: pairs in place whose control field (stall, yield, barriers, wait, reuse) differs.
     """
 
@@ -154,7 +157,7 @@ class SassDiff(Brief):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CubinDiff(Notebook):
-    """Kernel `a_kernel` of cubin `a` against kernel `b_kernel` of cubin `b`."""
+    """Comparison of the kernel `a_kernel` in the cubin `a` with the kernel `b_kernel` in the cubin `b`."""
 
     _shown: ClassVar[tuple[str, ...]] = ("verdict", "a_kernel", "b_kernel", "a", "b")
 
@@ -175,13 +178,13 @@ class CubinDiff(Notebook):
 
     @property
     def changed_parts(self) -> tuple[str, ...]:
-        """Roles of the parts of the program that differ, besides the kernel's own instructions: device functions,
-        constant banks, initialised globals, and the symbols that a linker fills into the code."""
+        """Roles of the differing parts of the program, without the kernel's own instructions: device functions,
+        constant banks, initialised globals, and symbols that a linker puts into the code."""
         return _changed_parts(self.a, self.b, self.a_kernel, self.b_kernel)
 
     @property
     def loaded_changed(self) -> tuple[str, ...]:
-        """Differing parts that the driver loads or reads besides the code: parts of cubin.loaded, and resources."""
+        """Differing data that the driver loads besides the code (see cubin/loaded.py), and differing resources."""
         launched = tuple("dynamic shared" for d in self.resources if d.field == "dynamic_shared" and d.changed)
         loaded = loaded_of(self.a.data, self.a_kernel), loaded_of(self.b.data, self.b_kernel)
         return (*loaded_changed(*loaded, self.resources), *launched)
@@ -198,16 +201,16 @@ class CubinDiff(Notebook):
 
     @property
     def scheduler_records(self) -> tuple[int | None, int | None]:
-        """Number of records of ptxas's other scheduler, for a and for b; None: the image has no .nv.capmerc section."""
+        """Number of records of ptxas's other scheduler in a and in b; None if the image has no .nv.capmerc section."""
         return self.a.scheduler_records(self.a_kernel), self.b.scheduler_records(self.b_kernel)
 
     @property
     def other_scheduler(self) -> tuple[bool | None, bool | None]:
-        """Whether ptxas took its other scheduler, for a and for b; None: unknown.
+        """Whether ptxas used its other scheduler, for a and for b; None if not known.
 
-        Judged by the .nv.capmerc records where the image has them (sm_100 and newer), elsewhere by the loops. The other
-        scheduler sets the yield bits of a whole loop, but some loops of plain arithmetic always have them: only a loop
-        that has them on one side alone is proof.
+        Images for sm_100 and newer have .nv.capmerc records that show it. For other images the loops show it: the other
+        scheduler sets the yield bits of a whole loop. Some loops of plain arithmetic always have them, so only a loop
+        with yield bits on one side and without on the other is proof.
         """
         a_records, b_records = self.scheduler_records
         if a_records is not None and b_records is not None:
@@ -219,8 +222,8 @@ class CubinDiff(Notebook):
         return _taken(proofs[0], pairs, 0), _taken(proofs[1], pairs, 1)
 
     def with_launches(self, a: int | None, b: int | None) -> CubinDiff:
-        """Copy the diff and add the launches' dynamic shared memory to `shared` and `dynamic_shared`. a, b: bytes per
-        launch on each side; None: unknown. Unchanged if neither launch adds any."""
+        """Return the diff with the launches' dynamic shared memory added to `shared` and as `dynamic_shared`. a, b:
+        bytes per launch on each side; None: not known. The same object if neither launch uses any."""
         if not (a or b):
             return self
         deltas: list[ResourceDelta] = []
@@ -234,7 +237,7 @@ class CubinDiff(Notebook):
 
     @property
     def worse(self) -> tuple[ResourceDelta, ...]:
-        """The resources among WORSE_WHEN_GROWING that b needs more of, where both have as many threads."""
+        """The resources in WORSE_WHEN_GROWING of which b needs more; empty if the numbers of threads differ."""
         if any(d.a != d.b for d in self.resources if d.field == "threads"):
             return ()
         judged = (d for d in self.resources if d.field in WORSE_WHEN_GROWING)
@@ -242,7 +245,7 @@ class CubinDiff(Notebook):
 
     @property
     def summary(self) -> str:
-        """The verdict with the numbers that matter, in one line."""
+        """The verdict and the most important numbers, in one line."""
         return f"{self.verdict.value}: {'; '.join(self._facts())}"
 
     def _facts(self) -> list[str]:
@@ -280,17 +283,18 @@ class CubinDiff(Notebook):
 
 
 _LINKED = "symbols to link"
-_JUMP_TABLE = ".nv.constant2.{kernel}"  # the targets of indirect branches, which move with the instructions
-_PARAMETERS = ".nv.constant0.{kernel}"  # empty until the launch
+_JUMP_TABLE = ".nv.constant2.{kernel}"  # targets of indirect branches, which change when instructions move
+_PARAMETERS = ".nv.constant0.{kernel}"  # parameters, which the launch fills
 
 
 def has_same_code(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> bool:
-    """Check whether a kernel's instructions, and all other parts of the program, are equal byte for byte."""
+    """Return True if a kernel's instructions, and all other parts of the program, are equal byte for byte."""
     return a.text(a_kernel) == b.text(b_kernel) and not _changed_parts(a, b, a_kernel, b_kernel)
 
 
 def loaded_changed(a: Mapping[str, str], b: Mapping[str, str], resources: Iterable[ResourceDelta]) -> tuple[str, ...]:
-    """Compare parts as CubinDiff.loaded_changed does. a, b: hashes of each side's parts; missing parts are empty."""
+    """List the differing parts, as CubinDiff.loaded_changed. a, b: hash of each part on each side; a missing part
+    counts as empty."""
     parts = [part for part in PARTS if a.get(part, "") != b.get(part, "")]
     parts += [delta.field.replace("_", " ") for delta in resources if delta.field in _OF_LAUNCH and delta.changed]
     return tuple(parts)
@@ -326,8 +330,8 @@ def _shown(value: object) -> str:
 
 
 def diff(a: Cubin, b: Cubin, a_sass: Sass, b_sass: Sass) -> CubinDiff:
-    """Compare one kernel of each side. Raises CubinError if the code of a side was not read, or if they are for two
-    architectures."""
+    """Compare one kernel of each side. Raises CubinError if a side has no instructions, or if the architectures
+    differ."""
     check_architectures(a, b)
     for name, sass in (("a", a_sass), ("b", b_sass)):
         if not sass.instructions:
@@ -347,7 +351,7 @@ def diff(a: Cubin, b: Cubin, a_sass: Sass, b_sass: Sass) -> CubinDiff:
 
 
 def check_architectures(a: Cubin, b: Cubin) -> None:
-    """Check that both images are for one architecture. Raises CubinError."""
+    """Raise CubinError if the images are for different architectures."""
     if a.arch != b.arch:
         raise CubinError(f"a is for sm_{a.arch}, b for sm_{b.arch}; compare kernels for one architecture")
 
@@ -360,7 +364,7 @@ def _sections(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> tuple[Section
 
 
 def resource_deltas(a: Resources, b: Resources) -> tuple[ResourceDelta, ...]:
-    """List each resource on both sides; traffic to local memory only if the spills are unknown."""
+    """List each resource on both sides. Local-memory traffic is included only if the spills are not known."""
     names = [f.name for f in fields(Resources)]
     if None not in (a.spill_stores, b.spill_stores):
         names = [name for name in names if name not in ("local_stores", "local_loads")]
@@ -369,14 +373,10 @@ def resource_deltas(a: Resources, b: Resources) -> tuple[ResourceDelta, ...]:
 
 
 def diff_sass(a: Sass, b: Sass) -> SassDiff:
-    """Align two instruction sequences by shape, and count what moved, was removed and was added."""
+    """Align two instruction sequences by shape, and count moved, removed and added instructions."""
     a_shapes, b_shapes = ([i.shape for i in side.instructions] for side in (a, b))
-    pairs = [
-        (i, j)
-        for op in Indel.opcodes(a_shapes, b_shapes)
-        if op.tag == "equal"
-        for i, j in zip(range(op.src_start, op.src_end), range(op.dest_start, op.dest_end), strict=True)
-    ]
+    rows = align_texts(a_shapes, b_shapes)
+    pairs = [(i, j) for i, j, in_place in rows if in_place and i is not None and j is not None]
     left, right = Counter(a_shapes), Counter(b_shapes)
     common = sum((left & right).values())
     opcodes_a, opcodes_b = a.opcode_counts(), b.opcode_counts()
@@ -399,7 +399,7 @@ def diff_sass(a: Sass, b: Sass) -> SassDiff:
 
 
 def _pair_loops(a: Sass, b: Sass) -> tuple[LoopDelta, ...]:
-    """Match innermost loops in order; if their numbers differ, by the likeness of their opcodes."""
+    """Match innermost loops: in order if both sides have equally many, else by the similarity of their opcodes."""
     left = [_summarise(a, loop) for loop in a.innermost_loops]
     right = [_summarise(b, loop) for loop in b.innermost_loops]
     if len(left) == len(right):

@@ -1,6 +1,6 @@
-"""Compare two modules kernel by kernel: which kernels are one, and which of these have other code.
+"""Compare two modules kernel by kernel: match the kernels, and compare the code of each pair.
 
-Instructions are read only of kernels whose bytes differ: of a thousand kernels with one change, one is disassembled.
+Only kernels whose bytes differ are disassembled: if one of a thousand kernels changed, one is disassembled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tritonhook.rename import TRIGGER, strip_word
 
 @dataclass(frozen=True, slots=True)
 class KernelDelta:
-    """One kernel of both modules, under its name in each. summary: as CubinDiff's; None for equal code."""
+    """One kernel in both modules. a, b: its name in each. summary: see CubinDiff.summary; None for equal code."""
 
     a: str
     b: str
@@ -40,7 +40,8 @@ class KernelDelta:
 
 @dataclass(frozen=True, slots=True)
 class ModuleDiff:
-    """Two modules. kernels: those of both, in the order of a. only_a, only_b: names of the others."""
+    """Comparison of two modules. kernels: kernels in both, in the order of a. only_a, only_b: names of kernels in only
+    one module."""
 
     a: Cubin
     b: Cubin
@@ -50,7 +51,7 @@ class ModuleDiff:
 
     @property
     def identical_code(self) -> bool:
-        """Whether both have the same kernels, with the same code and all else that the driver loads."""
+        """Whether both modules have the same kernels, with equal code and equal data that the driver loads."""
         return not (self.changed or self.only_a or self.only_b)
 
     @property
@@ -61,7 +62,8 @@ class ModuleDiff:
 def pair_kernels(a: Sequence[str], b: Sequence[str]) -> dict[str, str]:
     """Pair the kernels of both sides: name in a -> name in b.
 
-    Equal names pair first, then equal names without the trigger. If one kernel is left on each side, they pair, too.
+    Equal names are paired first, then names that are equal without the trigger "cutlass". If then one kernel remains on
+    each side, these two are paired.
     """
     pairs: dict[str, str] = {}
     for key in (str, _without_trigger):
@@ -79,7 +81,7 @@ def _left(names: Sequence[str], taken: object) -> list[str]:
 
 
 def _unique_pairs(a: Sequence[str], b: Sequence[str], key: Callable[[str], str]) -> dict[str, str]:
-    """Pair names with equal keys, if each side has only one name of that key."""
+    """Pair names with equal keys, if each side has exactly one name with that key."""
     sides: list[dict[str, list[str]]] = [{}, {}]
     for names, by_key in zip((a, b), sides, strict=True):
         for name in names:
@@ -94,7 +96,7 @@ def _without_trigger(name: str) -> str:
 
 
 def diff_modules(a: Cubin, b: Cubin, toolchain: Toolchain) -> ModuleDiff:
-    """Compare the kernels that two modules have in common. Raises CubinError or ToolError."""
+    """Compare two modules. Raises CubinError or ToolError."""
     check_architectures(a, b)
     pairs = pair_kernels(a.kernels, b.kernels)
     images = image_of(a.data), image_of(b.data)

@@ -1,6 +1,6 @@
-"""Compare one kernel under two names: assemble both with the same ptxas and options, and diff them.
+"""Compare one kernel under two names: assemble it under both with the same ptxas and options, and compare the code.
 
-Code only; the package `timing` runs both on a GPU.
+The package `timing` compares the speed on a GPU.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tritonhook.ptxas.toolchain import (
 )
 from tritonhook.rename import Rename, control_name, removes_trigger
 
-MAX_DRAW_SECONDS = 20.0  # for the search for a code that ptxas gives all names
+MAX_DRAW_SECONDS = 20.0  # time limit of the search for code that ptxas makes for all names
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RenamedBuild(Brief):
-    """A kernel assembled under one name. `result` is a Crash where ptxas made no cubin."""
+    """A kernel assembled under one name. result: a Crash if ptxas made no cubin."""
 
     _shown: ClassVar[tuple[str, ...]] = ("kernel",)
 
@@ -52,12 +52,14 @@ class RenamedBuild(Brief):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class NameComparison(Notebook):
-    """A kernel under its own name, under a new one, and under a control name as long as the one with the trigger.
+    """A kernel under its original name, a new name, and a control name as long as the name with the trigger.
 
-    diff: of the two builds with names of equal length; a is the side before the rename. None if one of them crashed.
-    runs, codes: how often each name was assembled, and how many codes that gave (original, renamed, control).
-    control_diff: of the control and the side without the trigger; None if they have the same code. ptxas can give two
-    ordinary names different code too (mostly other register numbers): a difference of that size is not the trigger's.
+    diff: comparison of the two builds with names of equal length, in the order original, renamed. None if one crashed.
+    runs: how often the kernel was assembled under each name.
+    codes: number of different codes for each name (original, renamed, control).
+    control_diff: comparison of the build without the trigger with the control; None if their code is equal. ptxas can
+    make different code, mostly with other register numbers, for two names without the trigger. A difference of that
+    size is not an effect of the trigger.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("original", "renamed", "diff.verdict", "runs", "codes")
@@ -71,7 +73,7 @@ class NameComparison(Notebook):
     codes: tuple[int, int, int]
 
     def with_launches(self, dynamic_shared: int | None) -> NameComparison:
-        """Copy the comparison and add the dynamic shared memory of a launch, in bytes."""
+        """Return the comparison with the dynamic shared memory of a launch, in bytes, added to its diffs."""
         diff, control = (
             it and it.with_launches(dynamic_shared, dynamic_shared) for it in (self.diff, self.control_diff)
         )
@@ -84,12 +86,12 @@ class NameComparison(Notebook):
 
     @property
     def plain(self) -> RenamedBuild:
-        """The side whose name does not have the trigger; the original, if neither or both have it."""
+        """The build whose name lacks the trigger; the original if neither or both names have it."""
         return self.renamed if removes_trigger(self.original.kernel, self.renamed.kernel) else self.original
 
     @property
     def control_is_neutral(self) -> bool | None:
-        """Whether the control has the same code as the plain side. None if one of them crashed."""
+        """Whether the control has the same code as the build without the trigger. None if one of them crashed."""
         return None if self.plain.code is None or self.control.code is None else self.plain.code == self.control.code
 
 
@@ -100,10 +102,10 @@ def compare_names(
     arguments: Sequence[str] = DEFAULT_ARGUMENTS,
     entry: str | None = None,
 ) -> NameComparison:
-    """Assemble a kernel under both names and a control name, and diff the pair of equal length.
+    """Assemble a kernel under both names and a control name, and compare the two builds with names of equal length.
 
-    Raises UsageError if the rename does not change the name, AssembleError if ptxas does not assemble the kernel
-    under its own name.
+    Raises UsageError if the rename does not change the name, and AssembleError if ptxas does not assemble the kernel
+    under its original name.
     """
     old = ptx.only_entry(entry)
     new = rename.other_name(old)
@@ -111,7 +113,7 @@ def compare_names(
     builds = build_names(ptx, old, names, toolchain, arguments)
     if isinstance(builds[0].result, Crash):
         raise AssembleError(builds[0].result)
-    # The side with the trigger; the plain name and its control, which should have the same code.
+    # named: the name with the trigger. plain, control: names without it, for which ptxas should make equal code.
     named, plain, control = (0, 1, 2) if removes_trigger(old, new) else (1, 0, 2)
     before, after = (named, control) if named == 0 else (control, named)
     draws = [Draws((build,), 1) for build in builds]
@@ -134,7 +136,7 @@ def compare_names(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Draws(Brief):
-    """Builds of one module from several runs of ptxas, one for each code."""
+    """The different builds of one module in several runs of ptxas, which is not deterministic. builds: one per code."""
 
     builds: tuple[RenamedBuild, ...]
     runs: int
@@ -149,8 +151,8 @@ class Draws(Brief):
 
 
 def _is_settled(builds: Sequence[RenamedBuild], plain: int, control: int, change: CubinDiff | None) -> bool:
-    """Check whether one draw is enough: there is a crash, one code for all names, or proof that ptxas took its other
-    scheduler for the side with the trigger and not for the control. found: the diff of these two."""
+    """Return True if one run per name is enough: there is a crash, equal code for all names, or proof that ptxas used
+    its other scheduler for the name with the trigger and not for the control. change: the diff of these two."""
     codes = [build.code for build in builds]
     if change is None or None in codes or len(set(codes)) == 1:
         return True
@@ -160,8 +162,8 @@ def _is_settled(builds: Sequence[RenamedBuild], plain: int, control: int, change
 
 
 def draw(draws: Sequence[Draws], toolchain: Toolchain, arguments: Sequence[str]) -> list[Draws]:
-    """Assemble each module again, with ptxas's memory at random addresses, until all modules got one common code, ptxas
-    proves to be steady, or a limit is reached."""
+    """Assemble each module repeatedly, with ptxas's memory at random addresses. Stop when all modules have a code in
+    common, when ptxas proves to be deterministic, or at a limit of runs or time."""
     drawn = list(draws)
     deadline = time.monotonic() + MAX_DRAW_SECONDS
     while drawn[0].runs < MAX_RUNS and time.monotonic() < deadline:
@@ -180,10 +182,11 @@ def _build_again(build: RenamedBuild, toolchain: Toolchain, arguments: Sequence[
 
 
 def choose(draws: Sequence[Draws], named: int, plain: int, control: int) -> list[RenamedBuild]:
-    """Choose the build of each name to compare.
+    """Choose one build of each name for the comparison.
 
-    Prefer a code common to all names. Else take one common to the plain name and its control, and the named side's code
-    nearest to it. If these two have no common code, take the first builds.
+    Choose a code that all names have in common, if there is one. Else choose a code that the plain name and its control
+    have in common, and the most similar code of the name with the trigger. If these two have no common code, choose the
+    first builds.
     """
     shared = set(draws[plain].codes) & set(draws[control].codes)
     if not shared:
@@ -198,7 +201,7 @@ def choose(draws: Sequence[Draws], named: int, plain: int, control: int) -> list
 
 
 def _distance(a: bytes, b: bytes) -> int:
-    """Count the instructions that differ at the same index."""
+    """Count the positions at which the instructions differ."""
     step = INSTRUCTION_BYTES
     return sum(a[i : i + step] != b[i : i + step] for i in range(0, max(len(a), len(b)), step))
 
@@ -206,7 +209,7 @@ def _distance(a: bytes, b: bytes) -> int:
 def build_names(
     ptx: Ptx, entry: str, names: Sequence[str], toolchain: Toolchain, arguments: Sequence[str]
 ) -> list[RenamedBuild]:
-    """Assemble one module with `entry` under each of the names, in parallel."""
+    """Assemble a module once for each name of `names`, with `entry` renamed to it, in parallel."""
     texts = [ptx if name == entry else ptx.rename_entries({entry: name}) for name in names]
     with tool_threads(len(names)) as pool:
         results = list(pool.map(lambda text: toolchain.assemble(text, arguments), texts))

@@ -1,1 +1,2 @@
-"""The GPU as its driver shows it: the CUDA driver, NVML, the SM clock, the conditions of a measurement."""
+"""Access to the GPU: the CUDA driver, NVML, the SM clock, the conditions of a measurement, child processes with a
+GPU."""

@@ -1,8 +1,8 @@
-"""A child process with the GPU: requests go to it, messages come back, one JSON object a line each, within time limits.
+"""A child process that uses the GPU. Requests to it and its messages are lines of JSON, with time limits.
 
-A kernel can end its process, hang in it, or lose the GPU for it: so it is launched in a child, and `Lost` describes how
-that ended. This module has both sides, and the messages of all children; each user adds its own. What a child
-prints goes to standard error.
+A kernel can crash its process, hang, or make the GPU unusable for the process. So kernels are launched in a child, and
+the exception `Lost` describes how the child ended. This module has both sides of the protocol and the messages of all
+children; each user adds its own messages. Other output of a child goes to standard error.
 """
 
 from __future__ import annotations
@@ -24,57 +24,59 @@ import msgspec
 from tritonhook import errors
 from tritonhook.errors import TritonHookError
 
-START_S = 120.0  # for a child to load its libraries and make a context
-_LEAVE_S = 10.0  # for a child to end by itself
+START_S = 120.0  # time limit for a child to load its libraries and create a context
+_LEAVE_S = 10.0  # time limit for a child to exit by itself
 
 
 class Message(msgspec.Struct, tag=True):
-    """Base of what goes to and fro: an object whose "type" is the class's name. Fields may be dataclasses and paths."""
+    """Base class of requests and messages. In JSON, "type" is the name of the class. Fields may be dataclasses and
+    paths."""
 
 
 M = TypeVar("M", bound=Message)
 
 
 class Begin(Message):
-    """Asks for a context on the GPU."""
+    """Request: create a context on the GPU."""
 
 
 class Begun(Message):
-    """Message: a context exists. device: the GPU's name."""
+    """Message: the context exists. device: the GPU's name."""
 
     device: str
 
 
 class At(Message):
-    """Message: the launch of this name comes next; the time limit of a launch starts."""
+    """Message: a launch begins, and with it its time limit. name: what is launched, for the error if it fails."""
 
     name: str
 
 
 class After(Message):
-    """Message: this launch ended."""
+    """Message: the launch ended."""
 
 
 class Failed(Message):
-    """A request cannot be carried out; the next one can. kind: the error's class, of `errors`."""
+    """Message: a request failed; the child still takes further ones. kind: the error's class in tritonhook.errors."""
 
     text: str
     kind: str
 
 
 class GpuLost(Message):
-    """A launch ended with an error after which the process can use the GPU no more. It ends."""
+    """Message: a launch failed with an error after which this process cannot use the GPU. The child exits."""
 
     text: str
 
 
 class ContextLost(Exception):
-    """Raised in a child, which then sends GpuLost."""
+    """The process cannot use the GPU any more. Raised in a child, which then sends GpuLost and exits."""
 
 
 class Lost(Exception):
-    """A child crashed or hung, and has been ended. The text has the reason: exit status, signal, time limit, or its
-    message about the GPU. at: its launch; None if it was not launching. hung: True if its time limit passed."""
+    """A child crashed or hung, and has been ended. The text has the reason: exit status, signal, time limit, or the
+    text of GpuLost. at: name of the launch at that time; None if there was none. hung: True if the time limit
+    passed."""
 
     def __init__(self, at: str | None, text: str, hung: bool = False) -> None:
         super().__init__(text)
@@ -82,7 +84,7 @@ class Lost(Exception):
 
 
 def _line(message: Message) -> str:
-    """Write JSON by `json`: msgspec writes no NaN, and no path that is not UTF-8."""
+    """Encode a message. Uses `json`, as msgspec cannot encode NaN and paths that are not UTF-8."""
     return json.dumps(msgspec.to_builtins(message, enc_hook=lambda value: os.fspath(value))) + "\n"
 
 
@@ -92,14 +94,14 @@ def _message(line: str | bytes, kinds: Iterable[type[Message]]) -> Any:
 
 
 class Child:
-    """The parent's side of one child. limit_s: of a launch.
+    """The parent's side of one child. limit_s: time limit of a launch; None: no limit.
 
-    Methods that wait raise Lost, and the error that the child sends; rest_s is the time limit between launches. None:
-    there is no limit.
+    Methods that wait raise Lost, and the error in a Failed message. rest_s: time limit for messages outside launches;
+    None: no limit.
     """
 
     def __init__(self, command: Sequence[str], limit_s: float | None = None) -> None:
-        # A session of its own: Ctrl-C goes to the user's process only, which then ends this one.
+        # The child gets its own session, so that Ctrl-C reaches only the parent, which then ends the child.
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=False, start_new_session=True
         )
@@ -112,12 +114,12 @@ class Child:
         self._device: str | None = None
 
     def begin(self) -> None:
-        """Ask the child for a context, as soon as it has loaded its libraries."""
+        """Ask the child to create a context after it has loaded its libraries; does not wait."""
         self.send(Begin())
 
     @property
     def device(self) -> str:
-        """The GPU's name. Waits for the context."""
+        """The GPU's name. The first use waits for the context."""
         if self._device is None:
             self._device = self.answer(Begun, rest_s=START_S).device
         return self._device
@@ -125,17 +127,17 @@ class Child:
     def send(self, request: Message) -> None:
         self._at = None
         assert self._process.stdin is not None
-        with suppress(OSError):  # it has ended; that is read next
+        with suppress(OSError):  # the child has ended, which the next read reports
             self._process.stdin.write(_line(request).encode())
             self._process.stdin.flush()
 
     def ask(self, request: Message, *kinds: type[M], rest_s: float | None) -> M:
-        """Send a request and wait for its answer."""
+        """Send a request and wait for an answer of one of these classes."""
         self.send(request)
         return self.answer(*kinds, rest_s=rest_s)
 
     def answer(self, *kinds: type[M], rest_s: float | None) -> M:
-        """Wait for the next message of these kinds."""
+        """Wait for the next message of one of these classes."""
         while True:
             limit_s = rest_s if self._at is None else self._limit_s
             line = self._line(limit_s)
@@ -154,7 +156,7 @@ class Child:
             self._at = message.name if isinstance(message, At) else None
 
     def finish(self) -> None:
-        """Close its input, so that it ends by itself; end it if it does not."""
+        """Close the child's input, upon which it exits; kill it if it does not exit within 10 s."""
         assert self._process.stdin is not None
         with suppress(OSError, subprocess.TimeoutExpired):
             self._process.stdin.close()
@@ -162,7 +164,7 @@ class Child:
         self.end()
 
     def end(self) -> None:
-        """End it at once: a kernel that hangs ends with its process."""
+        """Kill the child. A hanging kernel ends with its process."""
         self._process.kill()
         self._process.wait()
         self._selector.close()
@@ -194,7 +196,7 @@ class Child:
         try:
             status = self._process.wait(_LEAVE_S)
         except subprocess.TimeoutExpired:
-            return "the process closed its output and went on"
+            return "the process closed its output but did not end"
         if status >= 0:
             return f"the process ended with status {status}"
         return f"the process was ended by {signal.Signals(-status).name}"
@@ -204,7 +206,8 @@ class Child:
 
 
 def own_output() -> TextIO:
-    """Return the stream for messages. From now on all other output of this process goes to standard error."""
+    """Return a stream to the original standard output, for messages. From now on, all other output of this process goes
+    to standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return answers
@@ -213,7 +216,8 @@ def own_output() -> TextIO:
 def serve(
     requests: TextIO, answers: TextIO, carry_out: Callable[[Any], Iterable[Message]], *kinds: type[Message]
 ) -> None:
-    """Answer each request with the messages that `carry_out` gives, until there are no more, or the GPU is lost."""
+    """Run the child's loop: pass each request to `carry_out` and send the messages that it yields, until the input ends
+    or the GPU is lost. kinds: classes of the requests."""
 
     def say(message: Message) -> None:
         answers.write(_line(message))

@@ -1,7 +1,7 @@
 """The CUDA driver API, through ctypes: devices, limits, free memory, modules, launches.
 
-The one file that calls libcuda. Only `init` initialises CUDA and only `create_context` makes a context: a process that
-forks later must have done neither. Triton and torch share the current context.
+Only this file calls libcuda. Only `init` initialises CUDA and only `create_context` creates a context: a process must
+do neither before it forks. Other methods use the current context, which Triton and torch also use.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from tritonhook.errors import DeviceError
 if TYPE_CHECKING:
     from tritonhook.capture.launches.record import Tiling
 
-_STACK_SIZE = 0  # CUlimit
-_SMS, _THREADS_PER_SM, _MAJOR, _MINOR = 16, 39, 75, 76  # CUdevice_attribute
-_MAX_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTERS, _FUNCTION_SHARED_MODE = 8, 14, 17  # CUfunction_attribute
+_STACK_SIZE = 0  # enum CUlimit
+_SMS, _THREADS_PER_SM, _MAJOR, _MINOR = 16, 39, 75, 76  # enum CUdevice_attribute
+_MAX_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTERS, _FUNCTION_SHARED_MODE = 8, 14, 17  # enum CUfunction_attribute
 _COOPERATIVE, _CLUSTER, _CLUSTER_SCHEDULING, _STREAM_SERIALIZATION, _SHARED_MODE = 2, 4, 5, 6, 18  # CUlaunchAttributeID
-_OVERSIZED, _LARGEST_SHARED = 3, 228 << 10  # CU_SHARED_MEMORY_MODE_ALLOW_OVERSIZED_SHARED_MEMORY; bytes without it
-_SMALL_TENSOR = 1 << 17  # bytes
-_MEMORY_TYPE = 2  # CUpointer_attribute
+_OVERSIZED = 3  # CU_SHARED_MEMORY_MODE_ALLOW_OVERSIZED_SHARED_MEMORY
+_LARGEST_SHARED = 228 << 10  # most bytes of dynamic shared memory without that mode
+_SMALL_TENSOR = 1 << 17  # bytes; smaller tensors need the correction in `tensor_map`
+_MEMORY_TYPE = 2  # enum CUpointer_attribute
 _SPREAD = 1  # CU_CLUSTER_SCHEDULING_POLICY_SPREAD, as Triton launches
-_NOT_INITIALIZED, _NO_DEVICE, _STREAM_CAPTURE = 3, 100, range(900, 910)
+_NO_DEVICE, _STREAM_CAPTURE = 100, range(900, 910)  # enum CUresult
 
 
 class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute: which one, and a union of 64 bytes."""
+    """CUlaunchAttribute: the id, and the value as a union of 64 bytes."""
 
     _fields_ = (("id", ctypes.c_uint), ("pad", ctypes.c_uint), ("value", ctypes.c_uint * 16))
 
@@ -52,7 +53,10 @@ def launch_config(
     cooperative: bool = False,
     pdl: bool = False,
 ) -> LaunchConfig:
-    """Make the configuration of a launch. Set its `stream` before each launch."""
+    """Make the configuration of a launch. The caller sets its `stream` before each launch.
+
+    shared: bytes of dynamic shared memory. pdl: programmatic dependent launch.
+    """
     wanted: list[tuple[int, tuple[int, ...]]] = []
     if cluster != (1, 1, 1):
         wanted += [(_CLUSTER, cluster), (_CLUSTER_SCHEDULING, (_SPREAD,))]
@@ -70,7 +74,7 @@ def launch_config(
 
 
 def argument_pointers(arguments: Sequence[Any]) -> Any:
-    """Make the kernelParams of a launch from ctypes values, which must live as long as it does."""
+    """Make the kernelParams array of a launch from ctypes values. The values must live as long as the array."""
     return (ctypes.c_void_p * max(len(arguments), 1))(*(ctypes.addressof(value) for value in arguments))
 
 
@@ -89,7 +93,7 @@ def load_library() -> Any:
 
 
 def gpu_name() -> str:
-    """Read the name of the first GPU that this process may use; "" if there is none."""
+    """Return the name of the first GPU that this process may use; "" if there is none. Initialises CUDA."""
     try:
         driver = Driver()
         driver.init()
@@ -99,7 +103,7 @@ def gpu_name() -> str:
 
 
 class Driver:
-    """The driver of this process. `library`: libcuda, or what replaces it in tests. Methods raise CudaError."""
+    """The CUDA driver of this process. library: libcuda, or its replacement in tests. Methods raise CudaError."""
 
     def __init__(self, library: Any = None) -> None:
         self._cuda = load_library() if library is None else library
@@ -112,7 +116,7 @@ class Driver:
             raise CudaError(f"{name}: {self._error(code)}", code)
 
     def _read(self, kind: Any, name: str, *arguments: Any) -> int:
-        """Call the driver; return the value that it writes to the first argument. kind: its ctypes type."""
+        """Call the driver and return the value that it writes to its first argument. kind: ctypes type of the value."""
         value = kind()
         self._call(name, ctypes.byref(value), *arguments)
         return int(value.value or 0)
@@ -128,11 +132,11 @@ class Driver:
     # --- devices
 
     def init(self) -> None:
-        """Initialise CUDA: needed once, before anything else, unless another library has done it."""
+        """Initialise CUDA. Needed once before any other call, unless another library has initialised it."""
         code = self._result("cuInit", 0)
         if code:
             what = "no GPU that this process may use" if code == _NO_DEVICE else "the driver cannot be started"
-            raise CudaError(f"{what}: cuInit says {self._error(code)}", code)
+            raise CudaError(f"{what}: cuInit returned {self._error(code)}", code)
 
     def device_count(self) -> int:
         """Count the devices that CUDA_VISIBLE_DEVICES leaves visible."""
@@ -142,7 +146,7 @@ class Driver:
         return self._read(ctypes.c_int, "cuDeviceGet", ordinal)
 
     def uuid(self, device: int) -> str:
-        """Read a device's UUID, without NVML's "GPU-" or "MIG-". For a MIG device it is that device's own."""
+        """Read a device's UUID, without NVML's prefix "GPU-" or "MIG-". A MIG device has its own UUID."""
         raw = (ctypes.c_ubyte * 16)()
         self._call("cuDeviceGetUuid_v2", ctypes.byref(raw), device)
         return str(uuid.UUID(bytes=bytes(raw)))
@@ -172,7 +176,7 @@ class Driver:
     # --- the current context
 
     def has_context(self) -> bool:
-        """Check whether this thread has a context; never makes one."""
+        """Return True if this thread has a current context. Never creates one."""
         handle = ctypes.c_void_p()
         code = self._result("cuCtxGetCurrent", ctypes.byref(handle))
         return code == 0 and bool(handle.value)
@@ -187,7 +191,8 @@ class Driver:
         self._call("cuCtxSynchronize")
 
     def stack_limit(self) -> int:
-        """Read the current context's stack in bytes per thread, which grows with the deepest kernel."""
+        """Read the current context's stack limit in bytes per thread. It grows with the kernel that needs most
+        stack."""
         return self._read(ctypes.c_size_t, "cuCtxGetLimit", _STACK_SIZE)
 
     def memory(self) -> tuple[int, int]:
@@ -197,8 +202,8 @@ class Driver:
         return free.value, total.value
 
     def is_capturing(self, stream: int) -> bool:
-        """Check whether a graph is being captured on the stream. If the driver refuses to answer because of a capture,
-        the result is True."""
+        """Return True if a graph is being captured on the stream, also if the driver refuses the call because of a
+        capture."""
         status = ctypes.c_int()
         code = self._result("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))
         return status.value != 0 if code == 0 else code in _STREAM_CAPTURE
@@ -217,23 +222,25 @@ class Driver:
     def launch(
         self, function: int, arguments: Sequence[Any] = (), grid: int = 1, block: int = 32, stream: int = 0
     ) -> None:
-        """Launch a kernel. arguments: ctypes values. stream: 0 is the default one."""
+        """Launch a kernel on one-dimensional grid and block. arguments: ctypes values. stream: 0 is the default
+        stream."""
         shape = (grid, 1, 1, block, 1, 1)
         where = ctypes.c_void_p(stream or None)
         self._call("cuLaunchKernel", ctypes.c_void_p(function), *shape, 0, where, argument_pointers(arguments), None)
 
     def set_dynamic_shared(self, function: int, size: int) -> None:
-        """Raise a kernel's limit of dynamic shared memory, in bytes: above 48 KiB a launch fails without it."""
+        """Raise a kernel's limit of dynamic shared memory to `size` bytes. A launch with more than 48 KiB needs
+        this."""
         if size > _LARGEST_SHARED:
             self._call("cuFuncSetAttribute", ctypes.c_void_p(function), _FUNCTION_SHARED_MODE, _OVERSIZED)
         self._call("cuFuncSetAttribute", ctypes.c_void_p(function), _MAX_DYNAMIC_SHARED, size)
 
     def allow_large_clusters(self, function: int) -> None:
-        """Allow a kernel clusters of more than 8 blocks, if the GPU has them."""
+        """Allow a kernel to run in clusters of more than 8 blocks, if the GPU supports them."""
         self._call("cuFuncSetAttribute", ctypes.c_void_p(function), _NON_PORTABLE_CLUSTERS, 1)
 
     def parameter_sizes(self, function: int) -> tuple[int, ...] | None:
-        """Read the bytes of each parameter of a kernel; None if the driver is older than CUDA 12.4."""
+        """Read the size in bytes of each parameter of a kernel; None if the driver is older than CUDA 12.4."""
         if not hasattr(self._cuda, "cuFuncGetParamInfo"):
             return None
         sizes: list[int] = []
@@ -244,7 +251,7 @@ class Driver:
         return tuple(sizes)
 
     def tensor_map(self, tiling: Tiling, address: int) -> Any:
-        """Make the TMA descriptor of the tensor at an address, as an argument: 128 bytes, aligned to 64."""
+        """Make the TMA descriptor of the tensor at an address, as a launch argument: 128 bytes, aligned to 64."""
         rank, room = len(tiling.shape), (ctypes.c_ubyte * 192)()
         made = (ctypes.c_ubyte * 128).from_buffer(room, -ctypes.addressof(room) % 64)
         sizes = [(ctypes.c_uint64 * rank)(*sizes) for sizes in (tiling.shape, tiling.strides)]
@@ -253,18 +260,18 @@ class Driver:
         where = ctypes.c_void_p(address)
         self._call("cuTensorMapEncodeTiled", made, tiling.element, rank, where, *sizes, *boxes, *rest)
         if tiling.reach < _SMALL_TENSOR and tuple(map(int, self.version().split("."))) <= (13, 1):
-            made[10] &= ~(1 << 5)  # as CUTLASS and Triton do: these drivers set a bit that is wrong for small tensors
+            made[10] &= ~(1 << 5)  # these drivers set a bit wrongly for small tensors; CUTLASS and Triton clear it, too
         return made
 
     def launch_config(self, function: int, config: LaunchConfig, arguments: Any) -> None:
-        """Launch by cuLaunchKernelEx. arguments: from `argument_pointers`."""
+        """Launch a kernel with cuLaunchKernelEx. arguments: result of `argument_pointers`."""
         self._call("cuLaunchKernelEx", ctypes.byref(config), ctypes.c_void_p(function), arguments, None)
 
     def allocate(self, size: int) -> int:
         return self._read(ctypes.c_uint64, "cuMemAlloc_v2", ctypes.c_size_t(size))
 
     def is_pointer(self, address: int) -> bool:
-        """Check whether the driver knows the memory at an address."""
+        """Return True if an address is memory that the CUDA driver manages."""
         kind = ctypes.c_uint()
         return not self._result("cuPointerGetAttribute", ctypes.byref(kind), _MEMORY_TYPE, ctypes.c_uint64(address))
 
@@ -272,11 +279,11 @@ class Driver:
         self._call("cuMemFree_v2", ctypes.c_uint64(address))
 
     def write(self, address: int, data: bytes) -> None:
-        """Copy bytes to the GPU."""
+        """Copy bytes from the host to the GPU."""
         self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), data, ctypes.c_size_t(len(data)))
 
     def read(self, address: int, size: int) -> bytes:
-        """Copy bytes from the GPU."""
+        """Copy bytes from the GPU to the host."""
         data = bytearray(size)
         if size:
             view = (ctypes.c_ubyte * size).from_buffer(data)
@@ -285,9 +292,9 @@ class Driver:
         return bytes(data)
 
     def copy(self, to: int, address: int, size: int) -> None:
-        """Copy bytes within the GPU."""
+        """Copy bytes between two addresses of the GPU."""
         self._call("cuMemcpyDtoD_v2", ctypes.c_uint64(to), ctypes.c_uint64(address), ctypes.c_size_t(size))
 
     def fill(self, address: int, byte: int, size: int) -> None:
-        """Set bytes on the GPU."""
+        """Set each of `size` bytes of GPU memory to `byte`."""
         self._call("cuMemsetD8_v2", ctypes.c_uint64(address), ctypes.c_ubyte(byte), ctypes.c_size_t(size))

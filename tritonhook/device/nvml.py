@@ -1,8 +1,8 @@
-"""NVML, through nvidia-ml-py: how much memory of a GPU is used, and by which processes.
+"""NVML, through nvidia-ml-py: the used memory of a GPU, its processes, and its clocks, temperature and power.
 
 A GPU is named by its UUID, never by an index: NVML counts in PCI order, CUDA by speed and CUDA_VISIBLE_DEVICES.
-Memory info takes about 12 us. The process list takes about 4.5 ms, during which others wait for the driver's lock
-(MangoHud pull request 2104): ask for it at both ends of a measurement, never in a loop.
+Reading the memory takes about 12 us. Reading the process list takes about 4.5 ms, during which other calls wait for the
+driver's lock (MangoHud pull request 2104): read it before and after a measurement, never in a loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from tritonhook.device.sm_clock import Conditions
 from tritonhook.errors import DeviceError
 
-# Clock-event reasons (nvml.h) by which something other than load or the software power cap holds the clock down.
+# Clock-event reasons (nvml.h) for a reduced clock, other than load and the software power cap.
 _SLOWED = {0x08: "hardware slowdown", 0x20: "software thermal", 0x40: "hardware thermal", 0x80: "power brake"}
 _POWER_CAP = 0x04
 _REMEDY = "`pip install nvidia-ml-py`, or `pip install 'tritonhook[watch]'`"
@@ -24,16 +24,16 @@ _REMEDY = "`pip install nvidia-ml-py`, or `pip install 'tritonhook[watch]'`"
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """Bytes of one GPU, all processes counted. used includes what the driver reserves for itself."""
+    """Memory of one GPU in bytes, for all processes together. used: includes memory that the driver reserves."""
 
     used: int
     total: int
 
 
 class Nvml:
-    """NVML of this machine. `library`: the pynvml module, or what replaces it in tests.
+    """NVML of this machine. library: the pynvml module, or its replacement in tests.
 
-    Raises DeviceError if the library or the driver is missing; its `code` is NVML's name for the error.
+    Raises DeviceError if the library or the driver is missing; its `code` is NVML's name of the error.
     """
 
     def __init__(self, library: Any = None) -> None:
@@ -43,10 +43,10 @@ class Nvml:
         self._ask("nvmlInit")
 
     def close(self) -> None:
-        """Shut NVML down, unless another user of this process still has it open."""
+        """Release NVML. It counts its users in this process and shuts down after the last one."""
         try:
             self._nvml.nvmlShutdown()
-        except self._nvml.NVMLError:  # gone with the GPU
+        except self._nvml.NVMLError:  # e.g. if the GPU is lost
             return
 
     def _ask(self, name: str, *arguments: Any, **named: Any) -> Any:
@@ -56,13 +56,14 @@ class Nvml:
             raise DeviceError(_sentence(name, error), _code(error)) from None
 
     def uuids(self) -> tuple[str, ...]:
-        """List the UUID of every GPU of the machine, in PCI order."""
+        """List the UUIDs of the machine's GPUs, in PCI order."""
         count = int(self._ask("nvmlDeviceGetCount"))
         handles = [self._ask("nvmlDeviceGetHandleByIndex", index) for index in range(count)]
         return tuple(_text(self._ask("nvmlDeviceGetUUID", handle)) for handle in handles)
 
     def find(self, uuid: str) -> str:
-        """Find NVML's full UUID for a UUID from the driver: that of a GPU, else of a MIG device. Raises DeviceError."""
+        """Add NVML's prefix to a UUID from the CUDA driver: "GPU-" if there is such a GPU, else "MIG-". Raises
+        DeviceError if there is no such device."""
         if uuid.startswith(("GPU-", "MIG-")):
             self._handle(uuid)
             return uuid
@@ -89,8 +90,8 @@ class Nvml:
         return _text(self._ask("nvmlSystemGetDriverVersion"))
 
     def memory(self, uuid: str) -> DeviceMemory:
-        """Read used and total bytes, by version 2 of the call, where used includes reserved. Raises DeviceError, e.g.
-        with NOT_SUPPORTED on GB10."""
+        """Read used and total bytes with version 2 of the call, where `used` includes reserved memory. Raises
+        DeviceError, e.g. with the code NOT_SUPPORTED on GB10."""
         handle = self._handle(uuid)
         version = getattr(self._nvml, "nvmlMemory_v2", None)
         named = {} if version is None else {"version": version}
@@ -100,8 +101,8 @@ class Nvml:
         return DeviceMemory(int(info.used), int(info.total))
 
     def conditions(self, uuid: str) -> Conditions:
-        """Read the present clock, temperature and power, and what limits the clock; None for values that NVML does not
-        report."""
+        """Read the current clock, temperature and power, and the reasons for a reduced clock. A value that NVML does
+        not report is None."""
         handle = self._handle(uuid)
 
         def ask(name: str, *what: Any) -> Any:
@@ -122,21 +123,21 @@ class Nvml:
         )
 
     def processes(self, uuid: str) -> dict[int, int | None]:
-        """Map process ids to bytes; None where NVML does not report them (WDDM). In containers ids can be the host's or
-        missing."""
+        """Map the ids of processes with a context to their bytes; None if NVML does not report them (WDDM). In a
+        container, ids can be those of the host, or missing."""
         listed = self._ask("nvmlDeviceGetComputeRunningProcesses", self._handle(uuid))
         return {int(p.pid): None if p.usedGpuMemory is None else int(p.usedGpuMemory) for p in listed}
 
 
 def others_count(listed: Mapping[int, int | None], own: Collection[int]) -> int | None:
-    """Count the listed processes that are not in `own`. None if this process is not listed: then the ids belong to
-    another namespace, and no line can be told from another."""
+    """Count the listed processes that are not in `own`. None if this process is not listed: then the ids are of another
+    namespace, and it is not known which process is which."""
     return None if os.getpid() not in listed else len(listed.keys() - set(own))
 
 
 def others_bytes(listed: Mapping[int, int | None], has_context: bool) -> int | None:
-    """Add up the bytes of all processes but this one. None if a number is missing, or if this process has a context and
-    no line: then the ids belong to another namespace, and no line can be told from another."""
+    """Sum the bytes of all processes except this one. None if a number is missing, or if this process has a context but
+    is not listed: then the ids are of another namespace, and it is not known which process is which."""
     others = [used for pid, used in listed.items() if pid != os.getpid()]
     if has_context and os.getpid() not in listed:
         return None
@@ -158,14 +159,14 @@ _SENTENCES = {
     "NOT_SUPPORTED": "this GPU does not report it (unified memory, as on GB10)",
     "GPU_IS_LOST": "the GPU has fallen off the bus; the machine has to be restarted",
     "NO_PERMISSION": "this user may not ask for it (with MIG, ask for the MIG device)",
-    "NOT_FOUND": "NVML knows no device of that UUID",
+    "NOT_FOUND": "NVML lists no device with that UUID",
     "UNINITIALIZED": "NVML was shut down by another part of the program",
 }
 
 
 def _code(error: Any) -> str:
-    """Convert an error to its name: "NOT_SUPPORTED" for NVMLError_NotSupported; nvidia-ml-py makes the class name from
-    the constant."""
+    """Derive the name of NVML's error constant from the exception's class: "NOT_SUPPORTED" for
+    NVMLError_NotSupported."""
     words = type(error).__name__.partition("_")[2]
     spelled = "".join(f"_{c}" if c.isupper() and i else c for i, c in enumerate(words)).upper()
     return spelled or str(getattr(error, "value", error))

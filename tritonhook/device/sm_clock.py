@@ -1,9 +1,9 @@
-"""The average SM clock between two points of a stream, from the GPU's own counters; and the conditions
-of a block of samples, as NVML reports them.
+"""Measure the average SM clock between two points of a stream with the GPU's own counters; and the conditions of a
+block of samples, from NVML.
 
 A kernel of one thread stores its SM's cycle counter and the global timer before and after each sample. The two stamps
-of a pair usually come from one SM (the first free one); other pairs are omitted. NVML's clock would be the
-value of one moment; this is the average over the time of the sample.
+of a pair usually come from the same SM (the first free one); other pairs are ignored. NVML reports the clock at one
+moment, this the average over the sample.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from tritonhook.device.cuda_driver import Driver
 
-# One thread: {cycles, nanoseconds, SM} as three u64. Written for any GPU; the driver assembles it.
+# One thread stores {cycles, nanoseconds, SM} as three u64. For any GPU from sm_70 on; the driver assembles the PTX.
 STAMP = """
 .version 6.4
 .target sm_70
@@ -36,11 +36,11 @@ STAMP = """
 }
 """
 _WORDS = 3
-_LOWEST_MHZ, _HIGHEST_MHZ = 100.0, 5000.0  # outside of this range a counter has jumped
+_LOWEST_MHZ, _HIGHEST_MHZ = 100.0, 5000.0  # a clock outside this range means that a counter jumped
 
 
 class Clock:
-    """Stamps in torch's current stream, two for each sample."""
+    """Stores stamps (cycle counter, timer, SM) from torch's current stream, two for each sample."""
 
     def __init__(self, pairs: int) -> None:
         """Load the clock kernel. Raises DeviceError if the driver rejects it."""
@@ -52,7 +52,7 @@ class Clock:
         self._next = 0
 
     def begin(self) -> None:
-        """Store the next stamps at the start of the buffer again."""
+        """Start again: the next stamps overwrite the earlier ones."""
         self._next = 0
 
     def stamp(self) -> None:
@@ -63,17 +63,18 @@ class Clock:
         self._next += 1
 
     def pairs(self) -> list[tuple[Any, ...]]:
-        """Read (cycles, ns, SM) before and after each sample since `begin`; the stream must have finished."""
+        """Read the stamps (cycles, ns, SM) before and after each sample since `begin`. The stream must have
+        finished."""
         words = self._words[: self._next * _WORDS].tolist()
         stamps = [tuple(words[i : i + _WORDS]) for i in range(0, len(words), _WORDS)]
         return list(zip(stamps[::2], stamps[1::2], strict=True))
 
 
 def clock_mhz(pairs: Sequence[tuple[Any, ...]]) -> float | None:
-    """Compute the average SM clock over several samples; None if no pair is usable.
+    """Compute the average SM clock of several samples in MHz; None if no pair of stamps is usable.
 
-    Divide all cycles by all nanoseconds: the global timer has steps of up to a microsecond, too coarse for one short
-    sample.
+    The sum of cycles is divided by the sum of nanoseconds: the global timer has steps of up to a microsecond, too
+    coarse for one short sample.
     """
     spans = [(after[0] - before[0], after[1] - before[1]) for before, after in pairs if before[2] == after[2]]
     usable = [(cycles, ns) for cycles, ns in spans if cycles > 0 and ns > 0]
@@ -86,19 +87,19 @@ def clock_mhz(pairs: Sequence[tuple[Any, ...]]) -> float | None:
 # --- the conditions of a block --------------------------------------------------------------------
 
 
-MIN_CLOCK = 0.75  # share of the highest clock; below it nvbench discards a sample, too
+MIN_CLOCK = 0.75  # fraction of the highest clock below which a block is discarded; nvbench has the same limit
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The GPU during one block. None: unknown.
+    """State of the GPU during one block of samples. None: not known.
 
     slowed: names of the clock-event reasons by which the hardware or its temperature limited the clock.
-    power_capped: whether the software power cap was active; usual under load, and only recorded.
-    other_processes: number of foreign processes that had the GPU open.
+    power_capped: whether the software power cap was active. Usual under load, so it is only recorded.
+    other_processes: number of processes of other programs that had the GPU open.
     """
 
-    sm_clock_mhz: int | float | None = None  # NVML gives whole numbers, and a document keeps them so
+    sm_clock_mhz: int | float | None = None  # NVML returns integers, and documents store them as integers
     sm_clock_max_mhz: int | float | None = None
     temperature_c: int | float | None = None
     power_w: float | None = None
@@ -108,7 +109,7 @@ class Conditions:
 
     @property
     def unfit(self) -> str | None:
-        """Reason why a block under these conditions is not used; None if it is used."""
+        """Reason to discard a block measured under these conditions; None if it can be used."""
         if self.slowed:
             return f"the GPU was slowed down ({', '.join(self.slowed)})"
         if self.sm_clock_mhz and self.sm_clock_max_mhz and self.sm_clock_mhz < MIN_CLOCK * self.sm_clock_max_mhz:

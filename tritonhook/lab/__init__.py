@@ -1,1 +1,1 @@
-"""Experiments with ptxas: which names change the code, and which instructions each architecture has."""
+"""Experiments with ptxas: kernel names that change the code, and the instructions of each architecture."""

@@ -1,8 +1,8 @@
-"""Capabilities: probes of one PTX instruction each, how their machine code is judged, the matrix of answers, and the
-survey.
+"""Survey which PTX instructions each ptxas supports for each target, and how it implements them.
 
-Probes are assembled, never executed. A probe shows that ptxas accepts an instruction for a target, and which machine
-code it becomes; it does not show that a GPU runs it, or how fast.
+A probe is a small kernel with one PTX instruction. It is assembled, never executed: it shows whether ptxas accepts the
+instruction for a target, and which machine code it makes, but not whether a GPU runs it, or how fast. The results are
+the cells of a matrix by ptxas version, architecture and probe.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tritonhook.ptxas.toolchain import list_words
 
 KERNEL = "probe"
 
-# Operands come from memory so that ptxas cannot fold them; it removes the loads that a probe does not use.
-# %rd0, %rd1: pointers. %r0..15, %f0..15, %fd0..7, %h0..3, %rd2..5: loaded. %r60: an mbarrier in shared memory, %r61:
-# data behind it, %r62: tensor memory. %rd10, %rd11: matrix descriptors. %p0: a condition.
+# Operands are loaded from memory so that ptxas cannot fold constants; it removes the loads that a probe does not use.
+# %rd0, %rd1: pointers. %r0..15, %f0..15, %fd0..7, %h0..3, %rd2..5: loaded values. %r60: an mbarrier in shared memory.
+# %r61: data after it. %r62: tensor memory. %rd10, %rd11: matrix descriptors. %p0: a condition.
 _HEADER = """.version {version}
 .target {target}
 .address_size 64
@@ -46,7 +46,7 @@ _HEADER = """.version {version}
 
 
 def _load(type_: str, register: str, count: int, size: int, offset: int) -> str:
-    """Load registers, in vectors of 16 bytes."""
+    """Write PTX that loads `count` registers in vectors of 16 bytes. size: bytes per register."""
     lines = []
     for first in range(0, count, 16 // size):
         names = ",".join(f"%{register}{first + i}" for i in range(16 // size))
@@ -75,11 +75,11 @@ def _stored(register: str, offset: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class InstructionProbe:
-    """One instruction.
+    """A probe of one PTX instruction.
 
-    version: of the PTX ISA that introduced this form. code: PTX. outputs: registers to store.
-    expected: a regular expression for the start of the SASS opcode that does the work.
-    directives: performance directives of the kernel.
+    version: PTX ISA version that introduced this form. code: the instruction. expected: regular expression for the
+    start of the SASS opcode that implements it. outputs: registers to store, separated by blanks. directives:
+    performance directives of the kernel.
     """
 
     group: str
@@ -92,7 +92,7 @@ class InstructionProbe:
 
     @property
     def key(self) -> str:
-        """Its name in tables: group and name."""
+        """The probe's name in tables: group and name."""
         return f"{self.group}: {self.name}"
 
     def ptx(self, arch: str, version: str, kernel: str = KERNEL) -> Ptx:
@@ -102,11 +102,11 @@ class InstructionProbe:
 
 
 class Status(str, Enum):
-    """Verdict on an instruction in ptxas's code.
+    """How ptxas implements an instruction.
 
-    inline: the expected opcode. syscall: a call of a driver function, alone or beside the opcode. emulated: other
-    opcodes, or a call of other code. rejected: ptxas refuses it for this target. unknown version: this ptxas does not
-    read the PTX version that introduced it. crashed: ptxas did not finish.
+    inline: by the expected opcode. syscall: by a call of a driver function, with or without the expected opcode.
+    emulated: by other opcodes, or a call of other code. rejected: ptxas refuses it for this target. unknown version:
+    this ptxas does not read the PTX version that introduced it. crashed: ptxas crashed or hung.
     """
 
     INLINE = "inline"
@@ -119,9 +119,10 @@ class Status(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The answer for one probe, target and ptxas.
+    """The result for one probe, target and ptxas.
 
-    opcode: SASS opcodes that do the work, the most frequent first. reason: ptxas's message, or names of syscalls.
+    opcode: SASS opcodes that implement the instruction, the most frequent first. reason: ptxas's message, or names of
+    syscalls; "{arch}" stands for the target.
     """
 
     status: Status
@@ -129,13 +130,13 @@ class Cell:
     reason: str = ""
 
     def reason_for(self, arch: str) -> str:
-        """Insert the target's name into the reason."""
+        """Return the reason with the target's name inserted."""
         return self.reason.replace("{arch}", arch)
 
 
 _SYSCALL = "__cuda_syscall"
-# Opcodes that load operands, store results and end a kernel on any architecture; and UIADD3 and BMOV, which some
-# versions of ptxas use to fill issue slots.
+# Opcodes in the code of any probe: they load operands, store results and end the kernel. Some versions of ptxas also
+# fill issue slots with UIADD3 and BMOV.
 _SURROUNDINGS = re.compile(
     r"(S2U?R|CS2R|LDCU?|ULDC|LDG|STG|LDS|U?MOV|IMAD\.(MOV|U32)|R2UR|EXIT|BRA|NOP|RET|BSSY|BSYNC|WARPSYNC|RPCMOV|UIADD3|BMOV)(\.|$)"
 )
@@ -145,7 +146,7 @@ _LINE = re.compile(r"^line \d+: ")  # prefix of a ptxas message
 
 
 def judge_failure(outcome: Outcome, arch: str) -> Cell | None:
-    """Make the cell for a probe that failed to give a cubin; None if it gave one."""
+    """Make the cell for a probe from which ptxas made no cubin; None if it made one."""
     if outcome.kind is OutcomeKind.ASSEMBLED:
         return None
     if outcome.kind in (OutcomeKind.REJECTED, OutcomeKind.UNSUPPORTED):
@@ -155,7 +156,7 @@ def judge_failure(outcome: Outcome, arch: str) -> Cell | None:
 
 
 def judge_code(probe: InstructionProbe, opcodes: Iterable[str], externs: Iterable[str]) -> Cell:
-    """Make the cell for a probe from its code's opcodes and its undefined symbols."""
+    """Make the cell for an assembled probe. opcodes: opcodes of its code. externs: its undefined symbols."""
     code = list(opcodes)
     hits = Counter(opcode for opcode in code if re.match(probe.expected, opcode))
     called = sorted(externs)
@@ -172,7 +173,7 @@ def judge_code(probe: InstructionProbe, opcodes: Iterable[str], externs: Iterabl
 
 
 def _listed(opcodes: Counter[str]) -> str:
-    """List the four most frequent opcodes, matrix instructions first."""
+    """Format the four most frequent opcodes, matrix instructions first."""
     ranked = sorted(opcodes.items(), key=lambda item: ("MMA." not in item[0], -item[1]))
     return ", ".join(f"{name} x{n}" if n > 1 else name for name, n in ranked[:4])
 
@@ -184,7 +185,7 @@ EVIDENCE = "assembled, never executed: no GPU ran any of this"
 
 @dataclass(frozen=True, slots=True)
 class PtxasVersion:
-    """One ptxas: its version, the newest PTX version it reads (all its probes were written in it), and its targets."""
+    """One ptxas. ptx_version: the newest PTX version that it reads, which all its probes use. archs: its targets."""
 
     version: str
     ptx_version: str
@@ -193,7 +194,7 @@ class PtxasVersion:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Matrix(Brief):
-    """The cells by (ptxas version, arch, probe key). assemblers: oldest first. In reasons, {arch} is the target."""
+    """The results of a survey. assemblers: oldest first. probes: keys. cells: by (ptxas version, arch, probe key)."""
 
     assemblers: tuple[PtxasVersion, ...]
     probes: tuple[str, ...]
@@ -204,19 +205,19 @@ class Matrix(Brief):
         return self.assemblers[-1]
 
     def cell(self, ptxas: str, arch: str, probe: str) -> Cell | None:
-        """Make one cell; None if this ptxas does not know the target."""
+        """Look up one cell; None if this ptxas does not support the target."""
         return self.cells.get((ptxas, arch, probe))
 
 
 # --- the survey -----------------------------------------------------------------------------------
 
 
-OLDEST = 80  # older SMs have neither cp.async nor most of the other instructions
+OLDEST = 80  # the oldest SM of a survey; older ones lack cp.async and most other instructions
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Key of a cell of the matrix."""
+    """Position of a cell in the matrix."""
 
     ptxas: str
     arch: str
@@ -232,11 +233,12 @@ def survey(
     expect: Callable[[int], None] = lambda jobs: None,
     notes: ResultCache | None = None,
 ) -> Matrix:
-    """Ask each ptxas for each probe, on those of the architectures that it knows (archs=None: on all that it knows).
+    """Assemble each probe with each ptxas for each architecture that this ptxas supports.
 
-    run: sweep, with executor and cache. expect: called with the number of further jobs as soon as it is fixed. notes:
-    keeps the opcodes of each code, so that a second survey disassembles nothing.
-    Raises ToolError if none of the tools knows an architecture, or a tool cannot be used.
+    archs: only these; None: all. run: runs jobs, e.g. `sweep` with executor and cache bound. expect: called with a
+    number of further jobs as soon as it is known. notes: cache for the opcodes of each code, so that a second survey
+    disassembles nothing.
+    Raises ToolError if no tool supports an architecture, or a tool cannot be used.
     """
     expect(len(tools))
     assemblers = _assemblers(tools, archs, run)
@@ -262,18 +264,18 @@ def _assemblers(tools: Sequence[Tool], archs: Sequence[str] | None, run: Run) ->
 
 
 def _opcodes_key(nvdisasm: Tool, arch: str, sha256: str) -> str:
-    """Make the cache key for the opcodes of a cubin."""
+    """Make the cache key for the opcodes of a code. sha256: hash of the code."""
     return hashlib.sha256(f"opcodes-1 {nvdisasm.version} {arch} {sha256}".encode()).hexdigest()
 
 
 class _State:
-    """The cells that a survey has so far, and the code that is still to be disassembled."""
+    """State of a survey: the cells so far, and the code that is still to be disassembled."""
 
     def __init__(self, probes: Sequence[InstructionProbe]) -> None:
         self.probes = probes
         self.cells: dict[tuple[str, str, str], Cell] = {}
         self.questions: dict[Job, _Question] = {}
-        self.codes: dict[tuple[str, str], bytes] = {}  # by arch and hash: most versions of ptxas make the same code
+        self.codes: dict[tuple[str, str], bytes] = {}  # by arch and hash, as most versions of ptxas make equal code
         self.assembled: list[tuple[_Question, str, tuple[str, ...]]] = []
 
     def jobs(self, assemblers: Iterable[tuple[Tool, PtxasVersion]]) -> Iterator[Job]:
@@ -294,7 +296,7 @@ class _State:
         if failure is not None:
             self._put(question, failure)
             return
-        assert outcome.image is not None and outcome.cubin is not None  # it was assembled
+        assert outcome.image is not None and outcome.cubin is not None  # since judge_failure returned None
         kernel = outcome.image.kernel(KERNEL)
         key = (question.arch, kernel.code_sha256)
         if key not in self.codes:
@@ -302,7 +304,7 @@ class _State:
         self.assembled.append((question, kernel.code_sha256, kernel.externs))
 
     def disassemble(self, nvdisasm: Tool, notes: ResultCache | None) -> None:
-        """Judge the assembled probes, with one run of nvdisasm for each architecture that has code without notes."""
+        """Judge the assembled probes. nvdisasm runs once for each architecture that has code without cached opcodes."""
         opcodes: dict[tuple[str, str], tuple[str, ...]] = {}
         by_arch: dict[str, list[str]] = {}
         for arch, sha256 in self.codes:

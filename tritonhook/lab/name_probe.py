@@ -1,7 +1,7 @@
-"""Find the names that change what ptxas makes of a kernel, over ptxas versions, architectures and options.
+"""Find the names that change the code that ptxas makes for a kernel, over ptxas versions, architectures and options.
 
-A cell compares one kernel under one name with the same kernel under a control name of equal length, assembled the
-same way. This module makes the jobs of a whole table and judges the cells by their outcomes. sweep.py runs the jobs.
+A cell compares one kernel under one name with the same kernel under a control name of equal length, assembled in the
+same way. This module makes the jobs of a whole table and judges their outcomes. ptxas/pool.py runs the jobs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tritonhook.ptxas.toolchain import MAX_RUNS, STEADY_RUNS, Toolchain
 class ProbedKernel:
     """A kernel to probe: one entry of a module.
 
-    options: of ptxas, without -O and target. label: its name in reports.
+    options: options of ptxas, without -O and target. label: the kernel's name in reports.
     """
 
     label: str
@@ -42,15 +42,15 @@ class ProbedKernel:
     options: tuple[str, ...] = ("-v",)
 
     def ptx(self, arch: str) -> Ptx:
-        """Return the module. For another architecture, its .target and .version are replaced."""
+        """Return the module for an architecture: with this .target, and a .version that has it."""
         return self.module.with_directives(version_for(self.module.version, arch), arch)
 
 
 class NameVerdict(str, Enum):
-    """Whether the name changes the kernel.
+    """Whether the name changes the kernel's code.
 
     unsteady: the code differs, but ptxas also makes several codes for one name, or different codes for two control
-    names, so that the name need not be the cause. no answer: ptxas assembles the kernel under neither name.
+    names, so that the name need not be the cause. no answer: ptxas assembles the kernel under neither of the names.
     """
 
     SAME = "same"
@@ -61,10 +61,8 @@ class NameVerdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class SetupKey:
-    """Key of a Setup: the kernel's label, the ptxas version, the target and the options.
-
-    pragma: whether it tests the pragma instead of names.
-    """
+    """Key of a Setup. kernel: label of the kernel. ptxas: version. arch: target. options: options of ptxas. pragma:
+    whether the setup tests the pragma instead of names."""
 
     kernel: str
     ptxas: str
@@ -77,9 +75,10 @@ class SetupKey:
 class NameCell:
     """A kernel under a name and under a control name of equal length, in one setup.
 
-    template: the requested name. draws: further runs of each name that judged a difference; 0 if none was
-    needed. confirmed: whether the difference held in all of them; None if it was not judged.
-    other_scheduler: whether ptxas took its other scheduler, for the name and for the control; None: unknown.
+    template: the requested name, before it was filled in. named, controlled: outcomes for the name and for the control.
+    draws: number of further runs of each name, which confirm or refute a difference; 0 if none was needed.
+    confirmed: whether the difference held in all runs; None if that was not tested.
+    other_scheduler: whether ptxas used its other scheduler, for the name and for the control; None if not known.
     """
 
     setup: SetupKey
@@ -106,7 +105,7 @@ class NameCell:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """Differences: "crash", "rejected" and the like, else "code", "registers", "stack" ..."""
+        """Names of the differences: how one of the runs failed, e.g. "crash", else e.g. "code", "registers"."""
         if self.named.image is None or self.controlled.image is None:
             if not self._fails_otherwise:
                 return ()
@@ -118,12 +117,12 @@ class NameCell:
 
     @property
     def is_crash(self) -> bool:
-        """Whether ptxas dies, or runs out of time or memory, under the name and not under the control name."""
+        """Whether ptxas crashes, or exceeds time or memory, under the name but not under the control name."""
         return self.verdict is NameVerdict.CHANGED and self.differences[0] in CRASHES
 
     @property
     def section_changes(self) -> dict[str, tuple[int | None, int | None]]:
-        """Bytes of each section that differs in size: (control, name); None: that side has no such section."""
+        """Sections with different sizes: role -> bytes of (control, name); None if there is no such section."""
         if self.named.image is None or self.controlled.image is None:
             return {}
         a, b = _sections(self.controlled.image, self.control), _sections(self.named.image, self.name)
@@ -142,8 +141,8 @@ _FORM = ("code", "registers", "stack", "spills", "shared", "externs", "program",
 
 
 def form(image: ImageSummary, name: str) -> tuple[object, ...]:
-    """Collect all compared properties of a kernel, in the order of _FORM. Compare only names of equal length: the sizes
-    of sections depend on it."""
+    """Collect all compared properties of a kernel, in the order of _FORM. Section sizes depend on the name's length, so
+    only names of equal length can be compared."""
     k = image.kernel(name)
     sections = tuple(sorted(_sections(image, name).items()))
     spills = (k.spill_stores, k.spill_loads)
@@ -154,7 +153,7 @@ _OTHER_KERNEL = re.compile(r"\{kernel \d+\}$")
 
 
 def _sections(image: ImageSummary, name: str) -> dict[str, int]:
-    """Map the sections of this kernel and of the module by role to their bytes."""
+    """Map the role of each section of this kernel and of the module to the section's bytes."""
     number = next(i for i, k in enumerate(image.kernels, 1) if k.kernel == name)
     own = (role.replace(f"{{kernel {number}}}", "{kernel}") for role, _ in image.sections)
     sizes = zip(own, (size for _, size in image.sections), strict=True)
@@ -166,7 +165,7 @@ def _sections(image: ImageSummary, name: str) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A kernel on one ptxas, for one target, with one set of options. Makes the jobs for names and judges them."""
+    """A kernel with one ptxas, one target and one set of options. Makes the jobs for names, and cells of outcomes."""
 
     key: SetupKey
     module: Ptx
@@ -181,13 +180,13 @@ class Setup:
         return Job(ptx.text, self.tool, options, keep_cubin, draw)
 
     def no_answer(self, template: str, outcome: Outcome) -> NameCell:
-        """Make the cell of a template for a module that ptxas rejects under any name."""
+        """Make the cell of a template for a module that ptxas rejects under its control name, so under any name."""
         name = fill_in(template, self.entry)
         return NameCell(self.key, template, name, neutral(name), outcome, outcome)
 
     def cell(self, template: str, outcomes: dict[str, Outcome]) -> NameCell:
-        """Make the cell of a template after one run of each name. A difference counts as confirmed only if the records
-        of .nv.capmerc prove it."""
+        """Make the cell of a template from one run of each name. A difference is confirmed already if .nv.capmerc
+        records show that ptxas used its other scheduler for the name and not for the control."""
         name = fill_in(template, self.entry)
         control = neutral(name)
         cell = NameCell(self.key, template, name, control, outcomes[name], outcomes[control])
@@ -199,8 +198,8 @@ class Setup:
 
 
 def _records(cell: NameCell) -> tuple[int, int] | None:
-    """Count the records of the other scheduler, for the name and for the control; None if the images have no such
-    records."""
+    """Return the numbers of records of the other scheduler, for the name and for the control; None if an image has no
+    section for such records."""
     if cell.named.image is None or cell.controlled.image is None:
         return None
     a = cell.named.image.kernel(cell.name).scheduler_records
@@ -215,10 +214,10 @@ def setups(
     levels: Sequence[str] = (),
     newest: Mapping[str, str] | None = None,
 ) -> Iterator[Setup]:
-    """Yield every setup of the table.
+    """Yield each setup of the table.
 
-    archs: instead of each kernel's own. levels: -O levels, instead of the one in the options.
-    newest: by ptxas version, the newest PTX version that it reads; a module of a newer one is lowered to it.
+    archs: targets; empty: each kernel's own. levels: -O levels; empty: the level in the kernel's options.
+    newest: ptxas version -> newest PTX version that it reads; the version of a newer module is lowered to it.
     """
     for kernel in kernels:
         for arch in archs or (kernel.module.target,):
@@ -231,8 +230,8 @@ def setups(
 
 
 def pragma_setups(chosen: Iterable[Setup]) -> Iterator[Setup]:
-    """Choose the setups for the template PRAGMA: those whose ptxas knows the pragma. All of their modules get a version
-    that allows the pragma, so that a kernel and its control differ in the pragma only."""
+    """Yield the setups for the template PRAGMA: those whose ptxas supports the pragma. The modules get a PTX version
+    that allows the pragma also under the control name, so that only the pragma differs."""
     for setup in chosen:
         if ThroughputPragma().why_not(setup.tool.version) is None:
             module = setup.module.with_directives(max(setup.module.version, PTX_VERSION, key=version_key))
@@ -249,7 +248,8 @@ _NEWEST = re.compile(r"current version is '(\d+\.\d+)'")
 
 
 def newest_versions(tools: Sequence[Tool], run: Run) -> dict[str, str]:
-    """Find the newest PTX version that each ptxas reads, from its answer to a module of version 99."""
+    """Find the newest PTX version that each ptxas reads, from its error message for a module of version 99.0. Returns
+    ptxas version -> PTX version."""
     asked = Ptx(".version 99.0\n.target sm_80\n.address_size 64\n")
     newest = {}
     for job, outcome in run(Job(asked.text, tool, ("--gpu-name=sm_80",)) for tool in tools):
@@ -269,12 +269,12 @@ def probe(
     expect: Callable[[int], None] = lambda jobs: None,
     notes: ResultCache | None = None,
 ) -> Iterator[NameCell]:
-    """Judge every template in every setup; yield the cells in the order in which answers come.
+    """Judge each template in each setup; yield the cells as soon as they are judged.
 
-    Differences come last: further runs confirm them. If the image's records do not show whether ptxas took its other
-    scheduler, nvdisasm decides, unless None.
-    expect: called with the number of further jobs as soon as it is fixed.
-    notes: keeps the answers of nvdisasm.
+    Cells with differences come last, since further runs must confirm them.
+    nvdisasm: finds out from the code whether ptxas used its other scheduler, if the image has no records of that; None:
+    it stays unknown. expect: called with a number of further jobs as soon as it is known. notes: cache for the results
+    of nvdisasm.
     """
     answering: list[_Answering] = []
     for setup, control, outcome in _ask_controls(chosen, templates, run, expect):
@@ -296,13 +296,13 @@ def probe(
         yield from doubt.cells
 
 
-_Answering = tuple[Setup, str, Outcome]  # with a control name and its outcome
+_Answering = tuple[Setup, str, Outcome]  # a setup, one control name, and the outcome for it
 
 
 def _ask_controls(
     chosen: Sequence[Setup], templates: Sequence[str], run: Run, expect: Callable[[int], None]
 ) -> Iterator[_Answering]:
-    """Assemble each setup under one control name: if ptxas rejects the module, no other name needs to be tried."""
+    """Assemble each setup under one control name. If ptxas rejects the module, no other name needs to be tried."""
     expect(len(chosen))
     asked = ((setup, setup, [(names_in(setup, templates)[-1], 0)]) for setup in chosen)
     for setup, outcomes in _gather(asked, run):
@@ -313,7 +313,7 @@ def _ask_controls(
 def _ask_names(
     answering: Sequence[_Answering], templates: Sequence[str], run: Run, expect: Callable[[int], None]
 ) -> Iterator[tuple[Setup, NameCell]]:
-    """Assemble each setup under all other names, once; yield the cells of its templates."""
+    """Assemble each setup once under each other name; yield the setup with each of its cells."""
     expect(sum(len(names_in(setup, templates)) - 1 for setup, _, _ in answering))
     asked = ((item, item[0], [(n, 0) for n in names_in(item[0], templates) if n != item[1]]) for item in answering)
     for (setup, control, outcome), outcomes in _gather(asked, run):
@@ -323,7 +323,7 @@ def _ask_names(
 
 
 def names_in(setup: Setup, templates: Sequence[str]) -> tuple[str, ...]:
-    """List the names that the templates make for this kernel, and their controls, each once."""
+    """List the names that the templates give this kernel, and their control names, each once."""
     names = [fill_in(template, setup.entry) for template in templates]
     return tuple(dict.fromkeys([*names, *map(neutral, names)]))
 
@@ -333,14 +333,15 @@ def _asks_nvdisasm(cell: NameCell, nvdisasm: Tool | None) -> bool:
     return nvdisasm is not None and assembled and _records(cell) is None
 
 
-_Question = tuple[str, int]  # a name, and the number of the draw
+_Question = tuple[str, int]  # a name, and `draw` of the Job
 K = TypeVar("K")
 
 
 def _gather(
     asked: Iterable[tuple[K, Setup, Sequence[_Question]]], run: Run, keep_cubin: bool = False
 ) -> Iterator[tuple[K, dict[_Question, Outcome]]]:
-    """Run the names of each asker; yield an asker's outcomes as soon as all of them are there."""
+    """Run jobs in groups: yield a group's key and outcomes as soon as all its jobs have ended. asked: for each group,
+    its key, the setup, and the names to assemble."""
     waiting: dict[int, tuple[K, int, dict[_Question, Outcome]]] = {}
     askers: dict[Job, list[tuple[int, _Question]]] = {}
 
@@ -370,8 +371,8 @@ _Case = tuple[SetupKey, object, object, tuple[str, ...]]
 
 @dataclass(slots=True)
 class _Doubt:
-    """Cells of one setup that share the code of the name, and the code of the control name. Only the first cell runs
-    again; its verdict holds for all."""
+    """Cells of one setup with the same code under the name, and the same code under the control name. Only the first
+    cell is assembled again; the result holds for all."""
 
     setup: Setup
     cells: list[NameCell]
@@ -390,12 +391,12 @@ def _case(cell: NameCell) -> _Case:
 
 
 def _result(outcome: Outcome, name: str) -> tuple[object, ...]:
-    """Summarise one run as a comparable key: the kernel's form, or how the run failed."""
+    """Make a comparable value of one run: the kernel's properties (`form`), or how the run failed."""
     return ((outcome.kind, outcome.signal),) if outcome.image is None else form(outcome.image, name)
 
 
 def _confirm(doubts: Sequence[_Doubt], run: Run, expect: Callable[[int], None]) -> None:
-    """Assemble the name, its control and a second control again, until the difference holds or fails."""
+    """Assemble the name, its control and a second control again, until the difference is confirmed or refuted."""
     open_ = dict(enumerate(doubts))
     seen: dict[int, dict[str, set[object]]] = {}
     for number, doubt in open_.items():
@@ -417,10 +418,11 @@ def _confirm(doubts: Sequence[_Doubt], run: Run, expect: Callable[[int], None]) 
 
 
 def _holds(seen: Iterable[set[object]], last: bool) -> bool | None:
-    """Check whether the name causes the difference; None: more draws are needed.
+    """Return True if the name causes the difference; None if more runs are needed. last: no more runs are possible.
 
-    seen: the results of the name, of its control and of a second control. The name is not the cause if it shares a
-    result with a control, nor if the two controls share none: control names must make no difference.
+    seen: sets of results for the name, its control and a second control. The name is not the cause if it has a result
+    in common with a control. It is not the cause either if the two controls have none in common, as they should be
+    equal.
     """
     named, control, other_control = seen
     if named & (control | other_control):
@@ -433,7 +435,7 @@ def _holds(seen: Iterable[set[object]], last: bool) -> bool | None:
 def _detect(
     doubts: Sequence[_Doubt], nvdisasm: Tool, run: Run, expect: Callable[[int], None], notes: ResultCache | None
 ) -> None:
-    """Find out from the machine code whether ptxas took its other scheduler."""
+    """Find out from the machine code whether ptxas used its other scheduler, and set that in the cells."""
 
     def ask(doubt: _Doubt, outcomes: dict[_Question, Outcome]) -> None:
         control, named = _diff(doubt.first, outcomes, nvdisasm).other_scheduler
@@ -456,12 +458,12 @@ def _detect(
 
 
 def _diff(cell: NameCell, outcomes: dict[_Question, Outcome], nvdisasm: Tool) -> CubinDiff:
-    """Compare the control's code with the name's code. Both outcomes must hold their cubins."""
+    """Compare the control's code with the name's code. Both outcomes must contain their cubins."""
     a, b = (Cubin.from_bytes(outcomes[name, 0].cubin or b"") for name in (cell.control, cell.name))
-    return diff_cubins(a, b, Toolchain(nvdisasm, nvdisasm), cell.control, cell.name)  # assembles nothing
+    return diff_cubins(a, b, Toolchain(nvdisasm, nvdisasm), cell.control, cell.name)  # its ptxas is never used
 
 
-DETECTOR_FORMAT = 2  # increase it when the diff detects the other scheduler in another way
+DETECTOR_FORMAT = 2  # cache format; increment it when the detection of the other scheduler changes
 
 
 def _detector_key(cell: NameCell, nvdisasm: Tool) -> str:

@@ -1,6 +1,6 @@
-"""Names to try on a kernel, and a control name for each: one of the same length, made of meaningless letters.
+"""Names to try on a kernel, and a control name for each, of the same length and of meaningless letters.
 
-A template is a name in which `*` stands for the kernel's own name; or PRAGMA: the kernel with
+A template is a name in which `*` stands for the kernel's own name. The template PRAGMA stands for the kernel with
 `.pragma "mma_throughput"`.
 """
 
@@ -17,24 +17,22 @@ DEFAULT_NAMES = (
     # the trigger, at different positions
     *("cutlass_*", "my_cutlass_*", "*_cutlass", "cutlass", "xcutlassx_*", "cutlass3x_*"),
     *("_ZN7cutlass6kernelEv", "_Z14cutlass_kernelPf"),
-    # the trigger in other case, parts of it, and the trigger with changed letters
+    # the trigger in another case, parts of it, and the trigger with changed letters
     *("Cutlass_*", "CUTLASS_*", "cutlasS_*"),
     *("cutlas_*", "utlass_*", "cutl_*", "lass_*", "cut_lass_*", "cut_*_lass"),
     *("cutless_*", "kutlass_*", "cutlazs_*", "ssaltuc_*"),
-    # other strings that people suspect
+    # other strings that might have an effect
     *("cute_*", "cublas_*", "cublasLt_*", "cudnn_*", "cub_*", "thrust_*", "triton_*", "flash_*", "fmha_*"),
     *("nvjet_*", "xmma_*", "gemm_*", "wgmma_*", "ampere_*", "sm90_xmma_gemm_*", "tensorrt_*", "nccl_*", "kernel_*"),
 )
 
-_LETTERS = ("vwxyz", "zvywx")  # letters of the two control names; no suspected string has only these letters
+_LETTERS = ("vwxyz", "zvywx")  # letters of the two control names; no string above consists of these letters only
 _MANGLED_PART = re.compile(r"(\d+)")
 
 
 def fill_in(template: str, own: str) -> str:
-    """Replace the `*` by the kernel's name without the trigger. Raises UsageError if that is not a name.
-
-    For the template PRAGMA, the name consists of meaningless letters, as the names of the controls do.
-    """
+    """Replace the `*` of a template by the kernel's name without the trigger. Raises UsageError if the result is not a
+    PTX name. For the template PRAGMA, the result is a name of meaningless letters."""
     if template == PRAGMA:
         return neutral(strip_word(own), 1)
     name = template.replace("*", strip_word(own) if "*" in template else "")
@@ -47,9 +45,9 @@ def fill_in(template: str, own: str) -> str:
 
 
 def neutral(name: str, number: int = 0) -> str:
-    """Make a control name for `name`: as long, and of meaningless letters, so that names of one length share one.
+    """Make a control name: as long as `name`, of meaningless letters, so that names of the same length share it.
 
-    A mangled C++ name stays a mangled name. number: 0 or 1, for two different control names.
+    For a mangled C++ name, the control is a mangled name. number: 0 or 1, for two different control names.
     """
     spans = _mangled_identifiers(name) if name.startswith("_Z") else []
     letters = _LETTERS[number]
@@ -61,7 +59,7 @@ def neutral(name: str, number: int = 0) -> str:
 
 
 def _mangled_identifiers(name: str) -> list[tuple[int, int]]:
-    """Find the source names in a name mangled by the Itanium ABI: digits give the length of what follows."""
+    """Find start and end of each source name in a mangled name (Itanium ABI): digits before it state its length."""
     spans = []
     position = 2
     while match := _MANGLED_PART.search(name, position):

@@ -1,5 +1,5 @@
-"""Measure the published table of the name effect again: its conditions and any further
-kernel, assembled under a plain name, a control name of equal length, and the name with "cutlass"."""
+"""Reproduce the published table of the name effect: assemble each of its conditions, which are small kernels, under a
+plain name, a name with "cutlass", and a control name as long as the latter."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import PREFIX, Rename
 
 TARGET = "sm_100a"
-PTX_VERSION = "8.7"  # what ptxas 12.8 reads
+PTX_VERSION = "8.7"  # the newest that ptxas 12.8 reads
 
-# Every condition has the same prologue, so that they differ in the body alone. %p0: this is warp 0;
-# %p1: n != 0, which makes the MMA accumulate; %r6: instruction descriptor; %rd2, %rd3: matrix descriptors.
+# All conditions have the same prologue and differ only in the body. %p0: true in warp 0. %p1: n != 0, which makes the
+# MMA accumulate. %r6: instruction descriptor. %rd2, %rd3: matrix descriptors.
 _HEADER = """.version {version}
 .target {target}
 .address_size 64
@@ -45,7 +45,7 @@ def _loop(body: str) -> str:
 
 
 def _branch_machine() -> str:
-    """Write a state machine with brx.idx: each next state is loaded from memory."""
+    """Write the PTX of a state machine with brx.idx, in which each next state is loaded from memory."""
     labels = ", ".join(f"S{i}" for i in range(_STATES))
     text = f"NEXT:\n ld.global.u32 %r10, [%rd1]; setp.ge.u32 %p3, %r10, {_STATES}; @%p3 bra DONE;\n"
     text += f" T: .branchtargets {labels};\n brx.idx %r10, T;\n"
@@ -67,10 +67,10 @@ def _fma_loop() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One row of the table.
+    """The kernel of one row of the table.
 
-    published: the published ratios (file size, .nv.capmerc size); None for rows added here.
-    note: what a reader of the row must know.
+    published: the published ratios (file size, .nv.capmerc size); None for rows that are not in the published table.
+    note: remark on the row for readers.
     """
 
     key: str
@@ -80,7 +80,7 @@ class Condition:
     note: str = ""
 
     def ptx(self, name: str = "kernel_x", target: str = TARGET, version: str = PTX_VERSION) -> Ptx:
-        """Write the kernel under a name. It can be assembled; do not launch it."""
+        """Write the kernel's PTX under a name. It is only for assembling: do not launch it."""
         return Ptx(_HEADER.format(name=name, target=target, version=version) + self.body + _FOOTER)
 
 
@@ -126,7 +126,7 @@ _CAPMERC = ".nv.capmerc.text.{kernel}"
 
 @dataclass(frozen=True, slots=True)
 class ConditionRow:
-    """One condition: what was published and what was assembled here."""
+    """One row of the table: the published ratios, and the comparison of the kernel assembled here."""
 
     title: str
     published: tuple[float, float] | None
@@ -135,12 +135,12 @@ class ConditionRow:
 
     @property
     def size_ratio(self) -> float | None:
-        """File size under the cutlass name over that under the plain name, as published. The names differ in length."""
+        """Ratio of file sizes, cutlass name to plain name, as in the published table. The names differ in length."""
         return _ratio(_size(self.comparison.original), _size(self.comparison.renamed))
 
     @property
     def fair_size_ratio(self) -> float | None:
-        """File size under the cutlass name over that under the control name, which has the same length."""
+        """Ratio of file sizes, cutlass name to control name, which have the same length."""
         return _ratio(_size(self.comparison.control), _size(self.comparison.renamed))
 
     @property
@@ -164,7 +164,7 @@ class ConditionRow:
 
     @property
     def failure(self) -> str | None:
-        """Reason for a missing cubin under the cutlass name, and whether there is one under the control name."""
+        """Reason for a missing cubin under the cutlass name, and whether it is also missing under the control name."""
         crashes = dict(self.comparison.crashes)
         crashed = crashes.get(self.comparison.renamed.kernel)
         if crashed is None:
@@ -187,12 +187,12 @@ def _ratio(a: int | None, b: int | None) -> float | None:
 
 
 def measure(toolchain: Toolchain) -> Iterator[ConditionRow]:
-    """Yield the rows in the order of the published table. Raises AssembleError."""
+    """Assemble all conditions; yield the rows in the order of the published table. Raises AssembleError."""
     with tool_threads(2) as pool:
         yield from pool.map(lambda condition: _measured(toolchain, condition), CONDITIONS)
 
 
 def _measured(toolchain: Toolchain, condition: Condition) -> ConditionRow:
-    # Without line info, as in the published sizes of the minimal kernels.
+    # Without line info, like the published sizes of the minimal kernels.
     comparison = compare_names(condition.ptx(), Rename(prefix=PREFIX), toolchain, ("-v",))
     return ConditionRow(condition.title, condition.published, condition.note, comparison)

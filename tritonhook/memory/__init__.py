@@ -1,1 +1,1 @@
-"""GPU memory that no allocator shows: watch it, predict it."""
+"""GPU memory outside all allocators: watch it, predict it."""

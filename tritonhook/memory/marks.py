@@ -1,7 +1,7 @@
-"""Marks: what the memory was before and after each kernel's load, its first launch, and the first calls of torch's
-operators. Triton's hooks and a dispatch mode of torch make them; watcher.py has the window that they belong to.
+"""Marks: the memory before and after each Triton kernel's load and first launch, and the first calls of torch's
+operators. Triton's hooks and a torch dispatch mode record them during a watch (watcher.py).
 
-torch loads its kernels, cuBLAS and cuDNN when an operator first needs them. They lie outside its allocator.
+torch loads its kernels, cuBLAS and cuDNN when an operator first needs them. Their memory is outside torch's allocator.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tritonhook.memory.timeline import Mark, MarkKind, Reading
 if TYPE_CHECKING:
     from tritonhook.memory.watcher import Devices
 
-_MOST_KEYS = 64  # shapes of one operator that are read; later ones count by their types alone
+_MOST_KEYS = 64  # different shapes of one operator that are marked; later calls are distinguished by types only
 
 
 @dataclass(slots=True)
 class _Open:
-    """A mark that has begun. inside: the readings before and after each mark inside this one."""
+    """A mark that has begun but not ended. inside: the readings before and after each nested mark."""
 
     began: int
     kind: MarkKind
@@ -35,13 +35,14 @@ class _Open:
 
 
 class Marks:
-    """Makes the marks of a window, on the GPU of the current context. now: the nanoseconds since the watch began."""
+    """Records the marks of a watch, on the GPU of the current context. now: returns nanoseconds since the watch
+    began."""
 
     def __init__(self, devices: Devices, now: Callable[[], int], note: Callable[[str], None]) -> None:
         self._devices = devices
         self._now = now
         self.note = note
-        self._open: dict[int, list[_Open]] = {}  # by thread, the innermost last
+        self._open: dict[int, list[_Open]] = {}  # open marks of each thread, the innermost last
 
     def begin(self, kind: MarkKind, stream: int = 0) -> None:
         with self._guarded():
@@ -54,7 +55,7 @@ class Marks:
             there = self._open.get(threading.get_ident(), [])
             at = next((n for n in reversed(range(len(there))) if there[n].kind == kind), len(there))
             mark = there[at] if at < len(there) else _Open(self._now(), kind, None)
-            del there[at:]  # those inside ended with an exception
+            del there[at:]  # also nested marks, whose calls ended with an exception
             after = self._devices.reading(stream)
             if there:
                 there[-1].inside.append((mark.before, after))
@@ -62,9 +63,9 @@ class Marks:
             if mark.before is None or after is None:
                 note = "the context was not readable"
                 if capturing:
-                    note = "during graph capture, when the driver is not asked"
+                    note = "during graph capture, when the driver is not called"
                 elif kind == "operator" and after is not None:
-                    note = "it made the context"
+                    note = "this call created the context"
             if (device := self._devices.current(capturing)) is not None:
                 for inner in mark.inside:
                     after = _without(after, *inner)
@@ -75,7 +76,7 @@ class Marks:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Record an error: none may reach the user's call."""
+        """Turn an exception into a note, so that it does not reach the user's call."""
         try:
             yield
         except Exception as error:
@@ -83,7 +84,7 @@ class Marks:
 
 
 def _without(reading: Reading | None, before: Reading | None, after: Reading | None) -> Reading | None:
-    """Take what happened between two readings out of a later one."""
+    """Subtract the change between two readings from a later reading."""
     if reading is None or before is None or after is None:
         return reading
 
@@ -98,7 +99,8 @@ def _without(reading: Reading | None, before: Reading | None, after: Reading | N
 
 
 class TritonHooks:
-    """Marks each kernel's load and its first launch. runtime: what has the hooks; None: `triton.knobs.runtime`."""
+    """Marks each Triton kernel's load and first launch. runtime: the object with the hooks; None:
+    `triton.knobs.runtime`."""
 
     def __init__(self, runtime: Any, marks: Marks) -> None:
         self._runtime = runtime
@@ -107,7 +109,8 @@ class TritonHooks:
         self._launched: set[object] = set()
 
     def attach(self) -> None:
-        """Add the hooks beside those of others. Notes where triton is not imported: nothing is imported for it."""
+        """Add the hooks; hooks of other tools stay. If triton is not imported yet, a note is recorded instead, since
+        the watch must not import it."""
         runtime = self._runtime
         if runtime is None:
             if "triton" not in sys.modules:
@@ -140,7 +143,7 @@ class TritonHooks:
 
 
 def _chain(runtime: Any, name: str, hook: Callable[..., None]) -> Callable[[], None]:
-    """Add a hook beside what is there; returns what removes it again."""
+    """Add a hook to the existing ones; returns the function that removes it."""
     there = getattr(runtime, name)
     if hasattr(there, "add"):
         there.add(hook)
@@ -161,11 +164,11 @@ def _chain(runtime: Any, name: str, hook: Callable[..., None]) -> Callable[[], N
 
 
 class TorchOperators:
-    """Marks the first calls of torch's operators on a GPU: one for each operator, thread, types, shapes and strides,
-    because libraries choose other kernels for other shapes. And the first streams: torch makes 32 at once.
+    """Marks the first calls of torch's operators on a GPU, and the first streams (torch makes 32 at once). Operators
+    are marked once per thread, types, shapes and strides, because libraries choose other kernels for other shapes.
 
-    A dispatch mode at the bottom of the stack of the thread that attaches it, and of its backward passes: it calls each
-    operator as it is. torch.compile ignores it, because it is "infra".
+    Uses a torch dispatch mode, which calls each operator unchanged, in the thread that attaches it and in that thread's
+    backward passes. torch.compile ignores the mode, because it is declared an "infra" mode.
     """
 
     def __init__(self, marks: Marks) -> None:
@@ -178,11 +181,11 @@ class TorchOperators:
         self._alive = False
 
     def attach(self) -> None:
-        """Push the mode now, or after the program has imported torch."""
+        """Push the mode now, or as soon as the program has imported torch."""
         self._import.begin()
 
     def detach(self) -> None:
-        """Remove the mode; where another one lies on it, it stays and only calls."""
+        """Remove the mode. If another mode is above it on the stack, it stays there and only calls the operators."""
         self._import.end()
         self._alive = False
         while self._patches:
@@ -220,7 +223,7 @@ class TorchOperators:
 
     @contextmanager
     def _marked(self, key: object, name: str) -> Iterator[None]:
-        """Mark the call in a `with` block, unless a graph is being captured."""
+        """Mark the call in the `with` block, unless a CUDA graph is being captured."""
         if watched := not self._marks.is_capturing():
             self._seen.add(key)
             self._marks.begin("operator")
@@ -232,7 +235,7 @@ class TorchOperators:
 
     def _call(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         set_eval_frame = sys.modules["torch"]._C._dynamo.eval_frame.set_eval_frame
-        compiler = set_eval_frame(None)  # Dynamo compiles none of our frames
+        compiler = set_eval_frame(None)  # keep Dynamo from compiling this module's frames
         try:
             key = self._key(function, arguments, named) if self._alive else None
             if key is None or key in self._seen:
@@ -249,7 +252,8 @@ class TorchOperators:
             set_eval_frame(compiler)
 
     def _key(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> object:
-        """Make the key of a call; None if it does not touch a GPU. cuBLAS and cuDNN begin anew in each thread."""
+        """Make the key under which a call counts as seen; None if it uses no GPU. The key has the thread, as cuBLAS and
+        cuDNN allocate per thread."""
         tensor = sys.modules["torch"].Tensor
         values = (*arguments, *named.values())
         inside = [value for one in values if isinstance(one, (list, tuple)) for value in one]
@@ -264,13 +268,13 @@ class TorchOperators:
         try:
             key = types, *((tuple(one.shape), one.stride()) for one in tensors)
             hash(key)
-        except (TypeError, RuntimeError):  # a size that is a symbol; sparse and nested tensors have no strides
+        except (TypeError, RuntimeError):  # symbolic sizes; sparse and nested tensors, which have no strides
             return types
         return key
 
 
 def _make_mode(call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> Any:
-    """Make a dispatch mode that hands each operator to `call`."""
+    """Make a dispatch mode that passes each operator to `call`."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     def dispatch(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -281,14 +285,14 @@ def _make_mode(call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> A
     traits: dict[str, Any] = {
         "supports_higher_order_operators": True,
         "is_infra_mode": classmethod(lambda cls: True),
-        "_should_skip_dynamo": classmethod(lambda cls: False),  # else torch imports torch._dynamo, which takes seconds
+        "_should_skip_dynamo": classmethod(lambda cls: False),  # True would import torch._dynamo, which takes seconds
         "__torch_dispatch__": dispatch,
     }
     return type("Watching", (TorchDispatchMode,), traits)()
 
 
 def _skip(code: Any) -> None:
-    """Let Dynamo compile no frame of a function."""
+    """Keep Dynamo from compiling frames of this code object."""
     frames = sys.modules["torch"]._C._dynamo.eval_frame
     action = frames._FrameAction
     frames.set_code_exec_strategy(code, frames._FrameExecStrategy(action.SKIP, action.DEFAULT))

@@ -1,12 +1,12 @@
-"""The local-memory pool: how much device memory the driver reserves for a kernel's stack. Arithmetic only.
+"""Predict the size of the local-memory pool, the device memory that the driver reserves for stacks. Arithmetic only.
 
-The driver keeps one pool per context, with room for every thread that can be resident on the GPU, and sizes it
-for the deepest stack launched so far: kernels do not add up, the deepest one counts. A kernel that calls a driver
-syscall (`__cuda_syscall_...`) gets the syscall's frames too. Its undefined symbols show the call; its own frame does
-not: that of the bulk copy is 0.
+The driver keeps one pool per context, with room for each thread that can be resident on the GPU. Its size follows from
+the largest stack per thread among the kernels launched so far, not from their sum. A kernel that calls a driver syscall
+(`__cuda_syscall_...`) also needs the syscall's frames. Its undefined symbols show the call; its own frame size does not
+contain these frames (for a kernel with a bulk copy it is 0).
 
-And the GPUs by name: streaming multiprocessors and resident threads, which decide how large it is. watcher.py watches a
-pool grow.
+The size also depends on the GPU: this module has a table of GPUs with their streaming multiprocessors and resident
+threads.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.resources import Resources
 from tritonhook.errors import UsageError
 
-DEFAULT_STACK = 1024  # bytes per thread of a fresh context: cuCtxGetLimit(CU_LIMIT_STACK_SIZE)
-# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": most resident threads per SM.
+DEFAULT_STACK = 1024  # stack bytes per thread in a new context: cuCtxGetLimit(CU_LIMIT_STACK_SIZE)
+# Maximum resident threads per SM: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
 _THREADS = {80: 2048, 86: 1536, 89: 1536, 90: 2048, 100: 2048, 120: 1536, 121: 1536}
 _CORES = "NVIDIA's product page: CUDA cores / 128 per SM"
 _WHITEPAPER = "NVIDIA, RTX Blackwell GPU Architecture whitepaper"
-_PUBLISHED = "given with the published measurement"
+_PUBLISHED = "published together with the measurement"
 _H100 = "NVIDIA, H100 Tensor Core GPU Architecture whitepaper"
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSpecs:
-    """GPU properties that decide the local-memory pool.
+    """GPU properties that determine the size of the local-memory pool.
 
-    sms: streaming multiprocessors in use. threads_per_sm: most resident threads of one. arch: compute capability as a
-    number, e.g. 120, or None. source: where the numbers are from. memory_gib: NVIDIA's product pages, or None.
+    sms: number of enabled streaming multiprocessors. threads_per_sm: maximum resident threads per multiprocessor. arch:
+    compute capability as a number, e.g. 120, or None. source: origin of the numbers. memory_gib: from NVIDIA's product
+    pages, or None.
     """
 
     name: str
@@ -95,9 +96,10 @@ _NOISE = re.compile(
 
 
 def find_gpu(name: str) -> GpuSpecs:
-    """Find a GPU by its name, as people or the driver write it: "RTX 5090", "NVIDIA GeForce RTX 5090 Laptop GPU".
+    """Find a GPU in the table by its common name or the driver's name: "RTX 5090", "NVIDIA GeForce RTX 5090 Laptop
+    GPU".
 
-    Raises UsageError with the names in the table, and never guesses: a wrong SM count would give a wrong answer.
+    Raises UsageError, which lists the table's names, for any other name: a guess could give a wrong SM count.
     """
     wanted = _plain(name)
     wanted = _plain(_ALIASES.get(wanted, wanted))
@@ -111,9 +113,9 @@ def find_gpu(name: str) -> GpuSpecs:
 
 
 def make_gpu(sms: int, threads_per_sm: int | None) -> GpuSpecs:
-    """Make the specs of a GPU that is missing in the table. Raises UsageError without threads_per_sm."""
+    """Make the specs of a GPU that is not in the table. Raises UsageError if threads_per_sm is None."""
     if threads_per_sm is None:
-        raise UsageError("--sms: give --threads-per-sm too: it follows from the architecture, which is not known")
+        raise UsageError("--sms: give --threads-per-sm too: it depends on the architecture, which is not known")
     return GpuSpecs(f"{sms} SMs", sms, threads_per_sm, None, "given on the command line")
 
 
@@ -125,29 +127,29 @@ def _plain(name: str) -> str:
 
 
 MIB = 1 << 20
-UNBOUNDED = 0xFFFFFFFF  # MIN_STACK_SIZE if the code has recursion or alloca (ptxas 13.5 and newer)
-# Stack limit that the driver set after the first launch of a kernel with this syscall, as published:
-# bulk 14,448, 2d tile 14,512, 4d tile 14,608 (forums.developer.nvidia.com and issues; docs/explanation/gpu-memory.md).
+UNBOUNDED = 0xFFFFFFFF  # value of MIN_STACK_SIZE if the code has recursion or alloca (ptxas 13.5 and newer)
+# Stack limit in bytes per thread that the driver sets at the first launch of a kernel with this syscall. Published on
+# forums.developer.nvidia.com and in issues (docs/explanation/gpu-memory.md).
 SYSCALL_STACK = {"cp_async_bulk_unicast": 14_448, "tensor_2d_tile_unicast": 14_512, "tensor_4d_tile_unicast": 14_608}
 _ANY_SYSCALL = (min(SYSCALL_STACK.values()), max(SYSCALL_STACK.values()))
-# Undefined symbols that make the driver reserve a buffer, with what it took at the default limits on an H100 under
-# CUDA 13.0 (benchmarks/results/memory_h100.json, E9 and E10): for printf all at load, for the heap 138 MiB at load and
-# its 8 MiB and a page at the first launch. Not part of the bracket: other GPUs and drivers were not seen.
+# Undefined symbols that make the driver reserve a buffer, and its size at the default limits on an H100 under CUDA 13.0
+# (benchmarks/results/memory_h100.json, E9 and E10). printf: all at load. Heap: 138 MiB at load; 8 MiB and a page at the
+# first launch. These sizes are not part of the predicted range, since no other GPU and driver was measured.
 BUFFERS = {
     "vprintf": ("printf buffer", 64 * MIB),
     "malloc": ("device heap", 148 * MIB),
     "free": ("device heap", 148 * MIB),
 }
-# The rounding that open drivers use (NVK, tinygrad): a warp's slice to 512 bytes, a TPC's (two SMs) to 32 KiB.
+# Rounding in open drivers (NVK, tinygrad): the memory of a warp to 512 bytes, of a TPC (two SMs) to 32 KiB.
 _WARP_BYTES, _TPC_BYTES = 512, 32 * 1024
-_SYSCALL_OVERHEAD = 512  # bytes per thread that fit the largest published deltas; not confirmed by NVIDIA
-_WIDENING = 0.03  # the published points lie up to 2 % outside of the formula's own bracket
-_PAGE = 2 * MIB  # the driver maps memory in these
+_SYSCALL_OVERHEAD = 512  # bytes per thread, fitted to the largest published growth; not confirmed by NVIDIA
+_WIDENING = 0.03  # published measurements are up to 2 % outside the formula's range, so it is widened by 3 %
+_PAGE = 2 * MIB  # page size in which the driver maps memory
 
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """The least and the most bytes that it can be."""
+    """A range of sizes in bytes, both ends included."""
 
     low: int
     high: int
@@ -158,11 +160,13 @@ class Bracket:
 
 @dataclass(frozen=True, slots=True)
 class StackNeed:
-    """Local memory that one kernel makes the driver reserve, per thread.
+    """The stack per thread that the driver reserves for one kernel.
 
-    frame: bytes of its own deepest call chain, from the image; None where the image has no bound.
-    stack: bytes per thread with the syscalls' frames; None if `frame` is None, and then `why_unknown` has the reason.
-    syscalls: driver functions that it calls. buffers: what else the driver reserves for it, name and default bytes.
+    frame: bytes of the kernel's own largest call chain, from the image; None if the image has no bound. stack: bytes
+    per thread including the syscalls' frames; None if `frame` is None. syscalls: driver functions that the kernel
+    calls.
+    buffers: other buffers that the driver reserves for the kernel, each with its name and default bytes. why_unknown:
+    reason why `stack` is None.
     """
 
     kernel: str
@@ -175,10 +179,10 @@ class StackNeed:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The growth of the pool on one GPU when these kernels are launched in a fresh context.
+    """Predicted growth of the pool on one GPU if kernels are launched in a new context.
 
-    needs: of all kernels; the deepest decides. growth: bytes; None if a kernel's stack has no bound.
-    basis: where the numbers come from, as text.
+    needs: the stack needs of all kernels, of which the largest counts. growth: bytes; None if a kernel's stack has no
+    bound. basis: origin of the numbers.
     """
 
     gpu: GpuSpecs
@@ -192,13 +196,13 @@ class Prediction:
 
     @property
     def deepest(self) -> StackNeed | None:
-        """The kernel that decides, or None."""
+        """The kernel that needs the largest stack, which determines the pool; None if no need is known."""
         known = {need: need.stack.high for need in self.needs if need.stack is not None}
         return max(known, key=known.__getitem__, default=None)
 
     @property
     def cause(self) -> str:
-        """Reason why the pool grows, or does not, or why that is unknown: one sentence."""
+        """One sentence: why the pool grows or does not grow, or why that is not known."""
         if self.unknown:
             return f"{self.unknown[0].kernel}: {self.unknown[0].why_unknown}"
         deepest = self.deepest
@@ -217,7 +221,7 @@ class Prediction:
 
     @property
     def remedy(self) -> str | None:
-        """Advice to avoid the growth; None without growth."""
+        """How to avoid the growth; None if the pool does not grow."""
         if self.unknown:
             return "remove the recursion or alloca (ptxas 13.5 and newer shows where), or set the stack limit yourself"
         deepest = self.deepest
@@ -233,7 +237,8 @@ class Prediction:
 
 
 def stack_need(kernel: str, resources: Resources, unbounded: bool = False) -> StackNeed:
-    """Compute the stack need of one kernel from its image. unbounded: ptxas could not compute the size of its stack."""
+    """Compute the stack need of one kernel from its image. unbounded: True if ptxas could not compute its stack
+    size."""
     buffers = tuple(dict.fromkeys(BUFFERS[name] for name in resources.externs if name in BUFFERS))
     frames = [size for size in (resources.stack, resources.min_stack) if size is not None]
     syscalls = resources.syscalls
@@ -249,28 +254,29 @@ def stack_need(kernel: str, resources: Resources, unbounded: bool = False) -> St
 
 
 def stack_needs(cubin: Cubin, unbounded: Iterable[str] = ()) -> tuple[StackNeed, ...]:
-    """Compute the stack needs of an image's kernels. unbounded: kernels whose stack size ptxas could not compute."""
+    """Compute the stack need of each kernel of an image. unbounded: kernels whose stack size ptxas could not
+    compute."""
     without_bound = set(unbounded)
     return tuple(stack_need(kernel, r, kernel in without_bound) for kernel, r in cubin.resources.items())
 
 
 def pool_bytes(stack: int, gpu: GpuSpecs, overhead: int = 0) -> int:
-    """Compute the size of the whole pool for `stack` bytes per thread, rounded as NVIDIA's open driver does."""
+    """Compute the size of the pool in bytes for `stack` bytes per thread, rounded as in open drivers."""
     slice_bytes = _align(32 * (stack + overhead), _WARP_BYTES)
     return _align(slice_bytes * (gpu.threads_per_sm // 32) * 2, _TPC_BYTES) * gpu.sms // 2
 
 
 def net_growth(stack: int, gpu: GpuSpecs, before: int = DEFAULT_STACK) -> int:
-    """Compute how much an existing pool grows, in bytes: the stack difference times the threads that the GPU can
-    hold."""
+    """Compute the growth of an existing pool in bytes: the difference of the stacks times the GPU's resident threads.
+    before: stack bytes per thread so far."""
     return max(0, stack - before) * gpu.resident_threads
 
 
 def predict(needs: Sequence[StackNeed], gpu: GpuSpecs) -> Prediction:
-    """Predict how much the pool of a fresh context grows: by what the deepest kernel needs, not by the sum.
+    """Predict the growth of the pool in a new context, from the kernel that needs the largest stack.
 
-    The bracket goes from the growth of an existing pool to that of a first pool with 512 bytes of
-    overhead per thread, widened by 3%: all published measurements lie within (tests/memory/test_prediction.py).
+    The lower end of the range is the growth of an existing pool, the upper end a first pool with 512 bytes of overhead
+    per thread. The range is widened by 3%: all published measurements are within it (tests/memory/test_prediction.py).
     """
     basis = "the formula and its bracket from published measurements; not measured on this GPU by this project"
     if gpu.arch == 90:
@@ -294,7 +300,8 @@ def _growth(stack: Bracket, gpu: GpuSpecs) -> Bracket:
 
 
 def parse_bytes(text: str) -> int:
-    """Read "256MiB", "1.5 GiB" or "4096" as bytes; only binary units, in which drivers count. Raises UsageError."""
+    """Parse a size such as "256MiB", "1.5 GiB" or "4096" (bytes). Units are binary only, as in drivers. Raises
+    UsageError."""
     units = {"": 1, "b": 1, "kib": 1 << 10, "mib": MIB, "gib": 1 << 30}
     number = text.strip()
     unit = number.lstrip("0123456789.").strip()

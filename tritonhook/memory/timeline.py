@@ -1,6 +1,6 @@
-"""One GPU's memory while a program ran, and the cause of each part of its growth. Values only.
+"""Values for one GPU's memory during a watch, and the division of its growth into causes. watcher.py records them.
 
-All sizes are bytes; a value that a source lacks is None, never 0. watcher.py makes these values.
+All sizes are in bytes; a value that a source does not have is None, never 0.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from tritonhook._display import Brief, Notebook
 from tritonhook._util.schema import Fields
 from tritonhook.memory.prediction import DEFAULT_STACK
 
-_FLOOR = 16 << 20  # growth below this needs no explanation: 2 MiB pages, other processes, rounding
-_SHARE = 0.03
+_FLOOR = 16 << 20  # bytes of growth that need no explanation: 2 MiB pages, other processes, rounding
+_SHARE = 0.03  # fraction of the growth that needs no explanation
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySample:
-    """The device's memory at one moment. t_ns: since the watch began. source: where the number is from."""
+    """The device's used memory at one moment. t_ns: nanoseconds since the watch began. source: origin of the number,
+    e.g. "NVML"."""
 
     t_ns: int
     used_bytes: int
@@ -45,8 +46,8 @@ MarkKind = Literal["load", "launch", "operator"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Mark(Brief):
-    """A kernel's load or first launch, or the first call of a torch operator. before, after: None if they could not be
-    read; then `note` has the reason. What a mark inside this one took is not between them."""
+    """A kernel's load or first launch, or the first call of a torch operator. before, after: state of the memory; None
+    if it could not be read; then `note` has the reason. Growth in nested marks is subtracted from `after`."""
 
     t_ns: int
     kind: MarkKind
@@ -62,7 +63,7 @@ class Mark(Brief):
 
     @property
     def growth_bytes(self) -> int | None:
-        """Growth of device memory in bytes, without torch's allocator."""
+        """Growth of device memory in bytes, without the growth of torch's allocator."""
         free = _difference(self.after, self.before, "free_bytes")
         torch = _difference(self.before, self.after, "torch_reserved_bytes")
         return None if free is None else free - (torch or 0)
@@ -70,8 +71,9 @@ class Mark(Brief):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Snapshot(Brief):
-    """The start or the end of a watch. used: by source, in order of trust ("NVML", "NVML, this process",
-    "cuMemGetInfo"). others: bytes of other processes. reading: None if the process had no context."""
+    """State at the start or the end of a watch. used: used bytes by source, the most reliable source first ("NVML",
+    "NVML, this process", "cuMemGetInfo"). others_bytes: bytes of other processes. reading: None if the process had no
+    context."""
 
     used: Mapping[str, int]
     others_bytes: int | None
@@ -80,7 +82,7 @@ class Snapshot(Brief):
 
 @dataclass(frozen=True, slots=True)
 class GrowthCause:
-    """One cause of growth. source: how the number was determined. detail: e.g. which kernel."""
+    """One cause of growth. source: how the number was measured. detail: e.g. names of kernels."""
 
     name: str
     bytes: int | None
@@ -90,7 +92,8 @@ class GrowthCause:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """The growth of a device's memory from start to end, in parts. growth_bytes: None if no source has both ends."""
+    """The growth of a device's memory during a watch, divided into causes. growth_bytes: None if no source was readable
+    at both ends."""
 
     growth_bytes: int | None
     source: str
@@ -104,7 +107,7 @@ class Attribution:
 
     @property
     def is_explained(self) -> bool | None:
-        """Whether the unexplained rest is small: at most 16 MiB, or 3% of the growth."""
+        """Whether the unexplained rest is at most 16 MiB or 3% of the growth. None if the growth is not known."""
         left = self.unexplained_bytes
         if left is None or self.growth_bytes is None:
             return None
@@ -118,9 +121,9 @@ class Attribution:
 class MemoryTimeline(Notebook):
     """One GPU during one watch, in one process.
 
-    device: NVML's UUID, or the driver's where there is no NVML. resident_threads: the most threads that the GPU can
-    hold; None if the driver was not asked. samples: those that differ from the one before, and one a second.
-    notes: sentences on what is missing, and why. torch_peak_...: the maxima of torch's allocator.
+    device: NVML's UUID of the GPU; without NVML, the driver's. resident_threads: maximum number of resident threads on
+    the GPU; None if the process had no context. samples: one for each change, and at least one per second. notes:
+    missing data, with the reasons. torch_peak_allocated_bytes, torch_peak_reserved_bytes: maxima of torch's allocator.
     arch: compute capability as a number, e.g. 120.
     """
 
@@ -152,13 +155,13 @@ class MemoryTimeline(Notebook):
 
     @property
     def raised(self) -> tuple[Mark, ...]:
-        """The launches and calls that raised the stack limit."""
+        """The first launches and operator calls that raised the stack limit."""
         return tuple(mark for mark in self.marks if mark.kind != "load" and mark.stack_growth_bytes)
 
     @property
     def outside_allocators_bytes(self) -> int | None:
-        """The growth that no allocator of the program shows: the pool, buffers of first launches, and unexplained
-        growth. None if all are unknown."""
+        """Growth outside the program's allocators: the local-memory pool, buffers of first launches, and unexplained
+        growth. None if none of these is known."""
         attribution = self.attribution()
         known = [p.bytes for p in attribution.parts if p.name in (_POOL, _POOL_OTHER, _FIRST) and p.bytes is not None]
         left = attribution.unexplained_bytes
@@ -167,7 +170,7 @@ class MemoryTimeline(Notebook):
         return sum(known) + max(0, left or 0)
 
     def attribution(self) -> Attribution:
-        """Divide the growth into parts: context, modules, operators, local-memory pool, torch, other processes."""
+        """Divide the growth by cause: context, modules, operators, local-memory pool, torch, other processes."""
         source = next((name for name in self.start.used if name in self.end.used), "")
         growth = self.end.used[source] - self.start.used[source] if source else None
         torch = (self.start.reading or Reading(torch_reserved_bytes=0), self.end.reading)
@@ -182,8 +185,8 @@ class MemoryTimeline(Notebook):
         return Attribution(growth, source, tuple(part for part in parts if part.bytes is not None))
 
     def between(self) -> tuple[tuple[int, str, str], ...]:
-        """List growth between two marks: its bytes, and the names of the mark before and after; the largest first.
-        Omits growth between a kernel and an operator: the kernel may have run inside of another operator."""
+        """List growth between successive marks: bytes, and the names of the mark before and after; the largest first.
+        Growth between a kernel and an operator is omitted, since the kernel may have run within another operator."""
         read = [m for m in self.marks if m.before is not None and m.after is not None]
         ends = Mark(0, "load", "the start", after=self.start.reading), Mark(0, "launch", "the end", self.end.reading)
         grown = [
@@ -194,7 +197,7 @@ class MemoryTimeline(Notebook):
         return tuple(sorted((each for each in grown if each[0] > 0), reverse=True))
 
     def _context(self, source: str) -> list[GrowthCause]:
-        """List the memory taken before the first mark, if the watch began without a context."""
+        """Compute the context's part: memory used before the first mark, if the watch began without a context."""
         first = next((mark.before for mark in self.marks if mark.before is not None), self.end.reading)
         if self.start.reading is not None or first is None or first.free_bytes is None or self.total_bytes is None:
             return []
@@ -212,7 +215,8 @@ class MemoryTimeline(Notebook):
         return [GrowthCause(_CONTEXT, max(0, used - began - pool), when, maker if self.marks[0].before is None else "")]
 
     def _operators(self) -> list[GrowthCause]:
-        """Add what first calls of torch's operators took: its kernels, cuBLAS, cuDNN. Rises of the stack are pool."""
+        """Sum the growth in first calls of torch's operators: torch's kernels, cuBLAS, cuDNN. Calls that raised the
+        stack limit are counted as local-memory pool instead."""
         marks = [m for m in self.marks if m.kind == "operator" and m.growth_bytes and not m.stack_growth_bytes]
         grown = Counter[str]()
         for mark in marks:
@@ -240,7 +244,7 @@ class MemoryTimeline(Notebook):
 
     @property
     def _unseen_stack_growth(self) -> int:
-        """Rises of the stack limit that no mark has: by kernels that Triton did not launch."""
+        """Rise of the stack limit outside all marks, caused by kernels that Triton did not launch; bytes per thread."""
         readings = [r for m in self.marks for r in (m.before, m.after)]
         limits = [r.stack_limit_bytes for r in (self.start.reading, *readings, self.end.reading) if r is not None]
         known = [limit for limit in limits if limit is not None]
@@ -275,11 +279,11 @@ def _total(values: Any) -> int | None:
     return sum(known) if known else None
 
 
-# --- what the file of a process of `mem watch` holds ----------------------------------------------
+# --- the file of one process under `tritonhook mem watch` -----------------------------------------
 
 
 class Watched(Fields):
-    """Files of one process of a watched program. notes: what is missing. timelines: one for each GPU."""
+    """The file of one process of a watched program. notes: missing data. timelines: one for each GPU."""
 
     notes: tuple[str, ...]
     timelines: tuple[MemoryTimeline, ...]

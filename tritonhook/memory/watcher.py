@@ -1,5 +1,5 @@
-"""One watched window: marks of what kernels and operators take (marks.py) and a thread that samples NVML; both end with
-it. And the GPUs that it reads: which ones this process uses, and what NVML, the driver and torch report about each."""
+"""Watch: records the GPU memory of this process until it is stopped. It has marks of kernels and operators (marks.py)
+and a thread that samples NVML. Devices: the GPUs that this process uses, read through NVML, the driver and torch."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tritonhook.memory.marks import Marks, TorchOperators, TritonHooks
 from tritonhook.memory.timeline import Mark, MemorySample, MemoryTimeline, Reading, Snapshot
 
 TorchBytes = tuple[int | None, int | None]
-_KEEP_NS = 1_000_000_000  # a sample that equals the one before is kept once a second
+_KEEP_NS = 1_000_000_000  # interval at which a sample is recorded even if it equals the one before
 
 
 class WatchedDevice:
-    """Samples of one GPU.
+    """One GPU and its samples.
 
-    sampled: NVML has figures for it. active: this process has a context on it.
-    free_offset: what to add to cuMemGetInfo's free bytes to get NVML's.
+    sampled: whether NVML reports its memory. active: whether this process has a context on it.
+    free_offset: NVML's free bytes minus those of cuMemGetInfo.
     """
 
     def __init__(self, uuid: str) -> None:
@@ -47,7 +47,7 @@ class WatchedDevice:
             self.notes.append(sentence)
 
     def add_sample(self, t_ns: int, used: int, torch: TorchBytes) -> None:
-        """Keep a sample that differs from the last one, and one a second. torch: (None, None) if not read."""
+        """Record a sample if it differs from the last one or a second has passed. torch: (None, None) if not read."""
         last = self.samples[-1] if self.samples else None
         changed = last is None or last.used_bytes != used or t_ns - last.t_ns >= _KEEP_NS
         if changed or (torch[0] is not None and torch != self._last_torch):
@@ -56,9 +56,9 @@ class WatchedDevice:
 
 
 class Devices:
-    """All GPUs of a watch, by NVML's UUID. driver, nvml: None where they are missing.
+    """All GPUs of a watch, by NVML's UUID. driver, nvml: None if not available.
 
-    note: called with a message if something could not be read.
+    note: called with a message if data could not be read.
     """
 
     def __init__(self, driver: Driver | None, nvml: Nvml | None, note: Callable[[str], None]) -> None:
@@ -74,19 +74,20 @@ class Devices:
 
     @property
     def in_use(self) -> list[WatchedDevice]:
-        """The GPUs on which this process has a context; all GPUs, as long as it has none."""
+        """The GPUs on which this process has a context; all GPUs if it has no context yet."""
         return [device for device in self.all if device.active] or self.all
 
     @property
     def sampled(self) -> list[WatchedDevice]:
-        """The GPUs in use that NVML knows."""
+        """The GPUs in use whose memory NVML reports."""
         sampled = [device for device in self.all if device.sampled]
         return [device for device in sampled if device.active] or sampled
 
     # --- finding them
 
     def find(self) -> None:
-        """Add each GPU that NVML lists and CUDA_VISIBLE_DEVICES may mean: there may be no context yet."""
+        """Add each GPU in NVML's list that the process may use, by CUDA_VISIBLE_DEVICES: there may be no context
+        yet."""
         if self._nvml is not None:
             try:
                 for uuid in _maybe_visible(self._nvml.uuids()):
@@ -108,7 +109,8 @@ class Devices:
         return self._by_uuid[uuid]
 
     def identify_current(self) -> None:
-        """Find out which GPU the current context is on, by UUID. Does nothing as long as there is no context."""
+        """Identify the GPU of the current context by its UUID, and read its properties. Does nothing without a
+        context."""
         if self._driver is None or not self._driver.has_context():
             return
         try:
@@ -126,8 +128,8 @@ class Devices:
             self._note(f"a CUDA device could not be identified: {error}")
 
     def _align(self, device: WatchedDevice, driver: Driver) -> None:
-        """Compare cuMemGetInfo with NVML once, at one moment. cuMemGetInfo omits memory that the driver reserves for
-        itself; NVML counts it in the total, and may count it as used."""
+        """Set `free_offset` by reading cuMemGetInfo and NVML at the same time. cuMemGetInfo omits memory that the
+        driver reserves for itself; NVML includes it in the total, and may include it in the used bytes."""
         free, total = driver.memory()
         if self._nvml is None or not device.sampled or device.total is None:
             device.total = total
@@ -140,10 +142,10 @@ class Devices:
         try:
             return self._nvml.find(uuid)
         except DeviceError:
-            return f"GPU-{uuid}"  # NVML does not show it: in some containers, and with MIG
+            return f"GPU-{uuid}"  # NVML does not list it, as in some containers and with MIG
 
     def current(self, capturing: bool) -> WatchedDevice | None:
-        """Find the GPU of the current context. capturing: a graph is being captured, so a new context is not
+        """Return the GPU of the current context. capturing: True while a graph is captured; then a new context is not
         identified."""
         if not capturing:
             self.identify_current()
@@ -155,7 +157,8 @@ class Devices:
     # --- reading them
 
     def snapshot(self, device: WatchedDevice) -> Snapshot:
-        """Read all sources. Only for both ends of a watch: NVML's list of processes is slow."""
+        """Read the memory from all sources. Call it only at the start and the end of a watch, since NVML's process list
+        is slow."""
         used: dict[str, int] = {}
         others: int | None = None
         if self._nvml is not None:
@@ -176,11 +179,11 @@ class Devices:
         return Snapshot(used, others, reading)
 
     def sample(self, device: WatchedDevice, now: Callable[[], int], with_torch: bool) -> None:
-        """Read NVML's used bytes, and torch's counters on request. A GPU that is lost is not sampled again.
+        """Record a sample of NVML's used bytes. After an error the GPU is not sampled again.
 
-        now: the nanoseconds since the watch began.
+        now: returns nanoseconds since the watch began. with_torch: also read torch's counters.
         """
-        assert self._nvml is not None  # else no device is sampled
+        assert self._nvml is not None  # without NVML no device has `sampled`
         try:
             used = self._nvml.memory(device.uuid).used
         except DeviceError as error:
@@ -190,7 +193,7 @@ class Devices:
         device.add_sample(now(), used, torch_bytes(device.ordinal) if with_torch and device.active else (None, None))
 
     def reading(self, stream: int = 0) -> Reading | None:
-        """Read the memory of the current context; None during graph capture, and without a context."""
+        """Read the stack limit and memory of the current context; None without a context or during graph capture."""
         driver = self._driver
         if driver is None or not driver.has_context() or self.is_capturing(stream):
             return None
@@ -203,7 +206,7 @@ class Devices:
         return Reading(limit, free + (0 if device is None else device.free_offset), *torch_bytes())
 
     def is_capturing(self, stream: int) -> bool:
-        """Check whether a graph is captured on the stream, or on torch's current one."""
+        """Return True if a CUDA graph is being captured on the stream or on torch's current stream."""
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             return True
@@ -217,8 +220,8 @@ class Devices:
 
 
 def _maybe_visible(uuids: tuple[str, ...]) -> tuple[str, ...]:
-    """List the GPUs that CUDA_VISIBLE_DEVICES can mean. Its UUIDs may be shortened. If it has indices, all GPUs stay
-    until CUDA resolves them: NVML counts in another order."""
+    """List the GPUs that CUDA_VISIBLE_DEVICES may select. Its UUIDs may be abbreviated. If it has indices, all GPUs are
+    returned, as only CUDA can resolve them: NVML numbers the GPUs in another order."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is None:
         return uuids
@@ -231,7 +234,7 @@ def _maybe_visible(uuids: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def torch_bytes(ordinal: int | None = None) -> TorchBytes:
-    """Read (allocated, reserved) of torch's allocator; None if torch is not in use."""
+    """Read (allocated, reserved) bytes of torch's allocator; None if torch does not use CUDA."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)  # None while torch is being imported
     if cuda is None or not getattr(cuda, "is_initialized", bool)():
@@ -240,23 +243,23 @@ def torch_bytes(ordinal: int | None = None) -> TorchBytes:
 
 
 def torch_peaks(ordinal: int | None) -> TorchBytes:
-    """Read the peaks (allocated, reserved) of torch's allocator since the process began."""
+    """Read the peaks (allocated, reserved) in bytes of torch's allocator since the process began."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None, None
     return int(torch.cuda.max_memory_allocated(ordinal)), int(torch.cuda.max_memory_reserved(ordinal))
 
 
-# --- the window -----------------------------------------------------------------------------------
+# --- the watch ------------------------------------------------------------------------------------
 
 
-_TORCH_EVERY = 10  # samples: torch's counters cost 100 us of Python, NVML's call 12 us
+_TORCH_EVERY = 10  # torch's counters are read with each tenth sample: they take 100 us, NVML's call 12 us
 
 
 class Watch(Notebook):
-    """A context manager, made by `memwatch.watch`. Not reusable; `timelines` and `notes` have the result.
+    """A watch, made by `memwatch.watch`: a context manager for one use. `timelines` and `notes` have the result.
 
-    hooks: what has Triton's hooks; None: `triton.knobs.runtime`.
+    hooks: the object with Triton's hooks; None: `triton.knobs.runtime`.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("timelines", "notes")
@@ -307,8 +310,8 @@ class Watch(Notebook):
 
     @property
     def timeline(self) -> MemoryTimeline:
-        """The timeline of the only GPU. Raises DeviceError if there is none, with what is missing, or if there are
-        several."""
+        """The timeline of the only GPU. Raises DeviceError if there are several, or none; then the message has the
+        notes."""
         if len(self.timelines) != 1:
             names = ", ".join(f"{t.name} ({t.device})" for t in self.timelines)
             raise DeviceError(f"{len(self.timelines)} GPUs were watched: {names or '; '.join(self.notes)}")
@@ -336,7 +339,7 @@ class Watch(Notebook):
         )
 
     def _sample(self) -> None:
-        """Sample until stopped; runs in a thread of its own."""
+        """Sample all GPUs periodically until `stop`; runs in its own thread."""
         count = 0
         while not self._stop.wait(self._period_ns / 1e9):
             for device in self._devices.sampled:

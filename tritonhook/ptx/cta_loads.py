@@ -1,21 +1,23 @@
-"""ClusterToCta: the rewrite that removes the driver syscall from TMA loads on sm_12x. Works on Ptx values.
+"""ClusterToCta ("tma-cta"): a rewrite that removes the driver syscall from TMA loads on sm_12x. Works on Ptx values.
 
-For GPUs of compute capability 12.x, ptxas turns a bulk copy to `.shared::cluster` into a test whether the address
-is another CTA's, and a call of `__cuda_syscall_...` for that case. With `.shared::cta` as destination there is no
-such case and no call. Both forms mean the same if destination and barrier are the CTA's own shared memory. This is
-proved for each load (a Site), or the load stays unchanged and its Site has the reason. A load can be rewritten if:
+For GPUs of compute capability 12.x, ptxas compiles a bulk copy to `.shared::cluster` into a test whether the address
+belongs to another CTA, and a call of `__cuda_syscall_...` for that case. With `.shared::cta` as destination the test
+and the call are not needed. Both forms mean the same if destination and barrier are in the CTA's own shared memory.
+The rewrite proves that for each load; a load without a proof stays unchanged, and `TmaLoad.refusal` has the reason.
+A load can be rewritten if:
 
 * the copy goes from global to shared memory, without `.multicast::cluster` and `.cta_group`;
 * the module has no `mapa`, and its entries no `.reqnctapercluster` above 1 and no `.explicitcluster`;
-* both addresses are a `.shared` symbol, plus offsets made of constants, thread indices and loop counters; no
-  parameter, loaded value, CTA or cluster index goes into them (PTX ISA, "State Spaces": the shared::cta window
-  lies within the shared::cluster window, so that the symbol's own address is this CTA's);
-* PTX ISA 8.6 or newer, which has the `.shared::cta` form.
+* both addresses are a `.shared` symbol plus offsets made of constants, thread indices and loop counters; they do not
+  depend on a parameter, a loaded value, or a CTA or cluster index (PTX ISA, "State Spaces": the shared::cta window
+  lies within the shared::cluster window, so that the symbol's address is in this CTA);
+* the module's PTX ISA version is 8.6 or newer, which has the `.shared::cta` form.
 
-The proof covers where the addresses come from, not how far the offsets reach: an address outside the symbol's own
+The proof shows which memory the addresses belong to; it does not bound the offsets: an address outside the symbol's
 memory is out of bounds in both forms. But bits 24 and up of an address are the CTA's rank in the cluster, and code
-could compute them. So shifts, products and constants are followed (`reach`), and what could move a number to these bits
-is refused: shifts by a register, instructions that place bits freely (`prmt`, `shf`, `brev`, `bmsk`), floats.
+could compute them. So the highest bit of each offset is tracked through shifts, products and constants (`reach`).
+Operations that could set bit 24 or a higher one are refused: shifts by a register, instructions that place bits freely
+(`prmt`, `shf`, `brev`, `bmsk`), floats.
 """
 
 from __future__ import annotations
@@ -33,10 +35,10 @@ NAME = "tma-cta"
 _CLUSTER, _CTA = "shared::cluster", "shared::cta"
 _MINIMUM_VERSION = (8, 6)
 _RANK_BIT = 24  # bits 24 and up of an address in the cluster's shared window are the CTA's rank
-_THREAD_BITS = 10  # a thread index is at most 1023, a number of threads 1024
-_COUNTER_BITS = 8  # taken for a number that is counted up: more stages than any kernel has
+_THREAD_BITS = 10  # highest bit of a thread index (up to 1023) or a number of threads (up to 1024)
+_COUNTER_BITS = 8  # assumed highest bit of a loop counter: more pipeline stages than any kernel has
 _THREAD = frozenset({"%tid", "%ntid", "%laneid", "%warpid", "%nwarpid", "WARP_SZ"})
-# Instructions whose result is a copy of their first source; of shfl, in some thread of the same warp.
+# Instructions that copy their first source; shfl copies it from a thread of the same warp.
 _COPIES = frozenset({"mov", "cvt", "cvta", "shfl"})
 _ARITHMETIC = frozenset(
     {"add", "sub", "mul", "mul24", "mad", "mad24", "sad", "div", "rem", "min", "max", "neg", "abs", "setp"}
@@ -48,7 +50,7 @@ _PLUS = re.compile(r"(?<=[\w$\s])\+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class TmaLoad:
-    """One load to `.shared::cluster`. line: from 1. refusal: why it cannot be rewritten; None if it can."""
+    """One TMA load to `.shared::cluster`. line: from 1. refusal: why the load cannot be rewritten; None if it can."""
 
     function: str
     line: int
@@ -64,19 +66,20 @@ class TmaLoad:
 
 @dataclass(frozen=True, slots=True)
 class ClusterToCta:
-    """Rewrites every load whose two forms are proved to mean the same. Others stay; `sites` gives the reasons."""
+    """Rewrites each TMA load for which `.shared::cta` is proved to mean the same. Other loads stay; `sites` has the
+    reasons."""
 
     @property
     def key(self) -> str:
         return f"{NAME}-1"
 
     def apply(self, ptx: Ptx) -> Ptx:
-        """Return the module with these loads to `.shared::cta`; the same object if there are none."""
+        """Return the module with these loads changed to `.shared::cta`; the same object if no load changes."""
         changing = [site.position + site.opcode.index(_CLUSTER) for site in sites(ptx) if site.refusal is None]
         return edited(ptx, [(Span(_CLUSTER, start), _CTA) for start in changing])
 
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
-        """Count the loads that change, and explain in one line each load that stays."""
+        """Describe the rewrite: one line with the number of changed loads, and one line for each load that stays."""
         loads = sites(ptx)
         changed = sum(site.refusal is None for site in loads)
         name = ", ".join(dict.fromkeys(site.function for site in loads))
@@ -85,7 +88,7 @@ class ClusterToCta:
 
 
 def sites(ptx: Ptx) -> tuple[TmaLoad, ...]:
-    """Find the loads from global memory to `.shared::cluster`, in order, each with the reason if it must stay."""
+    """Find the TMA loads from global memory to `.shared::cluster`, in order, with the reason if a load must stay."""
     if _CLUSTER not in ptx.text:
         return ()
     code = list(statements(ptx))
@@ -103,7 +106,7 @@ def sites(ptx: Ptx) -> tuple[TmaLoad, ...]:
 
 
 def _flows(code: Sequence[Statement], by_name: dict[str, Body], wanted: set[str]) -> dict[str, _Flow]:
-    """Trace where values come from, in each of these functions."""
+    """Analyse the registers of each function in `wanted`."""
     parts: dict[str, list[Statement]] = {name: [] for name in wanted}
     module = Declarations()
     for item in code:
@@ -161,9 +164,10 @@ def _refusal(item: Statement, flows: Mapping[str, _Flow]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _AddressKind:
-    """Kind of a value: an offset, an address in this CTA's shared memory, or something else, with the reason.
+    """Kind of a value: an address in this CTA's shared memory (`own`), an offset, or something else (`why_else`).
 
-    reach: of an offset, the highest bit that can be set in it, as far as shifts and products go.
+    reach: highest bit that can be set in an offset. Carries of sums are ignored; shifts, products and constants count.
+    why_else: why the value is neither an address nor an offset.
     """
 
     own: bool = False
@@ -175,8 +179,8 @@ _OWN = _AddressKind(own=True)
 
 
 class _Flow:
-    """Sources of the values in one function's registers. The order of the statements does not matter: a register
-    holds an address of this CTA only if everything that is ever written to it is one."""
+    """The kinds of the values in one function's registers. The order of the statements does not matter: a register
+    counts as an address in this CTA only if every value that is ever written to it is such an address."""
 
     def __init__(self, function: str, body: Sequence[Statement], module: Declarations, header: str) -> None:
         self.module = module
@@ -204,7 +208,7 @@ class _Flow:
         return any(name in table.shared for table in tables) and not any(name in table.others for table in tables)
 
     def _resolve(self, name: str, item: Statement) -> tuple[int, str] | None:
-        """Resolve a register name in a statement: the innermost scope that declared it before counts."""
+        """Resolve a register name in a statement to the innermost scope that declared it before this statement."""
         for scope in item.scope.numbers:
             if (self.own if scope else self.module).register(scope, name, item.position):
                 return scope, name
@@ -214,8 +218,8 @@ class _Flow:
         return {register for name in names if (register := self._resolve(name, item))}
 
     def _judge(self, step: int) -> Iterator[tuple[int, str]]:
-        """Find the kind of each register that a statement writes: first unknown; then address or offset; at last, if
-        two kinds meet, something else."""
+        """Update the kind of each register that a statement writes, and yield the changed ones. A kind changes in one
+        direction: unknown, then address or offset, then (if two kinds meet) something else."""
         for register in self.results[step]:
             old = self.kinds.get(register)
             new = _either(old, self._made_by(self.code[step]), register[1])
@@ -259,10 +263,10 @@ class _Flow:
         adds = name in ("add", "or") or (name == "sub" and not any(owns[1:])) or (name == "mad" and not any(owns[:2]))
         if adds and sum(owns) == 1:
             return _OWN
-        return _AddressKind(why_else=f"{item.opcode} is done to an address")
+        return _AddressKind(why_else=f"{item.opcode} is applied to an address")
 
     def _sum(self, terms: Sequence[str], item: Statement) -> _AddressKind | None:
-        """Compute the kind of a sum, as in an address: symbol or register, plus constants."""
+        """Compute the kind of a sum, such as an address operand: a symbol or register, plus constants."""
         kinds = [self._term(term.strip(), item) for term in terms]
         if any(kind is None for kind in kinds):
             return None
@@ -276,7 +280,7 @@ class _Flow:
         return _OWN if owns else _AddressKind(reach=max(kind.reach for kind in known))
 
     def _value(self, text: str, item: Statement) -> _AddressKind | None:
-        """Look up the kind of one operand; None if it is unknown so far, e.g. for a register that a loop writes
+        """Compute the kind of one operand; None if it is not known yet, e.g. for a register that a loop writes
         later."""
         return self._sum(_PLUS.split(text), item)
 
@@ -298,8 +302,8 @@ class _Flow:
 
 
 def _reach(name: str, sources: Sequence[str], reaches: Sequence[int]) -> int | None:
-    """Compute the highest bit that an operation can set from those of its sources; None for a shift by a variable
-    amount."""
+    """Compute the highest bit that an operation can set from the highest bits of its sources; None for a shift by a
+    variable amount."""
     constants = [number(source) for source in sources]
     last = constants[-1]
     if name == "shl":
@@ -316,12 +320,12 @@ def _reach(name: str, sources: Sequence[str], reaches: Sequence[int]) -> int | N
     if name == "and" and any(constant is not None and constant >= 0 for constant in constants):
         return min(reaches)
     if name in ("add", "sub"):
-        return max(_COUNTER_BITS, *reaches)  # in a loop, this counts
+        return max(_COUNTER_BITS, *reaches)  # in a loop, this may be a counter
     return max(reaches)
 
 
 def _either(a: _AddressKind | None, b: _AddressKind | None, register: str) -> _AddressKind | None:
-    """Merge the kinds of two values that one register can hold."""
+    """Merge the kinds of two values that the same register can hold."""
     if a is None or b is None or a == b:
         return a or b
     if a.why_else or b.why_else:

@@ -1,9 +1,13 @@
-"""Data flow in PTX: sources and uses of each value.
+"""Data flow in PTX: which statement writes a value, and which statements read it.
 
-What a statement writes and reads (`access`, `names_of`), which register a name means (`Declarations`), which statement
-made what another one reads (`operations`), what follows from that around loops (`settle`), and what is dead or read
-before it is written. What a value is worth is for those who ask: cta_loads.py, miscompiles, verify/differential.py.
-Everything is linear in the text.
+* `access`, `names_of`: the operands that a statement writes and reads;
+* `Declarations`: the scope to which a register name belongs;
+* `operations`: the statement that produced each operand;
+* `settle`: a fixed point of an analysis, also around loops;
+* `cleaned`, `read_unwritten`: dead code, and registers that are read before they are written.
+
+The numbers that values stand for are computed elsewhere (cta_loads.py, verify/). All functions take time linear in the
+text.
 """
 
 from __future__ import annotations
@@ -21,19 +25,19 @@ from tritonhook.ptx.module import Ptx, Statement, split_operands, statements
 from tritonhook.ptx.program import LABEL, REGISTER, VARIABLES, Function, Item
 
 NAME = re.compile(r"[A-Za-z_$%][\w$%]*", re.ASCII)
-# Instructions that write no operand, but whose first one may be no address. `bar.red` writes it, and so does a call
-# that has it in parentheses.
+# Instructions that write no operand although their first operand need not be an address. Exceptions, which write the
+# first operand: `bar.red`, and a call whose first operand is in parentheses.
 _NO_RESULT = (
     *("bar.", "barrier.", "bra", "brx", "call", "cp.", "nanosleep", "pmevent", "setmaxnreg", "stackrestore"),
     *("tcgen05.dealloc", "wgmma.wait_group"),
 )
 
 _NUMBER = re.compile(r"([-+]?)(?:(0[xX][0-9a-fA-F]+|0[bB][01]+|[1-9]\d*)|0([0-7]*))U?", re.ASCII)
-_MOST_DIGITS = 70  # longest integer: 64 binary ones, sign and prefix
-_TOO_LARGE = 1 << 64  # stands for any integer with more
+_MOST_DIGITS = 70  # characters of the longest integer: 64 binary digits, sign and prefix
+_TOO_LARGE = 1 << 64  # represents every longer integer
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _COUNTED = re.compile(r"([\w$%]+)<(\d+)>", re.ASCII)
-# Have an effect beside their result. An instruction without a result has an effect, too.
+# Instructions with an effect besides their result. An instruction without a result always has an effect.
 _EFFECTS = frozenset(
     {"alloca", "atom", "bar", "barrier", "call", "mbarrier", "multimem", "stacksave", "tcgen05", "wgmma"}
 )
@@ -41,19 +45,21 @@ _ENDS = frozenset({"ret", "exit", "trap"})
 
 
 class MemoryAccess(NamedTuple):
-    """result: the operand that is written, "" for none. sources: those that are read, also as parts of an address."""
+    """Operands of an instruction by use. result: the operand that it writes, or "". sources: operands that it reads,
+    including those that contain an address."""
 
     result: str
     sources: Sequence[str]
 
 
 def access(opcode: str, operands: Sequence[str]) -> MemoryAccess:
-    """Decide which operands an instruction reads or writes in memory. An address in brackets is never its result."""
+    """Split an instruction's operands into the one it writes and those it reads. An address in brackets is never the
+    result."""
     first = operands[0] if operands else ""
     is_written = first.startswith("(") or ".red." in opcode
     if first.startswith("[") or (opcode.startswith(_NO_RESULT) and not is_written):
         return MemoryAccess("", operands)
-    adds = opcode.startswith("wgmma") and operands[3:4] != ("0",)  # the result is also the sum so far
+    adds = opcode.startswith("wgmma") and operands[3:4] != ("0",)  # it accumulates: the result is also a source
     return MemoryAccess(first, operands if adds else operands[1:])
 
 
@@ -63,7 +69,7 @@ def elements(operand: str) -> Sequence[str]:
 
 
 class StatementNames(NamedTuple):
-    """The names in a statement. reads: outside of brackets, with the guard. addresses: in brackets."""
+    """The names in a statement. reads: names outside brackets, and the guard. addresses: names within brackets."""
 
     writes: tuple[str, ...]
     reads: tuple[str, ...]
@@ -80,7 +86,7 @@ def names_of(opcode: str, operands: Sequence[str], guard: str = "") -> Statement
 
 
 def number(text: str) -> int | None:
-    """Parse a PTX integer; a leading 0 makes it octal. None if the text is not an integer."""
+    """Parse a PTX integer; a leading 0 means octal. None if the text is not an integer."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
@@ -94,7 +100,9 @@ Name = TypeVar("Name")
 
 
 def settle(count: int, readers: Mapping[Name, Iterable[int]], judge: Callable[[int], Iterable[Name]]) -> None:
-    """Judge each step, then again each step that reads a changed name. judge: returns the changed names."""
+    """Run a worklist until nothing changes: judge each of `count` steps, then judge again each step that reads a
+    changed name. judge: analyses a step and returns the names whose state has changed. readers: the steps that read a
+    name."""
     waiting, queued = deque(range(count)), bytearray(b"\1" * count)
     while waiting:
         step = waiting.popleft()
@@ -107,7 +115,7 @@ def settle(count: int, readers: Mapping[Name, Iterable[int]], judge: Callable[[i
 
 
 def places_of(names: Iterable[Iterable[Name]]) -> dict[Name, list[int]]:
-    """Map each name to the numbers of the steps that have it among theirs."""
+    """Map each name to the numbers of the steps that contain it. names: the names of each step, in order."""
     places: dict[Name, list[int]] = {}
     for step, several in enumerate(names):
         for name in several:
@@ -115,16 +123,17 @@ def places_of(names: Iterable[Iterable[Name]]) -> dict[Name, list[int]]:
     return places
 
 
-# --- which register a name means -----------------------------------------------------------------
+# --- the scope of a register name ----------------------------------------------------------------
 
 
 class Declarations:
-    """Declarations: registers by scope and name, and variables by memory space."""
+    """Declared names: registers by scope, and variables by memory space."""
 
     def __init__(self, others: Iterable[str] = ()) -> None:
-        # Where each register is declared: before that, its name means an outer register.
+        # Position of each register's declaration: before it, the name belongs to an outer scope.
         self.registers: dict[tuple[int, str], int] = {}
-        self.counted: dict[tuple[int, str], tuple[int, int]] = {}  # `%r<8>`: by scope and stem, the number and where
+        # Declarations such as `%r<8>`: scope and stem -> number of registers and position.
+        self.counted: dict[tuple[int, str], tuple[int, int]] = {}
         self.shared: set[str] = set()
         self.others = set(others)  # names of variables outside shared memory
 
@@ -145,7 +154,7 @@ class Declarations:
             (self.shared if shared else self.others).update(words[-1:])
 
     def register(self, scope: int, name: str, before: int) -> bool:
-        """Check whether this scope declares the register before this position."""
+        """Return True if this scope declares the register before this position."""
         if self.registers.get((scope, name), before) < before:
             return True
         stem = name.rstrip("0123456789")
@@ -155,30 +164,30 @@ class Declarations:
 
 
 def _count(digits: str) -> int:
-    """Parse the number of a register, or the number of registers."""
+    """Parse the digits of a register's name or of a register count, with a limit for very long ones."""
     return _TOO_LARGE if len(digits) > _MOST_DIGITS else int(digits)
 
 
-# --- which statement made a value ----------------------------------------------------------------
+# --- the statement that produces a value ---------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A value: what an operation writes. index: which of its results, 0 without braces."""
+    """A value that an operation writes. index: its position among the results in braces; 0 for a single result."""
 
     operation: Operation
     index: int
 
 
-Source = Part | int | str  # a value, a number, or what no statement of the function has made
+Source = Part | int | str  # a value, a constant, or a name that no statement of the function has written
 
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """Operation of a statement, or a part of it. name, type: of its opcode, "mul.lo" and "s32".
+    """The operation of a statement, or a part of it. name, type: parts of the opcode, e.g. "mul.lo" and "s32".
 
-    sources: of each operand that it reads, the first name of an address. readers: the operations that read a result,
-    and which one.
+    sources: the source of each operand that it reads; of an address, the source of its first name.
+    readers: the operations that read its results, each with the index of the result.
     """
 
     statement: Statement
@@ -189,23 +198,23 @@ class Operation:
     readers: list[tuple[int, Operation]] = field(default_factory=list)
 
     def is_a(self, name: str, *types: str) -> bool:
-        """Check whether this is the instruction, and of one of these types."""
+        """Return True if the operation has this name and, if types are given, one of these types."""
         return self.name == name and (not types or self.type in types)
 
     def source(self, index: int) -> Source | None:
         return self.sources[index] if index < len(self.sources) else None
 
     def number(self, index: int) -> int | None:
-        """Read an operand as a number; None if it is not constant."""
+        """Return an operand's constant value; None if it is not constant."""
         source = self.source(index)
         return source if isinstance(source, int) else None
 
     def made_by(self, index: int) -> Operation | None:
-        """Find the operation whose only result is this operand; None if no statement made it."""
+        """Return the operation whose only result is this operand; None if there is no such operation."""
         return only_maker(self.source(index))
 
     def operands(self, name: str, *types: str) -> Iterator[tuple[Operation, int]]:
-        """Yield each operand that such an operation made, and its position."""
+        """Yield each operand that an operation of this name and type produced: that operation and the position."""
         for index in range(len(self.sources)):
             made = self.made_by(index)
             if made is not None and made.is_a(name, *types):
@@ -213,17 +222,20 @@ class Operation:
 
 
 def only_maker(source: Source | None) -> Operation | None:
-    """Find the operation whose only result is this source; None if there is no such operation."""
+    """Return the operation whose only result is this source; None if there is no such operation."""
     return source.operation if isinstance(source, Part) and source.operation.results == 1 else None
 
 
 class Chain:
-    """The operations of one function, added in the order of the text. A register holds what the last statement above
-    wrote. Branches are not followed: behind a label, the value of a register that is written twice is unknown. A
-    guarded statement, which may not write, makes a value of its own."""
+    """The operations of one function, in the order of the text, linked by the values that they read.
+
+    A register has the value of the last statement above that writes it. Branches are not followed: after a label, the
+    value of a register that is written more than once is unknown. A guarded statement, which may not be executed,
+    produces a new value.
+    """
 
     def __init__(self, body: Sequence[Statement]) -> None:
-        self.held: dict[str, tuple[int, Source]] = {}  # each with the number of labels above
+        self.held: dict[str, tuple[int, Source]] = {}  # register -> number of labels above its write, and its value
         self.operations: list[Operation] = []
         self.labels = 0
         steps = [(item, *access(item.opcode, item.operands)) for item in body if not item.opcode.startswith(".")]
@@ -241,12 +253,12 @@ class Chain:
             self.held[target] = self.labels, value
 
     def values(self, operation: Operation, targets: Sequence[str]) -> Sequence[Source]:
-        """Compute the value of each target after a statement."""
+        """Add the operation, and return the value of each of its targets."""
         self.keep(operation)
         return [Part(operation, index) for index in range(len(targets))]
 
     def keep(self, operation: Operation) -> None:
-        """Put an operation behind those that were added."""
+        """Append an operation, and register it as a reader of its sources."""
         for source in operation.sources:
             if isinstance(source, Part):
                 source.operation.readers.append((source.index, operation))
@@ -268,11 +280,12 @@ def operations(ptx: Ptx, chain: Callable[[Sequence[Statement]], Chain] = Chain) 
             yield chain(tuple(body)).operations
 
 
-# --- what is needed, and what is never written ---------------------------------------------------
+# --- dead code, and registers that are never written ---------------------------------------------
 
 
 class Flow(NamedTuple):
-    """The registers that an item writes and reads; whether it is more than its results; whether it may do nothing."""
+    """The registers that an item writes and reads. has_effect: it does more than write its results. is_guarded: it may
+    not be executed."""
 
     writes: frozenset[str]
     reads: frozenset[str]
@@ -282,7 +295,7 @@ class Flow(NamedTuple):
 
 @functools.lru_cache(maxsize=1 << 16)
 def flow_of(item: Item) -> Flow:
-    """List what an item writes and reads."""
+    """Compute the registers that an item writes and reads, and its effect."""
     base = item.opcode.partition(".")[0]
     if not base:
         return Flow(frozenset(), frozenset(), False, False)
@@ -298,12 +311,12 @@ def is_branch(item: Item) -> bool:
 
 
 def target(item: Item) -> str | None:
-    """Find the label that a branch goes to; None for other items and for a branch with several labels."""
+    """Return the label of a `bra`; None for other items, also for `brx`, which has several labels."""
     return item.operands[0] if item.opcode.startswith("bra") and item.operands else None
 
 
 def may_end(items: Sequence[Item], start: int) -> bool:
-    """Return whether control at items[start] can leave the function. Calls and branch tables count as ways out."""
+    """Return True if execution from items[start] can leave the function. Calls and branch tables count as exits."""
     labels = {item.label: number for number, item in enumerate(items) if item.label}
     seen, left = set[int](), [start]
     while left:
@@ -323,7 +336,7 @@ def may_end(items: Sequence[Item], start: int) -> bool:
 
 
 def cleaned(items: Iterable[Item]) -> tuple[Item, ...]:
-    """Drop unreachable items, and items without effect whose results reach no effect."""
+    """Remove unreachable items, and items without an effect whose results influence no effect."""
     kept = list(items)
     while True:
         count = len(kept)
@@ -333,7 +346,7 @@ def cleaned(items: Iterable[Item]) -> tuple[Item, ...]:
 
 
 def _reached(items: Sequence[Item]) -> list[Item]:
-    """Drop unreachable items: those between a jump and the next label that is used."""
+    """Remove unreachable items: those between a jump and the next label that is used."""
     used = {name for item in items if not item.label for operand in item.operands for name in LABEL.findall(operand)}
     kept: list[Item] = []
     reached = True
@@ -356,7 +369,7 @@ def _leaves(item: Item) -> bool:
 
 def _without_jumps_to_next(items: Sequence[Item]) -> list[Item]:
     kept: list[Item] = []
-    following: set[str] = set()  # the labels that stand directly behind
+    following: set[str] = set()  # labels directly after the item, without an instruction between
     for item in reversed(items):
         if item.label:
             following.add(item.label)
@@ -369,7 +382,7 @@ def _without_jumps_to_next(items: Sequence[Item]) -> list[Item]:
 
 
 def _live(items: Sequence[Item]) -> list[Item]:
-    """Drop items whose registers reach no effect, not even around a loop, and declarations that nothing names."""
+    """Remove items whose results influence no effect, also around loops, and declarations of unused names."""
     flows = [flow_of(item) for item in items]
     needed: set[str] = set()
 
@@ -402,12 +415,12 @@ def _declared(item: Item) -> str:
 
 
 def read_unwritten(function: Function) -> frozenset[tuple[str, str]]:
-    """Find registers that some path reads before they are certainly written, so that their value is undefined. Each
-    comes with the instruction that reads it."""
+    """Find registers that some path reads before a certain write, so that their value is undefined. Returns pairs of
+    the register and the opcode that reads it, without modifiers."""
     items = function.items
     places = {item.label: number for number, item in enumerate(items) if item.label}
     every = frozenset(name for item in items for name in flow_of(item).writes)
-    written: dict[int, frozenset[str]] = {0: frozenset()}  # at the start of an item: on all paths so far
+    written: dict[int, frozenset[str]] = {0: frozenset()}  # item -> registers written on all paths to it, so far
     unwritten: set[tuple[str, str]] = set()
     waiting = [0]
     while waiting:

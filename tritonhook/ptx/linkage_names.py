@@ -1,9 +1,9 @@
-"""Linkage names in the DWARF bytes of a PTX module for debuggers: they follow a rename.
+"""Rename functions in the DWARF bytes of a PTX module that was compiled for debuggers.
 
-`.debug_info` spells the linkage name of each function (`nvcc -G`, clang). In a module with `.target ..., debug`, ptxas
-keeps the variables of an entry alive if it finds the entry's name there, and gives other code if it does not. A
-name of another length moves what stands behind it: lengths and references within `.debug_info`, and the offsets in
-`.debug_pubnames` and `.debug_pubtypes`, are corrected. Names of the source functions stay.
+`.debug_info` contains the linkage name of each function (`nvcc -G`, clang). In a module with `.target ..., debug`,
+ptxas keeps the variables of an entry alive if it finds the entry's name there, and makes different code if it does not.
+A name of a different length moves the bytes after it, so lengths and references in `.debug_info` and offsets in
+`.debug_pubnames` and `.debug_pubtypes` are corrected. Names of the source functions stay.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SIZES = {".b8": 1, ".b16": 2, ".b32": 4, ".b64": 8}
 _VALUE = re.compile(r"(?P<base>\.[\w.]+\+)?(?P<number>\d+)", re.ASCII)
 _LINKAGE = ("DW_AT_linkage_name", "DW_AT_MIPS_linkage_name")
 _RELATIVE = frozenset({"DW_FORM_ref1", "DW_FORM_ref2", "DW_FORM_ref4", "DW_FORM_ref8", "DW_FORM_ref_udata"})
-# What pyelftools raises on damaged bytes, beside its own errors.
+# Exceptions that pyelftools raises on damaged bytes, besides its own.
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error)
 
 Edit = tuple[Span, str]
@@ -57,7 +57,7 @@ def linkage_edits(tokens: Tokens, changes: Mapping[str, str]) -> list[Edit]:
 
 
 class _Value(NamedTuple):
-    """One value of a section. span: its number in the text; None for a label, which moves by itself."""
+    """One value of a section. span: its number in the text; None for a label, whose value ptxas computes."""
 
     number: int
     size: int
@@ -65,7 +65,7 @@ class _Value(NamedTuple):
 
 
 class _Name(NamedTuple):
-    """A linkage name, and where it begins in `.debug_info`."""
+    """A linkage name and its offset in `.debug_info`."""
 
     text: str
     offset: int
@@ -73,7 +73,7 @@ class _Name(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """The values of one section by offset, in order, and its bytes. Addresses are 0 in them."""
+    """One section: its values by offset, in order, and its bytes, where each label is 0."""
 
     name: str
     code: str
@@ -96,7 +96,7 @@ class _Section:
                 continue
             number = _VALUE.fullmatch(match[0])
             if not size or (number and len(number["number"]) > 20):
-                raise _unreadable(f"{match[0][:40]!r} in {name} is no value")
+                raise _unreadable(f"{match[0][:40]!r} in {name} is not a value")
             span = Span(number["number"], match.start() + number.start("number")) if number else None
             values[offset] = _Value(int(span.text) if span else 0, size, span)
             offset += size
@@ -104,7 +104,7 @@ class _Section:
         return cls(name, code, values, data)
 
     def change(self, offset: int, size: int, number: int) -> Iterator[Edit]:
-        """Replace the number at an offset. A label stays."""
+        """Yield the edit that replaces the number at an offset; none for a label."""
         value = self.values.get(offset)
         if value is None or value.size != size:
             raise _unreadable(f"byte {offset} of {self.name} is within a value")
@@ -112,7 +112,7 @@ class _Section:
             yield value.span, str(number)
 
     def spell(self, name: _Name, new: str) -> Iterator[Edit]:
-        """Replace the letters of a name; add or remove bytes at its end so that the lengths fit."""
+        """Yield the edits that replace the bytes of a name; bytes are added or removed at its end."""
         values = [self.values.get(name.offset + i) for i in range(len(name.text) + 1)]
         spans = [value.span for value in values if value is not None and value.span is not None]
         if len(spans) != len(values):
@@ -129,7 +129,7 @@ class _Section:
 
 
 class _Shift:
-    """Shift of bytes in `.debug_info`: the sum of all changes of length before them."""
+    """Computes how far a byte of `.debug_info` moves: the sum of all changes of length before it."""
 
     def __init__(self, changes: list[tuple[int, int]]) -> None:
         ordered = sorted(changes)
@@ -171,8 +171,8 @@ def _lengths_and_references(entries: Iterable[tuple[Any, Any]], info: _Section, 
 
 
 def _offsets(section: _Section, shift: _Shift) -> Iterator[Edit]:
-    """Find the offsets of `.debug_info` in a table of names. Each unit has length, version, begin and size; then offset
-    and name of each entry, up to an offset of 0."""
+    """Yield the edits of the offsets in a table of names. A unit of the table has length, version, begin and size in
+    `.debug_info`, then offset and name of each entry; an offset of 0 ends it."""
     at = 0
     while at < len(section.data):
         begin, size = struct.unpack_from("<II", section.data, at + 6)
@@ -186,7 +186,7 @@ def _offsets(section: _Section, shift: _Shift) -> Iterator[Edit]:
 
 
 def _entries(tokens: Tokens) -> Iterator[tuple[Any, Any]]:
-    """Yield every entry of `.debug_info`, with its unit; nothing in a module without debug information."""
+    """Yield each unit and entry of `.debug_info`; nothing for a module that was not compiled for debuggers."""
     if "debug" not in tokens.options:
         return
     info, abbreviations = (_Section.read(tokens.code, name).data for name in (_INFO, _ABBREVIATIONS))
@@ -197,7 +197,9 @@ def _entries(tokens: Tokens) -> Iterator[tuple[Any, Any]]:
         from elftools.construct import ConstructError
         from elftools.dwarf.dwarfinfo import DebugSectionDescriptor, DwarfConfig, DWARFInfo
     except ImportError:
-        raise PtxError("a rename in a module for debuggers needs pyelftools; pip install pyelftools") from None
+        raise PtxError(
+            "a rename in a module with `.target ..., debug` needs pyelftools; pip install pyelftools"
+        ) from None
     names = DWARFInfo.__init__.__code__.co_varnames[2 : DWARFInfo.__init__.__code__.co_argcount]
     sections = {"debug_info_sec": (_INFO, info), "debug_abbrev_sec": (_ABBREVIATIONS, abbreviations)}
     given = {
@@ -216,6 +218,5 @@ def _entries(tokens: Tokens) -> Iterator[tuple[Any, Any]]:
 
 def _unreadable(why: str) -> PtxError:
     return PtxError(
-        f"the debug information of the module cannot be changed with the name: {why}; compile without -G, "
-        "or leave the name as it is"
+        f"the name in the module's debug information cannot be changed: {why}; compile without -G, or keep the name"
     )

@@ -1,7 +1,8 @@
-"""Read which source line each line of a PTX text comes from: its .loc directives.
+"""Map lines of a PTX text to lines of source code, by the .loc directives.
 
-Code of a library function is charged to the line that called it. The calls are in `inlined_at`, or, as Triton's LLVM
-writes them, in the comment: `.loc 2 170 27 // standard.py:170:27 @[ k.py:10:15 ]`. Comments name files without folders.
+Code of an inlined library function is attributed to the line that called it. The caller is in `inlined_at` or, in PTX
+of Triton's LLVM, in a comment: `.loc 2 170 27 // standard.py:170:27 @[ k.py:10:15 ]`. Comments name files without
+folders.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ _PACKAGE = re.compile(r".*/(?:site|dist)-packages/[^/]+|.*/triton/(?:experimenta
 
 
 def source_files(ptx: str) -> tuple[str, ...]:
-    """List the source files that a PTX text names."""
+    """List the source files that a PTX text names in .file directives."""
     return tuple(dict.fromkeys(match[2] for line in ptx.splitlines() if (match := _FILE.match(line))))
 
 
 def source_places(ptx: str) -> Callable[[int], Place | None]:
-    """Return a function that finds the source of a line of the PTX; None before the first .loc."""
+    """Return a function that maps a line number of the PTX to its source line; None before the first .loc."""
     texts = ptx.splitlines()
     files = {match[1]: match[2] for text in texts if (match := _FILE.match(text))}
     by_name = {path.rpartition("/")[2]: path for path in files.values()}
-    calls: dict[tuple[str, ...], list[Place]] = {}  # by file number, line and column: the place and its callers
+    calls: dict[tuple[str, ...], list[Place]] = {}  # (file number, line, column) -> the source line and its callers
     numbers: list[int] = []
     places: list[Place] = []
     for number, text in enumerate(texts, 1):
@@ -52,7 +53,8 @@ def source_places(ptx: str) -> Callable[[int], Place | None]:
 
 
 def charged(frames: Sequence[Place]) -> Place:
-    """Choose the innermost place outside of libraries. The kernel's own package, of the outermost place, is none."""
+    """Choose the innermost source line outside libraries. frames: the line and its callers, outermost last. The package
+    of the outermost line is the kernel's own and does not count as a library."""
     own = _package(frames[-1][0])
     return next(frame for frame in frames if _package(frame[0]) in ("", own))
 

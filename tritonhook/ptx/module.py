@@ -1,5 +1,5 @@
-"""Ptx: the text of one PTX module: its statements, its entries, and the exact replacement of symbols. A statement has
-opcode, operands, function and position, without comments and strings."""
+"""Ptx, the text of one PTX module: its entries, its statements (without comments and strings), and the exact
+replacement of symbols."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _HEAD = re.compile(rf"{_LABELS.pattern}(?:@\s*(?P<guard>!?\s*[\w$%]+)\s+)?(?P<op
 _MARK = re.compile(r"[;{}]")
 _DEPTH = {"{": 1, "}": -1, ";": 0}
 _SEPARATOR = re.compile(r"[\[{(\]}),]")
-_MOST_BRACES = 3_000  # open at once; ptxas 12.8 to 13.5 run out of memory below 3,000
+_MOST_BRACES = 3_000  # nesting depth; ptxas 12.8 to 13.5 already run out of memory with fewer braces
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
-    """A block of braces, by its number in the module, and the block around it. The registers that it declares hide
-    those of outer blocks."""
+    """A block in braces: its number in the module, and the enclosing block. Its registers hide registers of the same
+    name in outer blocks."""
 
     number: int
     outer: Scope | None = None
 
     @property
     def numbers(self) -> Iterator[int]:
-        """The numbers of this block and of those around it, from the inside to the outside."""
+        """The numbers of this block and of the enclosing blocks, innermost first."""
         scope: Scope | None = self
         while scope is not None:
             yield scope.number
@@ -50,15 +50,15 @@ MODULE = Scope(0)
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement: an instruction, or a directive such as `.reg`, whose opcode starts with a dot. A statement that
-    cannot be read has the opcode "".
+    """One statement: an instruction, or a directive such as `.reg`, whose opcode starts with a dot. The opcode is "" if
+    the statement cannot be parsed.
 
-    operands: texts between commas; braces and brackets stay together.
-    position: where the opcode starts in the module's text.
-    function: the entry or function that it belongs to, "" at module level.
-    scope: the innermost open block; MODULE outside of functions.
-    guard: the predicate that decides whether it is done, with its "!"; "" for none.
-    is_labelled: whether a label stands before it.
+    operands: texts between commas; a list in braces or brackets is one operand.
+    position: offset of the opcode in the module's text.
+    function: the entry or function that contains the statement; "" at module level.
+    scope: the innermost block; MODULE outside functions.
+    guard: the predicate that decides whether the statement is executed, with its "!"; "" without one.
+    is_labelled: True if a label precedes the statement.
     """
 
     opcode: str
@@ -71,14 +71,14 @@ class Statement:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The opcode and its qualifiers: "cp.async.bulk" gives ("cp", "async", "bulk"); "::" stays within one."""
+        """The opcode split at dots: "cp.async.bulk" gives ("cp", "async", "bulk"); "::" does not split."""
         return tuple(self.opcode.split("."))
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The body of an entry or function. header: the text before it: parameters and directives such as `.reqntid`.
-    begin: the position behind its `{`."""
+    """The body of an entry or function. header: the text before its `{`, with parameters and directives such as
+    `.reqntid`. begin: the position after its `{`."""
 
     header: str
     begin: int
@@ -91,13 +91,13 @@ def line_numbers(ptx: Ptx) -> Callable[[int], int]:
 
 
 def bodies(ptx: Ptx) -> dict[str, Body]:
-    """Find the body of each entry and function. A declaration has no body."""
+    """Map each entry and function to its body; those that are only declared are omitted."""
     code = ptx.tokens.code
     return {head.name: Body(code[start:end], end + 1) for start, end, _, head in pieces(ptx) if head is not None}
 
 
 def statements(ptx: Ptx) -> Iterator[Statement]:
-    """Yield every statement in order. Initialisers of variables belong to their `.global` or `.shared` statement."""
+    """Yield each statement in order. The initialiser of a variable is part of its `.global` or `.shared` statement."""
     code, function, blocks, scope, label = ptx.tokens.code, "", 0, MODULE, False
     for start, end, mark, head in pieces(ptx):
         if mark == "{":
@@ -128,7 +128,7 @@ def _statement(code: str, start: int, end: int, function: str, scope: Scope, lab
 
 
 def recursive_entries(ptx: Ptx) -> tuple[str, ...]:
-    """Find entries that can reach a cycle of direct calls, or an `alloca`: the text gives no bound of their stack.
+    """Find entries whose stack size has no bound in the text: they can reach a cycle of direct calls, or an `alloca`.
     Indirect calls are not followed."""
     if "call" not in ptx.text and "alloca" not in ptx.text:
         return ()
@@ -137,8 +137,8 @@ def recursive_entries(ptx: Ptx) -> tuple[str, ...]:
         calls.add(entry)
     for item in statements(ptx):
         if item.parts[0] == "alloca":
-            calls.add(item.function, item.function)  # has no bound, as a function that calls itself
-    bounded: set[str] = set()  # functions that reach no cycle; the sorter gives them in spite of one
+            calls.add(item.function, item.function)  # unbounded, like a function that calls itself
+    bounded: set[str] = set()  # functions that reach no cycle; the sorter yields them even if there is a cycle
     with suppress(CycleError):
         calls.prepare()
     while ready := calls.get_ready():
@@ -158,7 +158,7 @@ def direct_calls(ptx: Ptx) -> dict[str, set[str]]:
 
 
 def reaching(ptx: Ptx, functions: Iterable[str]) -> set[str]:
-    """Find these functions and all entries and functions that reach one of them by direct calls."""
+    """Find all entries and functions that reach one of `functions` by direct calls, and these functions themselves."""
     callers: dict[str, list[str]] = {}
     for caller, called in direct_calls(ptx).items():
         for name in called:
@@ -201,15 +201,16 @@ def split_operands(text: str) -> list[str]:
 
 
 def pieces(ptx: Ptx) -> Iterator[tuple[int, int, str, Head | None]]:
-    """Cut the code into pieces that end with `;`, with `{` that opens a block, or with `}` that closes one. Yields
-    start, end and mark of each piece, and the head of the function whose body the mark opens.
+    """Split the code after each `;`, after each `{` that opens a block, and after each `}` that closes one. Yields
+    start, end and last character of each piece, and the head of the function if the piece ends with the `{` of its
+    body.
 
-    Other braces belong to their statement: those of a vector operand or an initialiser. Omits each `.section`.
+    Braces of a vector operand or an initialiser do not split. `.section` directives are omitted.
     """
     code, heads = ptx.tokens.code, iter(ptx.tokens.heads)
     head = next(heads, None)
     start = depth = inside = 0
-    operand = section = False  # whether the statement has braces of its own, and is a `.section`
+    operand = section = False  # whether the statement contains braces, and whether it is a `.section`
     for match in _MARK.finditer(code):
         mark, at = match[0], match.start()
         if inside:
@@ -228,17 +229,17 @@ def pieces(ptx: Ptx) -> Iterator[tuple[int, int, str, Head | None]]:
         yield start, at, mark, token
         depth = max(0, depth + _DEPTH[mark])
         if depth > _MOST_BRACES:
-            raise PtxError(f"more than {_MOST_BRACES:,} braces are open at once; ptxas cannot read that either")
+            raise PtxError(f"more than {_MOST_BRACES:,} nested braces; ptxas cannot read that either")
         start, operand, section = at + 1, False, False
 
 
 # --- a module -------------------------------------------------------------------------------------
 
 
-# Identifiers that PTX predefines; all others of that kind start with %.
+# The only predefined PTX identifier that does not start with %.
 _PREDEFINED = frozenset({"WARP_SZ"})
 _REPORT = "please report it with this module"
-_RUNS = {".py": "tritonhook run", ".cu": "tritonhook run -- nvcc"}  # remedy for a program instead of PTX
+_RUNS = {".py": "tritonhook run", ".cu": "tritonhook run -- nvcc"}  # remedy if the user passes a program, not PTX
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -246,10 +247,10 @@ class Ptx(Brief):
     """One PTX module.
 
     text: the module as ptxas reads it.
-    version, target: of the `.version` and `.target` directives, e.g. "8.7" and "sm_90a".
-    entries: names of the `.entry` functions in order of appearance, also of those only declared, each once.
-    functions: names of the `.func` functions.
-    tokens: where these and others are in the text.
+    version, target: operands of the `.version` and `.target` directives, e.g. "8.7" and "sm_90a".
+    entries: names of the `.entry` functions in order of appearance, each once; also entries that are only declared.
+    functions: names of the `.func` functions, likewise.
+    tokens: the positions of these names and of other tokens in the text.
     Raises PtxError if the text has no `.version` or no `.target` directive.
     """
 
@@ -297,8 +298,8 @@ class Ptx(Brief):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def only_entry(self, entry: str | None = None) -> str:
-        """Check and return an entry's name, or return the only entry. Raises PtxError if no entry fits, or if there are
-        several and `entry` is None."""
+        """Return `entry` if the module has it; for None, return the module's only entry. Raises PtxError if there is no
+        such entry, or if `entry` is None and the module has several."""
         if entry is not None:
             if entry not in self.entries:
                 raise PtxError(f"no entry {entry!r}; the module has: {listed(self.entries)}")
@@ -327,8 +328,9 @@ class Ptx(Brief):
     def substitute(self, names: Mapping[str, str]) -> Ptx:
         """Return the module with symbols replaced, token for token.
 
-        names: old symbol -> new symbol. Raises PtxError if an old symbol does not occur, a new one is
-        not a PTX identifier, is given twice, or is already taken; or if the result differs from the request.
+        names: old symbol -> new symbol.
+        Raises PtxError if an old symbol does not occur; if a new symbol is not a PTX identifier, is the new name of two
+        symbols, or exists in the module; and if the result does not have the requested names.
         """
         changes = {old: new for old, new in names.items() if old != new}
         if not changes:
@@ -342,8 +344,8 @@ class Ptx(Brief):
         return renamed
 
     def with_directives(self, version: str, target: str | None = None) -> Ptx:
-        """Return the module with another `.version`, and another `.target` if it is not None; options behind the target
-        (", debug") stay."""
+        """Return the module with this `.version` and, if it is not None, this `.target`; options of the target such as
+        ", debug" stay."""
         changes = (self.tokens.version, version), (self.tokens.target, target)
         return edited(self, ((span, new) for span, new in changes if span is not None and new is not None))
 
@@ -352,7 +354,7 @@ class Ptx(Brief):
         return self.substitute(self.entry_changes(names))
 
     def entry_changes(self, names: Mapping[str, str]) -> dict[str, str]:
-        """Map every symbol that `rename_entries` replaces to its new name. Raises PtxError for a name without an
+        """Map each symbol that `rename_entries` replaces to its new name. Raises PtxError if an old name is not an
         entry."""
         entries = set(self.entries)
         functions = {*entries, *self.functions}
@@ -360,7 +362,7 @@ class Ptx(Brief):
         changes: dict[str, str] = {}
         for old, new in names.items():
             if old not in entries:
-                self.only_entry(old)  # raises, and lists the module's entries
+                self.only_entry(old)  # raises the error that lists the module's entries
             changes[old] = new
             for parameter in parameters.get(old, ()):
                 if parameter.startswith(f"{old}_param_") and parameter not in functions:
@@ -383,7 +385,7 @@ class Ptx(Brief):
                 raise PtxError(f"no symbol {old!r} in the module; entries: {listed(self.entries)}")
 
     def _check_renamed(self, renamed: Ptx, changes: Mapping[str, str], counts: Mapping[str, int]) -> None:
-        """Check that every entry has its new name and every use was replaced. Raises PtxError."""
+        """Check that each entry has its new name and that each use was replaced. Raises PtxError."""
         for before, after in ((self.entries, renamed.entries), (self.functions, renamed.functions)):
             wanted = tuple(changes.get(name, name) for name in before)
             if wanted != after:
@@ -403,7 +405,7 @@ class Ptx(Brief):
 
 
 def edited(ptx: Ptx, edits: Iterable[tuple[Span, str]]) -> Ptx:
-    """Copy the module with these spans of its text replaced; the same object if none changes."""
+    """Return the module with these spans of its text replaced; the same object if the text does not change."""
     pieces: list[str] = []
     done = 0
     for span, new in sorted(edits, key=lambda edit: edit[0].start):
@@ -427,7 +429,8 @@ FIRST_VERSION = {
 
 
 def version_for(own: str, arch: str, newest: str | None = None) -> str:
-    """Raise a module's version to the first that has `arch`, and lower it to the newest that a ptxas reads."""
+    """Choose the PTX version for a module on `arch`: its own version, or the first that has `arch` if that is newer,
+    but at most `newest`, the newest version that ptxas reads."""
     wanted = max(own, FIRST_VERSION.get(arch, own), key=version_key)
     return wanted if newest is None else min(wanted, newest, key=version_key)
 
@@ -435,12 +438,13 @@ def version_for(own: str, arch: str, newest: str | None = None) -> str:
 def newest_version(ptxas: str) -> str:
     """Look up the newest PTX ISA version that a ptxas reads, e.g. "8.7" for "12.8.93".
 
-    PTX ISA, "Release Notes": 11.x reads 7.x; 12.0 to 12.5 read 8.0 to 8.5, 12.6 still 8.5, 12.7 8.6; 13.x reads 9.x.
+    PTX ISA, "Release Notes": ptxas 11.x reads up to 7.x; 12.0 to 12.5 read up to 8.0 to 8.5 respectively; 12.6 up to
+    8.5, 12.7 up to 8.6; 13.x up to 9.x.
     """
     major, minor = (int(part) for part in ptxas.split(".")[:2])
     return f"{major - 4}.{minor - 1 if major == 12 and minor > 5 else minor}"
 
 
 def lowered_for(ptx: Ptx, ptxas: str) -> Ptx:
-    """Return the module; lower its `.version` to the newest that this version of ptxas reads, if it is newer."""
+    """Return the module with its `.version` lowered to the newest that this version of ptxas reads, if necessary."""
     return ptx.with_directives(min(ptx.version, newest_version(ptxas), key=version_key))

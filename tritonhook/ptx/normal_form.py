@@ -1,5 +1,5 @@
-"""Normal form of PTX and kernel names, equal from build to build: text without parts that cannot reach the machine
-code, names without parts that compilers change."""
+"""Normal forms that stay equal from build to build: PTX without the parts that cannot affect the machine code, and
+kernel names without the parts that compilers change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator
 
 _DEBUG_SECTION = re.compile(r"\.section\s+\.debug_\w+\s*\{[^{}]*\}")
-# Whole lines, and sections whose last brace is in no comment. The line break in front, a literal, is found at once.
+# Lines of source positions and debug sections. Only whole lines match, and sections whose last brace is in no comment.
+# The pattern starts with a literal line break, which makes the search fast.
 _POSITIONS = re.compile(
     r'\n[ \t]*\.(?:(?:loc\s[^\n;"/]*|file\s+\d+\s+"[^"\n]*"(?:\s*,\s*\d+){0,2}[ \t]*)(?://[^\n]*)?'
     r"|section\s+\.debug_\w+\s*\{(?:[^{}/]*|[^{}]*\n[ \t]*)\}[ \t]*)(?=\n|\Z)",
@@ -21,38 +22,41 @@ _NOISE = re.compile(
 
 
 def normal_form(text: str) -> str:
-    """Convert PTX to normal form."""
+    """Convert PTX to its normal form: without comments, `.version`, source positions, debug sections and extra
+    blanks."""
     code = _COMMENT_OR_STRING.sub(lambda match: match[0] if match[0][0] == '"' else " ", text)
     return " ".join(_NOISE.sub(" ", _DEBUG_SECTION.sub(" ", code)).split())
 
 
 def without_positions(text: str) -> str:
-    """Remove source positions and debug sections, so that the text names no file of the machine that made it. ptxas
-    makes the same machine code from it. A module for debuggers stays unchanged, and so does a module where such lines
-    look like code."""
+    """Remove source positions and debug sections, so that the text names no file of the machine that made it; ptxas
+    makes the same machine code from it. A module that was compiled for debuggers stays unchanged. So does a module
+    with block comments if the removal would change its normal form."""
     if _FOR_DEBUGGERS.search(text):
         return text
     shorter = _POSITIONS.sub("", text)
-    # Without block comments these lines cannot be anything else. Two normal forms cost seven times as much.
+    # Without block comments, each match is such a line. Comparing normal forms takes seven times as long.
     return shorter if "/*" not in text or normal_form(shorter) == normal_form(text) else text
 
 
 def normal_sha256(text: str, kernel: str) -> str:
-    """Hash the normal form with a neutral kernel name. An opcode can be spelled like the name: a dot follows the
-    opcode, so it stays."""
+    """Hash the normal form of PTX, with the kernel's name replaced by "{kernel}". An opcode that is spelled like the
+    kernel stays, as a dot follows it."""
     own = re.escape(kernel)
-    # Begins with a literal, which is found 30 times as fast.
+    # The pattern begins with a literal, which makes the search 30 times as fast.
     name = re.compile(rf"{own}(?=_param_\d|(?![\w$.]))(?<![\w$.%]{own})", re.ASCII)
     return hashlib.sha256(name.sub("{kernel}", normal_form(text)).encode()).hexdigest()
 
 
 _HASH = re.compile(r"_[0-9a-f]{8}", re.ASCII)
-# Up to the file's name. The standard name of an anonymous namespace is 12_GLOBAL__N_1.
+# nvcc's name of an anonymous namespace or a static function, up to the file name. In the C++ ABI, an anonymous
+# namespace is 12_GLOBAL__N_1.
 _HASHED = re.compile(
     r"(?:(?P<anonymous>(?<!\d)\d+_GLOBAL__N_)|__nv_static_\d+_)_[0-9a-f]{8}_(?P<length>\d{1,4})_", re.ASCII
 )
 _STANDARD = "12_GLOBAL__N_1"
-_NUMBERED = re.compile(r"(?:triton_(?=\w*_fused)|kernel_cutlass_)\w+", re.ASCII)  # before its _<number>
+# Names of Inductor and the CuTe DSL, without the number at their end.
+_NUMBERED = re.compile(r"(?:triton_(?=\w*_fused)|kernel_cutlass_)\w+", re.ASCII)
 
 
 def lasting_name(name: str) -> str:
@@ -63,7 +67,8 @@ def lasting_name(name: str) -> str:
 
 
 def source_file(name: str) -> str | None:
-    """Find the file in the name of a function with internal linkage, e.g. "anon_cu"; None for other names."""
+    """Extract the source file from nvcc's name of a function with internal linkage, e.g. "anon_cu"; None for other
+    names."""
     return next((file for _, _, _, file in _hashed(name)), None)
 
 
@@ -77,8 +82,8 @@ def without_hashes(text: str) -> str:
 
 
 def _hashed(text: str) -> Iterator[tuple[int, int, str, str]]:
-    """Find what nvcc adds: where it begins and ends, the same without hashes, and the file in it."""
-    if "_GLOBAL__N_" not in text and "__nv_static_" not in text:  # long texts of other compilers
+    """Yield each hashed part that nvcc puts into a name: start, end, its replacement without hashes, and the file."""
+    if "_GLOBAL__N_" not in text and "__nv_static_" not in text:  # fast path for long texts of other compilers
         return
     for match in _HASHED.finditer(text):
         file_end = match.end() + int(match["length"])

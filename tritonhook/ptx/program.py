@@ -1,9 +1,9 @@
-"""Program: a PTX module taken apart into items that can be removed or changed, and written again as PTX.
+"""Program: a PTX module as a list of items, which can be removed or changed and written as PTX again.
 
-Written in one form: no comments, no debug information, no inner blocks; registers are named by size (%r0, %rd1), labels
-L0, L1. Registers, labels and variables of inner blocks get names of their own, so that the blocks can go. Functions
-take and return .param variables: if a function is written with registers instead, loads and stores of .param variables
-are added to it and to its calls. Instructions are interpreted in dataflow.py.
+The written PTX is uniform: no comments, no debug information, no inner blocks; registers are named by size (%r0, %rd1),
+labels L0, L1. Registers, labels and variables of inner blocks get unique names, so that the blocks are not needed.
+Functions take and return .param variables: if a function has registers as parameters or results instead, loads and
+stores of .param variables are added to it and to its calls. dataflow.py interprets the instructions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tritonhook.errors import PtxError
 from tritonhook.ptx.module import Ptx, pieces, split_operands
 from tritonhook.ptx.tokens import Head
 
-# A register has a prefix by its size: every instruction takes registers of a bit type.
+# A register's prefix depends on its size only, since every instruction accepts registers of the untyped bit types.
 _PREFIX = {"pred": "p", "8": "rb", "16": "rs", "32": "r", "64": "rd", "128": "rq"}
 _TYPE_OF = {"p": "pred", "rb": "b8", "rs": "b16", "r": "b32", "rd": "b64", "rq": "b128"}
 REGISTER = re.compile(r"%(p|rb|rs|rd|rq|r)\d+\b", re.ASCII)
@@ -36,8 +36,8 @@ VARIABLES = (".local", ".shared", ".param", ".global", ".const")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One label, declaration or instruction of a body. guard: "@%p0", "@!%p0" or "". position: of the opcode in the
-    module's text; -1 if it was made."""
+    """One label, declaration or instruction of a body. guard: "@%p0", "@!%p0" or "". position: offset of the opcode in
+    the module's text; -1 for an item that was added."""
 
     opcode: str = ""
     operands: tuple[str, ...] = ()
@@ -57,8 +57,9 @@ class Item:
 class Function:
     """One entry or function with a body.
 
-    linkage: what stands before the name, e.g. ".visible .entry". parameters: their declarations; None without
-    parentheses. directives: behind the parameters, e.g. ".reqntid 128".
+    linkage: the text before the name, e.g. ".visible .entry".
+    parameters: declarations of the parameters; None if there are no parentheses.
+    directives: directives after the parameters, e.g. ".reqntid 128".
     """
 
     linkage: str
@@ -80,8 +81,8 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One module. options: of the target. declarations: variables and functions without a body, as they stand, with
-    their semicolons."""
+    """One module. options: options of `.target`. declarations: text of the module's variables and of functions without
+    a body, with semicolons."""
 
     version: str
     target: str
@@ -96,7 +97,7 @@ class Program:
         return "\n".join([*head, *self.declarations, *(function.text for function in self.functions), ""])
 
     def with_function(self, changed: Function) -> Program:
-        """Copy the program and replace the function of the same name."""
+        """Return the program with the function of the same name replaced."""
         functions = tuple(changed if function.name == changed.name else function for function in self.functions)
         return replace(self, functions=functions)
 
@@ -107,7 +108,7 @@ def parameter_name(declaration: str) -> str:
 
 
 def read_program(ptx: Ptx) -> Program:
-    """Take a module apart. Raises PtxError where a statement cannot be read."""
+    """Parse a module into a Program. Raises PtxError if a statement cannot be parsed."""
     declarations: list[str] = []
     functions: list[Function] = []
     body: _Body | None = None
@@ -144,16 +145,19 @@ def _header(text: str, start: int, head: Head) -> Function:
 
 @dataclass(slots=True)
 class _Block:
-    """An open block. names: new names of its variables, and of its registers once they are used. registers: new prefix
-    of each register that is declared by its full name. counted: number and new prefix of registers declared as in
-    `%r<100>`, by old prefix."""
+    """A block whose `}` has not been read yet.
+
+    names: new names of its variables, and of its registers once they are used.
+    registers: new prefix of each register that is declared by its full name.
+    counted: for registers declared as in `%r<100>`: old prefix -> number and new prefix.
+    """
 
     names: dict[str, str] = field(default_factory=dict)
     registers: dict[str, str] = field(default_factory=dict)
     counted: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def prefix(self, word: str) -> str | None:
-        """Look up the new prefix of a register that this block declares; None for any other token."""
+        """Return the new prefix of a register that this block declares; None for any other token."""
         if word in self.registers:
             return self.registers[word]
         match = re.fullmatch(r"(.*?)(\d+)", word)
@@ -162,7 +166,8 @@ class _Block:
 
 
 class _Body:
-    """Reads the body of one function. Labels can be used before they are declared, and are replaced at the end."""
+    """Parser for the body of one function. Labels can be used before they are declared, so they are renamed at the
+    end."""
 
     def __init__(self, header: Function) -> None:
         self.blocks = [_Block()]
@@ -187,7 +192,7 @@ class _Body:
         self.numbers.append(self.opened)
 
     def close(self) -> bool:
-        """End a block; whether it was the body."""
+        """Close the innermost block. Returns True if that was the function's body."""
         self.blocks.pop()
         self.numbers.pop()
         return not self.blocks
@@ -241,7 +246,7 @@ class _Body:
         self.items.append((Item(opcode, (" ".join(written.split()),)), tuple(self.numbers)))
 
     def named(self, word: str) -> str:
-        """Look up the new name of a register or variable; other tokens stay."""
+        """Return the new name of a register or variable; any other token is returned unchanged."""
         for block in reversed(self.blocks):
             if word in block.names:
                 return block.names[word]
@@ -271,7 +276,7 @@ class _Body:
         return replace(self.header, items=tuple(found))
 
     def _call(self, item: Item) -> list[Item]:
-        """Give a call with registers as arguments and results .param variables for them."""
+        """Replace registers among the arguments and results of a call by .param variables, with loads and stores."""
         before, behind, operands = list[Item](), list[Item](), list[str]()
         for number, operand in enumerate(item.operands):
             names = [one.strip() for one in operand[1:-1].split(",")] if operand.startswith("(") else []
@@ -301,7 +306,7 @@ class _Body:
 
 
 def _moved(how: str, register: str, name: str) -> Item:
-    """Load a register from a .param variable, or store it there."""
+    """Make the instruction that loads ("ld") a register from a .param variable or stores ("st") it there."""
     operands = (register, f"[{name}]") if how == "ld" else (f"[{name}]", register)
     return Item(f"{how}.param.{register_type(register)}", operands)
 
@@ -310,15 +315,15 @@ _SIZE_OF = {"f16x2": "32", "bf16x2": "32", "f32x2": "64", "bf16": "16", "tf32": 
 
 
 def _compact(operand: str) -> str:
-    """Compact an operand: `[ %rd0 + 0 ]` becomes `[%rd0]`."""
-    if operand[1:].isalnum():  # most are single registers
+    """Remove blanks and zero offsets from an operand: `[ %rd0 + 0 ]` becomes `[%rd0]`."""
+    if operand[1:].isalnum():  # fast path: most operands are single registers
         return operand
     written = re.sub(r"\s*([,{}\[\]+])\s*", r"\1", " ".join(operand.split()))
     return written.replace("+0]", "]").replace(",", ", ")
 
 
 def registers_in(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
-    """List the registers of these items in order of appearance, with repeats, each with its prefix."""
+    """Yield each register in these items with its prefix, in order of appearance, with repetitions."""
     for item in items:
         for text in (item.guard, *item.operands):
             for match in REGISTER.finditer(text):
@@ -326,7 +331,7 @@ def registers_in(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
 
 
 def register_counts(items: Iterable[Item]) -> dict[str, int]:
-    """Count the registers of each prefix that a declaration needs: the highest number, and one."""
+    """Compute the register count to declare for each prefix: the highest register number plus one."""
     highest: dict[str, int] = {}
     for name, prefix in set(registers_in(items)):
         highest[prefix] = max(highest.get(prefix, 0), int(name[1 + len(prefix) :]) + 1)
@@ -339,7 +344,7 @@ def _declarations(items: Sequence[Item]) -> list[str]:
 
 
 def register_type(name: str) -> str:
-    """Parse the type of a register from its name: "pred", "b8", "b16", "b32", "b64" or "b128"."""
+    """Return the type of a register by its name: "pred", "b8", "b16", "b32", "b64" or "b128"."""
     match = REGISTER.fullmatch(name)
     if match is None:
         raise PtxError(f"{name!r} is no register of a program")

@@ -1,10 +1,11 @@
-"""ThroughputPragma: the rewrite that puts `.pragma "mma_throughput"` into entries. RegisterLimit: one for
-`.maxnreg`. Trigger: the pragma or the name that makes ptxas use its other scheduler for an entry.
+"""Rewrites that add directives to entries, and the triggers of ptxas's other instruction scheduler.
 
-The pragma makes ptxas take its other scheduler, as "cutlass" in an entry's name does. The entry keeps its name, so that
-launchers and host code need no change. ptxas 13.3 and newer know the pragma, in modules of PTX ISA 9.3 and
-newer; a lower `.version` is raised. The pragma is in an entry's body and affects that entry only. All lines keep
-their numbers.
+ThroughputPragma adds `.pragma "mma_throughput"`, which makes ptxas use its other scheduler, as "cutlass" in an entry's
+name does. The entry keeps its name, so that launchers and host code need no change. ptxas 13.3 and newer support the
+pragma, in modules of PTX ISA 9.3 and newer; the rewrite raises a lower `.version`. The pragma is in an entry's body and
+affects only that entry. Line numbers stay the same.
+
+RegisterLimit adds `.maxnreg`. Trigger: which of the two triggers, pragma and name, an entry has.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from tritonhook.ptx.tokens import Span
 NAME = "mma-throughput"
 PRAGMA = "mma_throughput"
 PTX_VERSION = "9.3"  # the first PTX version that allows the pragma
-PTXAS_VERSION = "13.3"  # the first ptxas that knows it
-_OLDEST_TARGET = 75  # the oldest target of ptxas 13, and so of PTX ISA 9.3
+PTXAS_VERSION = "13.3"  # the first ptxas that supports the pragma
+_OLDEST_TARGET = 75  # sm_75, the oldest target of ptxas 13 and therefore of PTX ISA 9.3
 DIRECTIVE = f'.pragma "{PRAGMA}";'
 
 
 @dataclass(frozen=True, slots=True)
 class ThroughputPragma:
-    """Puts the pragma into the body of each entry that lacks it.
+    """Adds the pragma to the body of each entry that lacks it.
 
-    entries: only these; None means all that have a body.
+    entries: the entries to change; None: all entries with a body.
     """
 
     entries: tuple[str, ...] | None = None
@@ -40,9 +41,9 @@ class ThroughputPragma:
         return f"{NAME}-1" if self.entries is None else f"{NAME}-1:{','.join(sorted(self.entries))}"
 
     def apply(self, ptx: Ptx) -> Ptx:
-        """Return the module with the pragma; the same object if every requested entry has it.
+        """Return the module with the pragma added; the same object if each requested entry already has it.
 
-        Raises PtxError if a requested entry is missing or only declared, or if PTX ISA 9.3 does not have the target.
+        Raises PtxError if a requested entry is missing or only declared, or if PTX ISA 9.3 lacks the module's target.
         """
         wanted = self._wanted(ptx)
         missing = wanted.keys() - set(entries_with_pragma(ptx))
@@ -53,31 +54,32 @@ class ThroughputPragma:
         return changed.with_directives(max(ptx.version, PTX_VERSION, key=version_key))
 
     def why_not(self, ptxas_version: str) -> str | None:
-        """Explain why a ptxas of this version cannot take the pragma, with both remedies; None if it can."""
+        """Return the reason why a ptxas of this version does not accept the pragma, with two remedies; None if it
+        does."""
         if version_key(ptxas_version) >= version_key(PTXAS_VERSION):
             return None
         return (
-            f"{NAME} needs ptxas {PTXAS_VERSION} or newer, and this is {ptxas_version}; take a newer one "
+            f"{NAME} needs ptxas {PTXAS_VERSION} or newer, and this is {ptxas_version}; use a newer one "
             "(ptxas='13.5.37', --ptxas 13.5.37), or give the kernel a name with \"cutlass\" (rename='cutlass_', "
             "--prefix cutlass_)"
         )
 
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
-        """Describe the entries that get the pragma, those that have it, and those that are only declared, in one line
-        each."""
+        """Describe the rewrite in one line each: entries that get the pragma, that already have it, and that are only
+        declared."""
         wanted, having = self._wanted(ptx), set(entries_with_pragma(ptx))
         there = [entry for entry in wanted if entry in having]
         added = [entry for entry in wanted if entry not in having]
         declared = [] if self.entries else [entry for entry in ptx.entries if entry not in wanted]
-        said = (
+        remarks = (
             (added, f'.pragma "{PRAGMA}" added'),
             (there, f'.pragma "{PRAGMA}" is there already'),
             (declared, "only declared here, without a body for the pragma"),
         )
-        return tuple(f"{', '.join(entries)}: {what}" for entries, what in said if entries)
+        return tuple(f"{', '.join(entries)}: {remark}" for entries, remark in remarks if entries)
 
     def _wanted(self, ptx: Ptx) -> dict[str, int]:
-        """Find where the body begins, for each entry that gets the pragma."""
+        """Map each requested entry to the position at which its body begins. Raises PtxError."""
         begin = bodies(ptx)
         for entry in self.entries or ():
             if entry not in begin:
@@ -96,7 +98,7 @@ def entries_with_pragma(ptx: Ptx) -> tuple[str, ...]:
 
 
 def functions_with_pragma(ptx: Ptx) -> Iterator[str]:
-    """List the entries and functions that have the pragma in their body, once per occurrence."""
+    """Yield the entries and functions that have the pragma in their body, once per occurrence."""
     for statement in statements(ptx):
         if statement.opcode == ".pragma":
             end = ptx.text.find(";", statement.position)  # a pragma's string has no semicolon
@@ -113,7 +115,7 @@ def _check_target(ptx: Ptx) -> None:
         )
 
 
-# --- a limit of registers -------------------------------------------------------------------------
+# --- a register limit -----------------------------------------------------------------------------
 
 
 _DIRECTIVE = re.compile(r"\.maxnreg\s+(\d+)")
@@ -122,7 +124,7 @@ SMALLEST, LARGEST = 16, 255  # register limits that ptxas accepts
 
 @dataclass(frozen=True, slots=True)
 class RegisterLimit:
-    """Gives each entry that has a body `.maxnreg N`, and replaces an existing one."""
+    """Sets `.maxnreg N` in each entry with a body; an existing `.maxnreg` is replaced."""
 
     registers: int
 
@@ -131,8 +133,8 @@ class RegisterLimit:
         return f"maxnreg-1:{self.registers}"
 
     def apply(self, ptx: Ptx) -> Ptx:
-        """Return the module with the limit; the same object if every entry has it. Raises PtxError for an invalid
-        limit."""
+        """Return the module with the limit; the same object if each entry already has it. Raises PtxError if the limit
+        is invalid."""
         if not SMALLEST <= self.registers <= LARGEST:
             raise PtxError(f".maxnreg {self.registers}: give a number from {SMALLEST} to {LARGEST}")
         edits, new = [], f".maxnreg {self.registers}"
@@ -150,22 +152,23 @@ TRIGGER = "cutlass"  # ptxas looks for this string in an entry's own name, in lo
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """name: whether the entry's name contains `cutlass`. pragma: whether the entry has the pragma; None: unknown."""
+    """What makes ptxas use its other scheduler for an entry. name: True if the entry's name contains "cutlass". pragma:
+    True if the entry has the pragma; None if that is not known."""
 
     name: bool
     pragma: bool | None
 
 
 def trigger_of(entry: str, text: str | None, ptxas: str | None) -> Trigger:
-    """Find the trigger of one entry, as in triggers_of."""
+    """Find the trigger of one entry; arguments as in `triggers_of`."""
     return triggers_of([entry], text, ptxas)[entry]
 
 
 def triggers_of(entries: Sequence[str], text: str | None, ptxas: str | None) -> dict[str, Trigger]:
-    """Find the trigger of each entry. text: their PTX module, or None. ptxas: the version that made the code.
+    """Find the trigger of each entry. text: their PTX module, or None. ptxas: version of the ptxas that made the code.
 
-    The pragma counts in the entry's body and in functions that it calls. Code of a ptxas that does not know the pragma
-    cannot have it.
+    The pragma counts in an entry's body and in the functions that it calls. For a ptxas that does not support the
+    pragma, `pragma` is False.
     """
     if ptxas is not None and version_key(ptxas) < version_key(PTXAS_VERSION):
         having: dict[str, bool] | None = dict.fromkeys(entries, False)
@@ -175,7 +178,7 @@ def triggers_of(entries: Sequence[str], text: str | None, ptxas: str | None) -> 
 
 
 def _with_pragma(entries: Sequence[str], text: str) -> dict[str, bool]:
-    """Check whether each entry has the pragma; without those that the text does not have, or if it cannot be read."""
+    """Map each entry to whether it has the pragma, without entries that the text lacks; empty if it is not PTX."""
     if PRAGMA not in text:
         return dict.fromkeys(entries, False)
     try:

@@ -1,7 +1,7 @@
-"""The tokens of PTX text: comments and strings, directives without a semicolon, heads of functions, tokens.
+"""Scanner for PTX text: comments and strings, directives without a semicolon, heads of functions, symbols.
 
-Text is read as ptxas reads it: lines mean nothing, but a `//` comment ends with a line feed (a CR ends nothing), and a
-string with the next quote. Every search is linear in the text, whatever it holds. This module does not interpret
+Text is read as ptxas reads it: line breaks have no meaning, except that a line feed (not a CR) ends a `//` comment; a
+string ends at the next quote. Each search takes time linear in the text, for any input. module.py splits the text into
 statements.
 """
 
@@ -15,10 +15,10 @@ from typing import NamedTuple
 # PTX ISA, "Identifiers": followsym is [a-zA-Z0-9_$].
 IDENTIFIER = re.compile(r"[A-Za-z][\w$]*|[_$%][\w$]+", re.ASCII)
 _NAME = rf"(?:{IDENTIFIER.pattern})"
-# Comments and strings. One that is not closed ends with the text.
+# Comments and strings. An unclosed comment or string ends at the end of the text.
 _OPAQUE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"[^"]*"?', re.DOTALL)
-# Directives that end without a semicolon, with their operands and nothing more, since another statement may follow on
-# the line; and what begins an entry or a function. Their operands are keywords and numbers, not symbols.
+# Directives that end without a semicolon, and the heads of entries and functions. Only a directive's own operands
+# match, since another statement may follow on the same line. These operands are keywords and numbers, not symbols.
 _DIRECTIVE = re.compile(
     rf"""\.(?:
       version \s+ (?P<version> \d+\.\d+ )
@@ -34,17 +34,17 @@ _DIRECTIVE = re.compile(
     re.VERBOSE | re.ASCII,
 )
 _WORD = re.compile(r"\.[\w$.%]*|[\w$%]+", re.ASCII)
-# The modifiers of an opcode; a vector's elements are none.
+# A dot that begins a modifier of an opcode; the elements of a vector (.x, .r, ...) are not modifiers.
 _MODIFIER = re.compile(r"\.(?![xyzwrgba](?![\w$.]))", re.ASCII)
-# What can follow a symbol that opens braces or is a label, and can follow no opcode.
+# Characters that can follow a symbol after an opening brace, or a label, but cannot follow an opcode.
 _AFTER_SYMBOL = re.compile(r"\s*[,}+:]", re.ASCII)
 _FOLLOWSYM = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$%")
-_FEW = 64  # names that are looked for one by one
+_FEW = 64  # most names for which one pattern of all names is faster than a look at each token
 _BLANKS = frozenset(" \t\n\r\f\v")
 
 
 class Span(NamedTuple):
-    """A piece of text and where it begins."""
+    """A piece of the module's text, and its start position."""
 
     text: str
     start: int
@@ -57,7 +57,7 @@ class Span(NamedTuple):
 class Head(NamedTuple):
     """Head of an entry or a function: `.entry name(parameters)`. start, end: its range in the text.
 
-    listed: the text between the parentheses; None without them.
+    listed: the text between the parentheses; None without parentheses.
     """
 
     is_entry: bool
@@ -77,9 +77,9 @@ class Head(NamedTuple):
 class Tokens:
     """Result of `scan`.
 
-    code: the text with comments, strings and directives without a semicolon replaced by blanks; positions stay.
-    version, target: the operands of the first directives of that name; None without them.
-    options: of the target, e.g. ("debug",). heads: of entries and functions, in order.
+    code: the text with comments, strings and directives without a semicolon replaced by blanks; positions stay valid.
+    version, target: the operands of the first `.version` and `.target`; None if there is none.
+    options: options of `.target`, e.g. ("debug",). heads: the heads of entries and functions, in order.
     """
 
     code: str
@@ -90,7 +90,7 @@ class Tokens:
 
 
 def scan(text: str) -> Tokens:
-    """Find the tokens of PTX text, or of any other text."""
+    """Scan a text, which need not be PTX."""
     version: Span | None = None
     target: Span | None = None
     options: tuple[str, ...] = ()
@@ -113,19 +113,20 @@ def scan(text: str) -> Tokens:
 
 
 def symbol_uses(code: str, names: Collection[str]) -> Iterator[Span]:
-    """Find uses of these names as symbols, in order: not as directives, registers (%), opcodes or keywords."""
+    """Yield each use of these names as a symbol, in order. A use as directive, register (%), opcode or keyword does not
+    count."""
     for start, end in _words(code, names):
         if not _is_opcode(code, start, end):
             yield Span(code[start:end], start)
 
 
 def _words(code: str, names: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Find these names as whole tokens of the code, and not as part of a directive."""
+    """Yield start and end of each token that is one of these names; parts of directives are omitted."""
     if not 0 < len(names) <= _FEW:
         yield from (match.span() for match in _WORD.finditer(code) if match[0] in names)
         return
-    # Ten times as fast: a pattern that begins with letters skips to them. Names of parameters have that of their entry
-    # in them, and new names the old ones, so that few are looked for.
+    # Ten times as fast: the pattern begins with literal names. A name that contains another one needs no pattern of its
+    # own: parameters usually contain the name of their entry, and new names the old name.
     within = [name for name in names if not any(other != name and other in name for other in names)]
     for match in re.finditer(rf"(?:{'|'.join(map(re.escape, within))})[\w$%]*", code, re.ASCII):
         start, end = match.span()
@@ -136,10 +137,10 @@ def _words(code: str, names: Collection[str]) -> Iterator[tuple[int, int]]:
 
 
 def _is_opcode(code: str, start: int, end: int) -> bool:
-    """Check whether the token has or is a modifier (`::bytes`), or opens an instruction behind labels and a guard.
-    Kernels may have the names of opcodes."""
+    """Return True if the token is an opcode or a modifier; kernels can have the same names. A modifier follows the
+    token, the token follows "::" (`::bytes`), or it begins an instruction, after labels and a guard."""
     before = _last(code, start)
-    if _MODIFIER.match(code, end):  # behind a head, it is the next directive
+    if _MODIFIER.match(code, end):  # after the name in a head, the dot begins the next directive
         return not code.endswith((".entry", ".func", ")"), 0, before + 1)
     if code[before] not in ";{}:" and not (code[before] in _FOLLOWSYM and _is_guard(code, before)):
         return False
@@ -147,7 +148,7 @@ def _is_opcode(code: str, start: int, end: int) -> bool:
 
 
 def _is_guard(code: str, end: int) -> bool:
-    """Check whether the token that ends here is the predicate of a guard, e.g. `@%p1` or `@!p`."""
+    """Return True if the token that ends here is the predicate of a guard, e.g. `@%p1` or `@!p`."""
     while end > 0 and code[end] in _FOLLOWSYM:
         end -= 1
     before = _last(code, end + 1)
@@ -155,7 +156,7 @@ def _is_guard(code: str, end: int) -> bool:
 
 
 def _last(code: str, end: int) -> int:
-    """Find the last character before `end` that is not a blank. There is one: the text begins with a directive."""
+    """Find the last nonblank character before `end`. It exists, since the text begins with a directive."""
     while end > 0:
         end -= 1
         if code[end] not in _BLANKS:

@@ -1,5 +1,5 @@
-"""Read a command line of ptxas: the PTX that goes in, where the cubin goes, the options that decide the code, their
-level. And write the simplest record of a call: its PTX as files."""
+"""Parse a command line of ptxas: PTX inputs, output file, options that affect the code, optimisation level. Check
+options of untrusted origin, and dump the PTX of a call to files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NESTED_OPTION_FILES = 8
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """One PTX input: where it came from, and its bytes."""
+    """One PTX input. source: its path, or where else it came from, for messages."""
 
     source: str
     data: bytes
@@ -38,11 +38,11 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command line of ptxas, options files included.
+    """A parsed command line of ptxas, with options files expanded.
 
-    output: the file for the cubin; None if no cubin can be read from there. target: e.g. "sm_90a", or None.
-    options: the other options, which decide the code: without inputs, output, target, and options that name files,
-    as the caller may delete those. left_out: the options that name files.
+    output: the file for the cubin; None if it cannot be read back, e.g. for a pipe. target: e.g. "sm_90a", or None.
+    options: the options that affect the code: without inputs, output, target, and options that name files, which the
+    caller may delete. left_out: the options that name files.
     """
 
     modules: tuple[Module, ...]
@@ -53,15 +53,15 @@ class Command:
 
     @property
     def makes_code(self) -> bool:
-        """Whether the call makes a cubin. nvcc also calls ptxas to check PTX for a virtual architecture."""
+        """Whether the call makes a cubin. nvcc also calls ptxas only to check PTX, with a virtual architecture."""
         return self.target is None or self.target.startswith("sm_")
 
 
 def read_command(words: Sequence[str], stdin: bytes | None = None) -> Command:
-    """Read a command line; relative paths are from the current folder. stdin: what ptxas reads there.
+    """Parse a command line; relative paths start at the current folder. stdin: content of ptxas's standard input.
 
-    Every argument that names a PTX file is an input, whatever option is before it: the options of ptxas change from
-    release to release.
+    Each argument that names a PTX file is an input, even after an unknown option that could take it as its value: the
+    options of ptxas change from release to release.
     """
     modules: list[Module] = []
     options: list[str] = []
@@ -88,7 +88,7 @@ def read_command(words: Sequence[str], stdin: bytes | None = None) -> Command:
 
 
 def _expand(words: Sequence[str], depth: int = 0) -> Iterator[str]:
-    """Expand options files: yield the arguments, with each -optf FILE,... replaced by the arguments in its files."""
+    """Yield the arguments, with each -optf FILE,... replaced by the arguments in these files."""
     given = iter(words)
     for word in given:
         name, has_value, value = word.partition("=")
@@ -101,7 +101,7 @@ def _expand(words: Sequence[str], depth: int = 0) -> Iterator[str]:
 
 
 def _words_in(path: str) -> list[str]:
-    """Read the arguments in an options file, split as ptxas does it: at blanks, with double quotes and backslashes."""
+    """Read the arguments in an options file, split as ptxas splits: at blanks, with double quotes and backslashes."""
     try:
         text = Path(path).read_text(errors="surrogateescape")
     except OSError:
@@ -110,17 +110,17 @@ def _words_in(path: str) -> list[str]:
     splitter.whitespace_split, splitter.commenters, splitter.quotes = True, "", '"'
     try:
         return list(splitter)
-    except ValueError:  # an unclosed quote: ptxas will report it
+    except ValueError:  # an unclosed quote, which ptxas will report
         return []
 
 
 def _is_file(path: str) -> bool:
-    """Check whether a cubin written to this path can be read back: not from a pipe or a device."""
+    """Return True if a cubin written to this path can be read back: False for a pipe or a device."""
     return not os.path.exists(path) or os.path.isfile(path)  # noqa: PTH110, PTH113
 
 
 def _ptx_file(path: str) -> bytes | None:
-    """Read a PTX file; None for any other file. Pipes are not read: ptxas would miss those bytes."""
+    """Read a PTX file; None for any other file. Pipes are not read, since ptxas would then miss these bytes."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
             return None
@@ -130,12 +130,12 @@ def _ptx_file(path: str) -> bytes | None:
     return data if b".version" in data and not data.startswith(b"\x7fELF") else None
 
 
-# --- plain files ---------------------------------------------------------------------------------
+# --- dump the PTX of a call ----------------------------------------------------------------------
 
 
 def dump(words: Sequence[str], told: Mapping[str, Any]) -> None:
-    """Write the PTX of a call to $PTX_DUMP_DIR, by default ptx_dumps/ in the folder of the call. Each module is one
-    file, named by its first entry and its hash, so that a second build writes nothing again."""
+    """Write the PTX of a call to $PTX_DUMP_DIR, by default ptx_dumps/ in the call's current folder. Each module becomes
+    one file, named by its first entry and its hash, so that a second build does not write it again."""
     folder = os.environ.get(DUMP_VARIABLE) or (DUMP_DEFAULT if told["kind"] == "installed" else None)
     if folder is None:
         return
@@ -155,16 +155,16 @@ def _name_of(module: Module) -> str:
     return re.sub(r"[^\w$.-]", "_", name or Path(module.source).stem, flags=re.ASCII)[:80]
 
 
-# --- the level that options ask for ---------------------------------------------------------------
+# --- the optimisation level -----------------------------------------------------------------------
 
 
-_LEVEL_APART = ("-O", "--opt-level", "-opt-level")  # the level is the next argument
-_LEVEL_WITHIN = ("-O", "--opt-level=", "-opt-level=")  # how an argument with the level begins
+_LEVEL_APART = ("-O", "--opt-level", "-opt-level")  # options whose next argument is the level
+_LEVEL_WITHIN = ("-O", "--opt-level=", "-opt-level=")  # prefixes of arguments that contain the level
 
 
 def level_of(options: Sequence[str] | None) -> str:
-    """Read the optimisation level from options, such as "-O3". That is ptxas's default, and the answer for unknown
-    options."""
+    """Return the optimisation level in the options, e.g. "-O1". Without one it is ptxas's default, "-O3"; also for
+    None, unknown options."""
     level = "-O3"
     given = tuple(options or ())
     for option, following in zip(given, (*given[1:], ""), strict=False):
@@ -176,7 +176,7 @@ def level_of(options: Sequence[str] | None) -> str:
 
 
 def without_level(options: Sequence[str]) -> tuple[str, ...]:
-    """Remove the options that choose the level."""
+    """Return the options without those that set the optimisation level."""
     pairs = zip(options, ("", *options), strict=False)
     return tuple(
         word
@@ -185,7 +185,7 @@ def without_level(options: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-# --- options from strangers -----------------------------------------------------------------------
+# --- options of untrusted origin ------------------------------------------------------------------
 
 
 _SWITCH_NAMES = """
@@ -208,13 +208,13 @@ _VALUED_NAMES = """
 --force-store-cache -e --entry --enable-extended-smem -regAllocOptLevel --regAllocOptLevel
 """
 _SWITCHES, _VALUED = frozenset(_SWITCH_NAMES.split()), frozenset(_VALUED_NAMES.split())
-_CONTROLS = "--apply-controls"  # a file, which tritonhook keeps under the hash of its content
+_CONTROLS = "--apply-controls"  # its value is a file, which tritonhook stores under the hash of its content
 _JOINED = re.compile(r"-(?:O\d|m\d\d)")
 _VALUE = re.compile(r"[\w$.,]{1,4096}", re.ASCII)
 
 
 def refused_option(options: Iterable[str]) -> str | None:
-    """Find the first option that is not allowed, or whose value is not a plain name or number; None if all are
+    """Return the first option that is not allowed, or whose value is not a plain name or number; None if all are
     allowed."""
     words = iter(options)
     for word in words:
@@ -228,7 +228,7 @@ def refused_option(options: Iterable[str]) -> str | None:
 
 
 def _is(name: str, among: frozenset[str]) -> bool:
-    """Compare option names: ptxas accepts one dash for two."""
+    """Return True if the option is in the list; ptxas accepts one dash instead of two."""
     return name in among or f"-{name}" in among or (name.startswith("--") and name[1:] in among)
 
 

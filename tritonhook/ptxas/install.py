@@ -1,4 +1,4 @@
-"""Install ptxas by version: fetch its wheel with pip, keep the binary alone, check its hash now and before each use."""
+"""Install ptxas by version: fetch its wheel with pip, check the hash, and keep only the binary."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _MOST_BYTES = 512 << 20  # per file of a wheel; ptxas of CUDA 12 and 13 has 30 t
 
 
 def package_of(version: str) -> str:
-    """Make the pip requirement of the package whose wheel has ptxas of this version. Raises ToolError."""
+    """Make the pip requirement of the package that contains ptxas of this version. Raises ToolError."""
     major = version.partition(".")[0]
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise ToolError(f"{version!r} is not a full version; give one such as 12.8.93 or 13.5.37")
     return f"nvidia-cuda-nvcc{'-cu' + major if int(major) < 13 else ''}=={version}"
 
 
-# --- what can be added ---------------------------------------------------------------------------
+# --- versions that can be installed --------------------------------------------------------------
 
 
 def released_versions() -> list[str]:
-    """List the versions that `add_ptxas` can fetch, newest first, as the package index lists them. Raises ToolError."""
+    """List the versions in the package index that `add_ptxas` can fetch, newest first. Raises ToolError."""
     with ThreadPoolExecutor(max_workers=len(_PACKAGES)) as pool:
         answers = list(pool.map(_listed, _PACKAGES))
     released = {version for versions, _ in answers for version in versions}
@@ -48,7 +48,7 @@ def released_versions() -> list[str]:
 
 
 def _listed(package: str) -> tuple[list[str], str]:
-    """List the released versions of a package; if there are none, also return pip's error."""
+    """Return the released versions of a package, and pip's error if there are none."""
     try:
         done = _pip(("index", "versions"), package)
     except OSError as error:
@@ -59,14 +59,14 @@ def _listed(package: str) -> tuple[list[str], str]:
     return versions, "" if versions else _pips_reason(done.stderr.decode("utf-8", "replace")) or "it printed none"
 
 
-# --- adding one ----------------------------------------------------------------------------------
+# --- install one version -------------------------------------------------------------------------
 
 
 def add_ptxas(version: str) -> Tool:
-    """Fetch the wheel of one ptxas version with pip and keep only the binary, its hash checked.
+    """Fetch the wheel of one ptxas version with pip, check the binary's hash, and keep only the binary.
 
-    pip checks the wheel against the index, this function the binary against the wheel's RECORD.
-    Raises ToolError if there is no such version or a check fails; nothing half-written stays.
+    pip checks the wheel against the index; this function checks the binary against the wheel's RECORD.
+    Raises ToolError if there is no such version or a check fails; then no file stays.
     """
     requirement = package_of(version)
     folder = tools_folder() / f"ptxas-{version}"
@@ -111,8 +111,8 @@ def _pip(command: Sequence[str], package: str) -> subprocess.CompletedProcess[by
 
 
 def _pips_reason(stderr: str) -> str:
-    """Extract the reason of a failure from pip's output: its errors, and its last warning that no index could be
-    reached. Without errors, or with a traceback, the last line."""
+    """Extract the reason of a failure from pip's output: the error lines, and the last warning about a broken
+    connection. If there are no errors, or there is a traceback, return the last line."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:")]
     if not errors or "ERROR: Exception:" in errors:
@@ -122,7 +122,7 @@ def _pips_reason(stderr: str) -> str:
 
 
 def _extract(wheel: Path, staged: Path, requirement: str) -> None:
-    """Take ptxas out of the wheel into the folder `staged`, with a note of its hash, size and time."""
+    """Extract ptxas from the wheel into the new folder `staged`, and write its hash, size and time to tool.json."""
     data = _checked_member(wheel, requirement)
     staged.mkdir()
     binary = staged / "ptxas"
@@ -157,7 +157,7 @@ def _checked_member(wheel: Path, requirement: str) -> bytes:
 
 
 def _content(archive: zipfile.ZipFile, member: str, requirement: str) -> bytes:
-    """Read a file of a wheel. Raises ToolError if it is damaged, or too large when unpacked: a few KB can hold GBs."""
+    """Read a file of a wheel. Raises ToolError if it is damaged, or too large when unpacked: KBs can expand to GBs."""
     size = archive.getinfo(member).file_size
     if size > _MOST_BYTES:
         raise ToolError(

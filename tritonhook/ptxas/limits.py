@@ -1,7 +1,7 @@
-"""Run a program with limits on its time and memory, and measure what it used. Knows nothing of ptxas.
+"""Run any program with limits on time and memory, and measure the time that it used.
 
-Made for many short runs: one costs about a quarter of a millisecond beside the program's own time. Input, output and
-log are files in memory, which the program opens under /proc/self/fd: nothing is left behind, whatever is killed.
+Made for many short runs: the overhead of a run is about 0.25 ms. Input, output and log are files in memory, which the
+program opens under /proc/self/fd, so that no temporary file remains if a process is killed.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from tritonhook.errors import ToolError
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one run. seconds: of wall time. memory_bytes: of address space (RLIMIT_AS); ptxas needs some 200 MB
-    for a small kernel."""
+    """Limits of one run. seconds: wall time. memory_bytes: address space (RLIMIT_AS); ptxas needs about 200 MB for a
+    small kernel."""
 
     seconds: float = 120.0
     memory_bytes: int = 8 << 30
 
 
-# File descriptors in the program; a shell uses none as high.
+# File descriptors in the program, higher than those that a shell uses.
 _INPUT, _OUTPUT = 103, 104
 INPUT_PATH, OUTPUT_PATH = f"/proc/self/fd/{_INPUT}", f"/proc/self/fd/{_OUTPUT}"
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """End of a run. returncode: negative for a signal, as in subprocess. cpu_s: of this process alone, as the
-    system counts it (its peak of memory is of no use: it begins with the parent's)."""
+    """Result of a run. returncode: negative for a signal, as in subprocess. cpu_s: CPU time of this process alone, from
+    wait4 (whose peak memory is useless, as it starts at the parent's)."""
 
     returncode: int
     output: bytes
@@ -49,8 +49,8 @@ class Ended:
 
 @dataclass(slots=True)
 class Running:
-    """A program that runs. `handle` is a pidfd: poll reports it as readable once the program has ended. Call finish
-    or abandon in any case."""
+    """A running program. handle: a pidfd, which poll reports as readable once the program has ended. Each must end with
+    a call of `finish` or `abandon`."""
 
     pid: int
     handle: int
@@ -65,7 +65,7 @@ class Running:
             os.kill(self.pid, signal.SIGKILL)
 
     def finish(self) -> Ended:
-        """Wait for the end, read output and log, and close all files."""
+        """Wait until the program has ended, read its output and log, and close all files."""
         try:
             _, status, usage = os.wait4(self.pid, 0)
             wall_s = time.perf_counter() - self.started
@@ -101,8 +101,8 @@ def start_limited(command: Sequence[str], data: bytes, limits: Limits) -> Runnin
             pid = _spawn(command, source, output, log)
         except OSError as error:
             raise ToolError(f"{command[0]}: cannot start another run: {error.strerror}; use fewer --jobs") from None
-        # Set from here rather than between fork and exec, where Python would need a full fork.
-        with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or its limit is lower already
+        # Set the limit from the parent: between fork and exec, Python could set it only with a full fork.
+        with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or already has a lower limit
             resource.prlimit(pid, resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
         try:
             handle = os.pidfd_open(pid)
@@ -110,23 +110,24 @@ def start_limited(command: Sequence[str], data: bytes, limits: Limits) -> Runnin
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             raise ToolError(f"{command[0]}: cannot watch another run: {error.strerror}; use fewer --jobs") from None
-        opened.pop_all()  # the files are the run's now
+        opened.pop_all()  # from here on, Running closes the files
     return Running(pid, handle, (source, output, log), started, started + limits.seconds)
 
 
 def run_limited(command: Sequence[str], data: bytes, limits: Limits) -> Ended:
-    """Start `command` as start_limited does, and wait for its end. Raises ToolError."""
+    """Run `command` as start_limited does, and wait until it has ended. Raises ToolError."""
     running = start_limited(command, data, limits)
     try:
         wait_for([running])
-    except BaseException:  # KeyboardInterrupt above all
+    except BaseException:  # e.g. KeyboardInterrupt
         running.abandon()
         raise
     return running.finish()
 
 
 def wait_for(running: Sequence[Running]) -> list[Running]:
-    """Wait until some of these have ended, and return those. Stops those whose time is over."""
+    """Wait until at least one of these programs has ended, and return the ended ones. Kill those that exceed their
+    time limit."""
     poll = select.poll()
     by_handle = {item.handle: item for item in running}
     for handle in by_handle:
@@ -141,8 +142,8 @@ def wait_for(running: Sequence[Running]) -> list[Running]:
 
 
 def _memory_file(name: str) -> int:
-    """Make a file in memory whose descriptor is none of those that _spawn sets in the program: setting one would
-    close the other. Ours get such numbers if standard streams are closed, or with some 25 runs at a time."""
+    """Make a file in memory with a descriptor that _spawn does not assign in the program: dup2 onto it would close the
+    file. The system gives such numbers if standard streams are closed, or with about 25 runs at a time."""
     file = os.memfd_create(name)
     if file > 2 and file not in (_INPUT, _OUTPUT):
         return file
@@ -160,7 +161,7 @@ def _spawn(command: Sequence[str], source: int, output: int, log: int) -> int:
         (os.POSIX_SPAWN_DUP2, source, _INPUT),
         (os.POSIX_SPAWN_DUP2, output, _OUTPUT),
     ]
-    try:  # not subprocess: Popen alone takes as long as all the rest of a run
+    try:  # faster than subprocess.Popen, which alone takes as long as the rest of a run
         return os.posix_spawn(
             command[0], tuple(command), _environment(), file_actions=actions, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
         )
@@ -169,8 +170,8 @@ def _spawn(command: Sequence[str], source: int, output: int, log: int) -> int:
 
 
 def _environment() -> dict[str, str]:
-    """Make a small environment: ptxas's memory then has the same layout in every shell, and Python copies less. If this
-    ptxas is our wrapper (capture/ptxas_wrapper), it must not record these runs."""
+    """Make a small environment: with it, ptxas's memory layout is the same in every shell, and Python copies less. It
+    also keeps the ptxas wrapper (capture/ptxas_wrapper), if this ptxas is one, from recording these runs."""
     given = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "TMPDIR") if name in os.environ}
     return given | {WRAPPER: "off"}
 
@@ -182,7 +183,7 @@ def _write(file: int, data: bytes) -> None:
 
 
 def _read(file: int) -> bytes:
-    """Read a whole file, wherever its writer left the shared offset."""
+    """Read a whole file from its start. The file offset is shared with the program and stays where that left it."""
     pieces = []
     position = 0
     while piece := os.pread(file, 1 << 24, position):

@@ -1,7 +1,7 @@
-"""Assemble many modules with many ptxas, on any executor, each in its own process with limits.
+"""Assemble many modules with several versions of ptxas, each run in its own process with limits, on this machine or on
+a concurrent.futures executor.
 
-A crash, a time-out, too much memory and a rejected module are outcomes, not failures. This module does not know what
-the modules mean or which ones are compared: name_probe.py and capabilities.py do.
+A crash, a time-out, exceeded memory and a rejected module are outcomes, not exceptions.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from tritonhook.ptxas.toolchain import complete_options, first_error, fixed_layo
 
 __all__ = ["Job", "Limits", "Outcome", "OutcomeKind", "ResultCache", "Run", "assemble_job", "dask_executor", "sweep"]
 
-Run = Callable[[Iterable["Job"]], Iterator[tuple["Job", Outcome]]]  # sweep, with executor and cache bound
-DASK_TIMEOUT_S = 10.0  # for the scheduler's answer
+Run = Callable[[Iterable["Job"]], Iterator[tuple["Job", Outcome]]]  # `sweep`, with executor and cache already bound
+DASK_TIMEOUT_S = 10.0  # time limit for the scheduler's answer
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """One run of ptxas.
 
-    arguments: its options; the target is the module's own unless they name one.
-    keep_cubin: whether the outcome holds the cubin.
-    draw: 0 is a run with ptxas's memory at fixed addresses, where the system allows that. Each other number is one
-    more run, with its memory at random addresses: ptxas is not deterministic (see compare.names.Draws).
+    arguments: options of ptxas; without a target among them, the module's `.target` is used.
+    keep_cubin: whether the outcome contains the cubin.
+    draw: 0 is a run with ptxas's memory at fixed addresses, if the system allows that. Each other number is a further
+    run with memory at random addresses, since ptxas is not deterministic (see compare.names.Draws).
     """
 
     ptx: str
@@ -60,7 +60,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """A hash of the module, the binary and the options. Raises ToolError if there is no such binary."""
+        """A hash of the module, the ptxas binary, the options and `draw`. Raises ToolError if the binary is missing."""
         parts = [str(FORMAT), _sha256(self.ptx), binary_sha256(self.ptxas.path), str(self.draw), *self.arguments]
         return _sha256("\0".join(parts))
 
@@ -71,8 +71,8 @@ class Job:
 def assemble_job(job: Job, limits: Limits | None = None, ptxas_sha256: str | None = None) -> Outcome:
     """Run one job in this process. Raises ToolError if this machine does not have the job's ptxas.
 
-    ptxas_sha256: the hash that the binary must have. On another machine ptxas may lie at another path: then every ptxas
-    there is hashed.
+    ptxas_sha256: the hash that the binary must have. If the binary at the job's path has a different hash, as on
+    another machine, all installed ptxas of this version are hashed to find it.
     """
     limits = limits or Limits()
     ptxas = job.ptxas if ptxas_sha256 is None else _local_tool(job.ptxas, ptxas_sha256)
@@ -126,13 +126,13 @@ def _has_hash(path: Path, sha256: str) -> bool:
     return False
 
 
-# The messages of ptxas 11.8 to 13.5 when module, target and ptxas do not go together.
+# Messages of ptxas 11.8 to 13.5 if it does not support the module's `.version` or target.
 _UNSUPPORTED = re.compile(
     r"Unsupported \.version|is not defined for option '-*gpu-name'|PTX \.version \S+ does not support \.target|"
     r"\.target is higher than default SM version|cannot be compiled to future architecture"
 )
 _NO_MEMORY = re.compile(r"[Mm]emory allocation failure|bad_alloc|[Oo]ut of memory|[Cc]annot allocate memory")
-_CANNOT_RUN = (126, 127)  # exit codes of a shell or the dynamic loader: the program did not start
+_CANNOT_RUN = (126, 127)  # exit codes of a shell or the dynamic loader if the program cannot be started
 
 
 def _kind(ended: Ended) -> tuple[OutcomeKind, str | None]:
@@ -156,11 +156,11 @@ def _sha256(text: str) -> str:
 
 
 def usual_workers() -> int:
-    """Choose how many ptxas run at a time: ten more than processors, or fewer if the limit of open files is low (a run
-    needs four).
+    """Choose how many ptxas run at a time: the number of processors plus ten, or fewer if the limit of open files is
+    low (a run needs four).
 
-    Python competes with ptxas for the processors. In a sweep of small kernels on two processors, they were idle for
-    8 % of the time with one run more than processors, and for 5 % with ten more.
+    The extra runs keep the processors busy while Python works. In a sweep of small kernels on two processors, these
+    were idle for 8 % of the time with one extra run, and for 5 % with ten.
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, min(usable_processors() + 10, (files - 64) // 4))
@@ -168,9 +168,9 @@ def usual_workers() -> int:
 
 @contextmanager
 def dask_executor(address: str) -> Iterator[tuple[Executor, int]]:
-    """Connect to a Dask scheduler: yields an executor, and how many jobs to give it at a time.
+    """Connect to a Dask scheduler. Yields an executor, and the number of jobs to submit at a time.
 
-    Its workers need tritonhook and the same ptxas versions (`tritonhook ptxas add`), at any path.
+    The workers need tritonhook and the same ptxas versions (`tritonhook ptxas add`), at any path.
     Raises ToolError if the scheduler does not answer or has no workers.
     """
     try:
@@ -201,15 +201,14 @@ def sweep(
     limits: Limits | None = None,
     in_flight: int | None = None,
 ) -> Iterator[tuple[Job, Outcome]]:
-    """Run jobs; yield each with its outcome as soon as it is there. Jobs of equal key run once.
+    """Run jobs, and yield each job with its outcome as soon as it has ended. Jobs with equal keys run once.
 
-    executor: any of concurrent.futures, or that of dask_executor; it stays open. A number: so many runs of ptxas at a
-    time, started by this thread, which is the fastest way on one machine. None: usual_workers().
-    cache: read before anything runs. Every outcome is written at once, so that nothing is lost when the sweep ends
-    early, for any reason.
-    on_outcome: called with the job, its outcome, and whether that came from the cache.
+    executor: an executor of concurrent.futures or of dask_executor, which stays open. Or a number: this thread starts
+    so many runs of ptxas at a time, which is fastest on one machine. None: usual_workers().
+    cache: looked up before a job runs. Each outcome is stored at once, so that none is lost if the sweep ends early.
+    on_outcome: called with the job, its outcome, and whether the outcome came from the cache.
     in_flight: number of jobs that the executor gets at a time.
-    If a worker dies, its jobs run again in this process.
+    If an executor's worker dies, the remaining jobs run in this process.
     Raises ToolError if a ptxas is missing or its binary has changed.
     """
     limits = limits or Limits()
@@ -221,7 +220,7 @@ def sweep(
 
 
 class _WorkerDied(Exception):
-    """An executor failed with an error that is not from tritonhook. `error` is that error."""
+    """The executor failed. error: its exception, which is not one of tritonhook's."""
 
     def __init__(self, key: str, error: BaseException) -> None:
         super().__init__(str(error))
@@ -255,7 +254,8 @@ class _Here:
         self.queue.append((key, job))
 
     def next(self) -> tuple[str, Outcome]:
-        """Wait for the next job to end. The next ptxas starts before this one's result is read."""
+        """Wait until a job has ended, and return its key and outcome. A waiting job starts before the result is
+        read."""
         self._start()
         if not self.ended:
             for item in wait_for([running for _, _, running in self.running.values()]):
@@ -272,7 +272,7 @@ class _Here:
             self.running[running.pid] = (key, job, running)
 
     def cancel(self) -> Iterator[tuple[str, Outcome]]:
-        """Stop what runs; yield what has ended."""
+        """Kill all running jobs; yield the outcomes of jobs that have ended."""
         self.queue.clear()
         for _, _, running in self.running.values():
             running.abandon()
@@ -335,8 +335,8 @@ class _Elsewhere:
 
 @dataclass(slots=True)
 class _Sweep:
-    """The state of one sweep: what runs, and which jobs wait for it. known: instead of a cache: for equal jobs that
-    come later."""
+    """The state of one sweep. waiting: for each running key, the jobs that wait for its outcome. known: outcomes by
+    key, used without a cache for equal jobs that come later."""
 
     runner: _Here | _Elsewhere
     cache: ResultCache | None
@@ -368,7 +368,7 @@ class _Sweep:
         outcome = self.known.get(key) if self.cache is None else self.cache.get(key, job.keep_cubin)
         if outcome is None or _lacks_cubin(job, outcome):
             return None
-        # A run that failed under tighter limits than ours does not show how ours would end.
+        # An outcome that failed by tighter limits does not hold for this sweep's limits.
         too_short = outcome.kind is OutcomeKind.TIMEOUT and outcome.limits.seconds < self.limits.seconds
         too_small = outcome.kind is OutcomeKind.MEMORY and outcome.limits.memory_bytes < self.limits.memory_bytes
         return None if too_short or too_small else outcome
@@ -390,7 +390,7 @@ class _Sweep:
             return
         self._keep(key, outcome)
         jobs = self.waiting.pop(key)
-        late = [job for job in jobs if _lacks_cubin(job, outcome)]  # came when the run had begun without cubin
+        late = [job for job in jobs if _lacks_cubin(job, outcome)]  # jobs that came after the run began, without cubin
         if late:
             self.waiting[key] = late
             self._submit(key)
@@ -399,11 +399,12 @@ class _Sweep:
                 yield self._tell(job, outcome, False)
 
     def _go_on_here(self, death: _WorkerDied) -> None:
-        """Do the remaining work in this process: ptxas runs in processes of its own, so no worker is needed."""
+        """Run the remaining jobs from this process: ptxas always runs in a process of its own, so no worker is
+        needed."""
         reason = f"{type(death.error).__name__}: {death.error}"
-        warnings.warn(f"the sweep's workers died ({reason}); it goes on in this process", stacklevel=2)
+        warnings.warn(f"the sweep's workers died ({reason}); the sweep continues in this process", stacklevel=2)
         for _ in self.runner.cancel():
-            pass  # every job that waits is run again
+            pass  # these jobs are submitted again below
         self.runner = _Here(usual_workers(), self.limits)
         for key in self.waiting:
             self._submit(key)

@@ -1,8 +1,8 @@
-"""Outcome: what became of one run of ptxas. ResultCache: outcomes on disk, by content. Several processes may read and
-write one folder at a time.
+"""Outcome: the result of one run of ptxas. ResultCache: outcomes on disk, by the hash of a job's inputs. Several
+processes may use one folder at the same time.
 
-Outcomes are lines in 64 files; one write(2) appends one line. A line that a crash or a full disk cut short does not fit
-its checksum and is ignored. Cubins lie beside them, one file each, named by their hashes.
+Outcomes are lines in 64 files; one write(2) appends one line. A line that a crash or a full disk truncated does not
+match its checksum and is ignored. Each cubin is a separate file, named by its hash.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from tritonhook.cubin.summary import ImageSummary
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.limits import Limits
 
-FORMAT = 4  # cache format; increase it when the meaning of Outcome changes
+FORMAT = 4  # cache format; increment it when the meaning of Outcome changes
 
 
 class OutcomeKind(str, Enum):
-    """End of a job.
+    """How a run of ptxas ended.
 
-    unsupported: this ptxas does not know the module's `.version` or its target, or the two do not go together; it did
-    not read the code. rejected: it read the code and found an error. memory: it ran into the memory limit.
+    rejected: ptxas found an error in the code.
+    unsupported: ptxas does not support the module's `.version` or target or their combination; it did not read the
+    code.
+    memory: ptxas exceeded the memory limit.
     """
 
     ASSEMBLED = "assembled"
@@ -45,9 +47,9 @@ class Outcome:
     """Outcome of a Job.
 
     message: ptxas's first error line, without the paths of this run; "" if there was none.
-    signal: the name of the signal that ended it. cpu_s: of the ptxas process.
-    limits: those it ran under. image: the summary of the cubin, if one was made. cubin: its bytes, if the job asked for
-    them.
+    signal: the name of the signal that ended ptxas, or None. cpu_s: CPU time of the ptxas process.
+    limits: the limits of the run. image: the summary of the cubin, or None. cubin: its bytes, if the job has
+    keep_cubin.
     """
 
     kind: OutcomeKind
@@ -62,17 +64,17 @@ class Outcome:
 
     @property
     def lasting(self) -> bool:
-        """Whether another run would end the same way: False if another process killed this one."""
+        """Whether another run would end the same way. False if another process killed ptxas."""
         return self.kind in (OutcomeKind.TIMEOUT, OutcomeKind.MEMORY) or self.signal not in _FROM_OUTSIDE
 
 
 _FROM_OUTSIDE = ("SIGINT", "SIGTERM", "SIGHUP", "SIGKILL", "SIGQUIT")
-_SHARD_DIGITS = 63  # mask of the key's first two hex digits: 64 files
+_SHARD_DIGITS = 63  # mask for the key's first two hex digits, which gives 64 files
 
 
 class ResultCache:
-    """Outcomes in a folder; by default the user's. Each file is read once: what other processes add later is not
-    seen, and is done again."""
+    """Outcomes in a folder, by default in the user's cache folder. Each file is read once: outcomes that other
+    processes add later are not seen, and are computed again."""
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self.folder = cache_folder() / "results" if folder is None else Path(folder)
@@ -81,19 +83,19 @@ class ResultCache:
         weakref.finalize(self, _close, self._files)
 
     def get(self, key: str, with_cubin: bool = False) -> Outcome | None:
-        """Look up the outcome of a key; None if it is not cached. with_cubin: include the cubin, if it was kept."""
+        """Look up the outcome of a key; None if it is not cached. with_cubin: include the cubin, if it was stored."""
         kept: tuple[Outcome, str | None] | None = self.get_document(key, tuple[Outcome, str | None])
         if kept is None:
             return None
         return replace(kept[0], cubin=self._cubin(kept[1])) if with_cubin else kept[0]
 
     def put(self, key: str, outcome: Outcome) -> None:
-        """Keep an outcome, and its cubin if it has one. Raises ToolError if the folder cannot be written."""
+        """Store an outcome, and its cubin if it has one. Raises ToolError if the folder cannot be written."""
         cubin = None if outcome.cubin is None else self._keep_cubin(outcome.cubin)
         self.put_document(key, (replace(outcome, cubin=None), cubin))
 
     def get_document(self, key: str, shape: Any = Any) -> Any:
-        """Look up the value under a key; None if there is none, or it has another shape."""
+        """Look up the value of a key; None if there is none or it does not have the type `shape`."""
         import msgspec
 
         try:
@@ -102,7 +104,7 @@ class ResultCache:
             return None
 
     def put_document(self, key: str, value: Any) -> None:
-        """Keep a value as JSON under a key, a sha256. Raises ToolError if the folder cannot be written."""
+        """Store a value as JSON. key: a sha256. Raises ToolError if the folder cannot be written."""
         import msgspec
 
         body = msgspec.json.encode(value)
@@ -179,7 +181,8 @@ def _shard_number(key: str) -> int:
 
 
 def _line(key: bytes, body: bytes) -> bytes:
-    """Format a line of a file, with a line break on either side, so that a truncated line before it cannot spoil it."""
+    """Format a line of a cache file. It begins with a line break, so that a truncated line before it cannot spoil
+    it."""
     return b"\n%s %08x %s\n" % (key, zlib.crc32(key + body), body)
 
 

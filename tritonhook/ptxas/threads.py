@@ -1,4 +1,5 @@
-"""Threads that run programs and end with them: what a signal ends does not wait for a ptxas."""
+"""Thread pools for calls that run programs. After Ctrl-C or another signal the programs are killed, so that the exit
+does not wait for them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ _thread = threading.local()
 
 
 class _Programs:
-    """Programs that the threads of a pool, and of pools within it, run at present."""
+    """The programs that run in the threads of a pool and of its nested pools."""
 
     def __init__(self) -> None:
         self.running: set[subprocess.Popen[bytes]] = set()
@@ -20,7 +21,7 @@ class _Programs:
         self.is_stopped = False
 
     def stop(self) -> None:
-        """Kill them, and each one that starts later."""
+        """Kill all running programs, and each program that starts later."""
         with self.lock:
             self.is_stopped = True
             for program in self.running:
@@ -29,7 +30,8 @@ class _Programs:
 
 @contextmanager
 def ending_with_pool(program: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Let the pool of this thread, if it has one, kill a program. Raises KeyboardInterrupt after that."""
+    """Register a program with the pool of this thread, if it has one, which can then kill it. Raises KeyboardInterrupt
+    if the pool has been stopped."""
     programs: _Programs | None = getattr(_thread, "programs", None)
     if programs is None:
         yield
@@ -49,8 +51,8 @@ def ending_with_pool(program: subprocess.Popen[bytes]) -> Iterator[None]:
 
 @contextmanager
 def tool_threads(workers: int) -> Iterator[ThreadPoolExecutor]:
-    """Make a pool of threads for calls that run programs, and wait for them at the end. After an exception no call
-    begins; after KeyboardInterrupt, of any signal, programs that run are killed."""
+    """Make a pool of threads for calls that run programs; the end of the block waits for all calls. After an exception
+    no further call begins. After KeyboardInterrupt, which also other signals raise, running programs are killed."""
     around: _Programs | None = getattr(_thread, "programs", None)
     programs = _thread.programs = around or _Programs()
     pool = ThreadPoolExecutor(workers, initializer=setattr, initargs=(_thread, "programs", programs))

@@ -1,5 +1,5 @@
-"""NVIDIA's programs, ptxas and nvdisasm: where one is, its version, its targets, the hash of its file; running one to
-its end; and finding them: a user's path, added versions, wheels, Triton, the CUDA toolkit, PATH."""
+"""NVIDIA's programs ptxas and nvdisasm: path, version, targets and file hash; running one until it ends; and finding
+them: a user's path, versions of `ptxas add`, wheels, Triton, the CUDA toolkit, PATH."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ROOM_BYTES = 1 << 16
 
 
 class Finished(NamedTuple):
-    """End of a run. returncode: negative for a signal, as in subprocess."""
+    """Result of a run. returncode: negative for a signal, as in subprocess."""
 
     returncode: int
     stdout: bytes
@@ -43,9 +43,9 @@ class Finished(NamedTuple):
 
 
 def run_tool(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> Finished:
-    """Run a command; kill it when its time is over. Raises ToolError if it cannot be started, and KeyboardInterrupt if
-    the user interrupts it: Ctrl-C reaches it too."""
-    # If this ptxas is our wrapper, it must not record the calls that tritonhook makes itself.
+    """Run a command; kill it after `timeout_s`. Raises ToolError if it cannot be started. Raises KeyboardInterrupt if
+    SIGINT ended it, since Ctrl-C also reaches child processes."""
+    # If this ptxas is tritonhook's wrapper, it must not record tritonhook's own calls.
     environment = {**os.environ, WRAPPER: "off"}
     pipe, late = subprocess.PIPE, False
     try:
@@ -69,7 +69,7 @@ def run_tool(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> Finished:
 
 @contextmanager
 def temporary_file(name: str, data: bytes) -> Iterator[Path]:
-    """Write a file in a temporary folder of its own, which is deleted afterwards. Raises ToolError."""
+    """Write a file in a new temporary folder, which is deleted at the end of the block. Raises ToolError."""
     try:
         made = tempfile.TemporaryDirectory(prefix="tritonhook-")
     except OSError as error:
@@ -84,10 +84,10 @@ def temporary_file(name: str, data: bytes) -> Iterator[Path]:
 
 
 def fixed_length(path: Path) -> str:
-    """Lengthen a path to 256 characters by slashes before its name; it names the same file.
+    """Lengthen a path to 256 characters by extra slashes before its name; it still names the same file.
 
-    For some sm_100 kernels ptxas's code depends on the length of its arguments: 12.9.86 made one of two codes,
-    depending on the length of $TMPDIR.
+    For some sm_100 kernels the code that ptxas makes depends on the length of its arguments: 12.9.86 made one of two
+    codes, depending on the length of $TMPDIR.
     """
     folder = str(path.parent)
     return folder + "/" * max(1, _PATH_CHARACTERS - len(folder) - len(path.name)) + path.name
@@ -98,20 +98,19 @@ def _no_room(path: Path, error: OSError) -> ToolError:
 
 
 def check_room(path: Path) -> None:
-    """Check that the disk of this file has room. Raises ToolError: on a full disk ptxas writes half a file and reports
-    no error."""
+    """Raise ToolError if the disk of this file is full: ptxas then writes a truncated file and reports no error."""
     if shutil.disk_usage(path.parent).free < _ROOM_BYTES:
         raise ToolError(f"{path.parent}: the disk is full, so the output is cut off; set TMPDIR to one with room")
 
 
 _VERSION = re.compile(r"\bV(\d+\.\d+\.\d+)")
 _LARGE_BYTES = 1 << 20
-_KEPT_S = 30 * 24 * 3600.0
+_KEPT_S = 30 * 24 * 3600.0  # age at which cached answers of programs are deleted
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Tool(Brief):
-    """A program: where it is, its version ("12.8.93"), and which source offered it."""
+    """A program: its path, its version ("12.8.93"), and the place where it was found, e.g. "wheel" or "PATH"."""
 
     _shown: ClassVar[tuple[str, ...]] = ("version", "source")
 
@@ -122,7 +121,7 @@ class Tool(Brief):
 
 @functools.lru_cache(maxsize=256)
 def inspect_tool(path: Path, source: str) -> Tool | str:
-    """Return the tool at `path`, or the reason why there is none. Its version is asked for once, and kept."""
+    """Return the tool at `path`, or the reason why it cannot be used. Its version is cached."""
     if not path.exists():
         return "no such file"
     if not os.access(path, os.X_OK) or path.is_dir():
@@ -135,14 +134,14 @@ def inspect_tool(path: Path, source: str) -> Tool | str:
 
 
 def _version(path: Path) -> str:
-    """Ask a program for its version; "" if it prints none. Raises OSError, TimeoutExpired."""
+    """Run a program with --version and parse its version; "" if it prints none. Raises OSError, TimeoutExpired."""
     done = subprocess.run([str(path), "--version"], capture_output=True, timeout=30, check=False)
     match = _VERSION.search(done.stdout.decode("utf-8", "replace"))
     return match[1] if match else ""
 
 
 def tool_at(path: Path, source: str) -> Tool:
-    """Return the tool at `path`, or of this name on PATH. Raises ToolError with the reason if there is none."""
+    """Return the tool at `path`. Raises ToolError with the reason if it cannot be used."""
     tool = inspect_tool(path.absolute() if path.is_file() else path, source)
     if isinstance(tool, str):
         raise ToolError(f"{path}: {tool}; give a ptxas/nvdisasm binary or a version such as 12.8.93")
@@ -151,7 +150,8 @@ def tool_at(path: Path, source: str) -> Tool:
 
 @functools.lru_cache(maxsize=64)
 def targets(ptxas: Tool) -> tuple[str, ...]:
-    """List the architectures in a ptxas's --help, e.g. "sm_120a", in ascending order. Raises ToolError."""
+    """List the architectures that a ptxas supports, e.g. "sm_120a", in ascending order, from its --help. Raises
+    ToolError."""
     done = run_tool([str(ptxas.path), "--help"], 30.0)
     option = done.stdout.decode("utf-8", "replace").partition("--gpu-name")[2].partition("\n--")[0]
     names = set(re.findall(r"'(sm_\d+[a-z]?)'", option))
@@ -161,7 +161,7 @@ def targets(ptxas: Tool) -> tuple[str, ...]:
 
 
 def check_targets(archs: Iterable[str], tools: Sequence[Tool]) -> None:
-    """Check that one of these ptxas knows each architecture. Raises ToolError."""
+    """Raise ToolError for an architecture that none of these ptxas supports."""
     for arch in archs:
         if not any(arch in targets(tool) for tool in tools):
             known = targets(max(tools, key=lambda tool: version_key(tool.version)))
@@ -169,7 +169,7 @@ def check_targets(archs: Iterable[str], tools: Sequence[Tool]) -> None:
 
 
 def target_key(arch: str) -> tuple[int, str]:
-    """Make a sort key for targets: sm_90, sm_90a, sm_100, sm_100a, sm_100f. Raises ToolError if it is not a target."""
+    """Make a sort key for targets: sm_90, sm_90a, sm_100, sm_100a, sm_100f. Raises ToolError for other text."""
     match = re.fullmatch(r"sm_(\d+)([a-z]?)", arch)
     if match is None:
         raise ToolError(f"{arch!r} is not a target; write one such as sm_120a")
@@ -177,7 +177,7 @@ def target_key(arch: str) -> tuple[int, str]:
 
 
 def binary_sha256(binary: Path) -> str:
-    """Hash a program's file. Raises ToolError if it cannot be read."""
+    """Compute the sha256 of a program's file. Raises ToolError if it cannot be read."""
     try:
         stat = binary.stat()
         return file_sha256(binary, stat.st_size, stat.st_mtime_ns)
@@ -186,7 +186,7 @@ def binary_sha256(binary: Path) -> str:
 
 
 def is_same_file(path: Path, other: Path) -> bool:
-    """Check whether two programs have the same bytes. Raises ToolError if one cannot be read."""
+    """Return True if two programs have the same bytes. Raises ToolError if a file cannot be read."""
     try:
         if path.stat().st_size != other.stat().st_size:
             return False
@@ -197,16 +197,19 @@ def is_same_file(path: Path, other: Path) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def file_sha256(binary: Path, size: int, mtime_ns: int) -> str:
-    """Hash a file of this size and time of change; hash it again when one of them changes."""
+    """Compute the sha256 of a file. size, mtime_ns: part of the cache key, so that a changed file is hashed again."""
     return noted(binary, "sha256", lambda: hashlib.sha256(binary.read_bytes()).hexdigest().encode()).decode()
 
 
 def noted(binary: Path, what: str, ask: Callable[[], bytes]) -> bytes:
-    """Return what `ask` gives for a program. A large program's answer is kept on disk for a month, for all processes of
-    this user, under the file's identity: path, inode, size, times of change. b"" is not kept.
+    """Return a fact about a program, from the cache on disk or by a call of `ask`.
 
-    Hashing a large file takes 20 ms, asking 20 programs for their versions 200 ms, and nvdisasm 0.8 s to start. A small
-    file may be a script, whose answer depends on other files.
+    Facts are cached for a month, for all processes of this user, by `what` and the file's identity: path, inode, size
+    and times of change. b"" is not cached. Facts of files below 1 MiB are not cached either: such a file may be a
+    script, whose answers depend on other files.
+
+    Without the cache, hashing a large file takes 20 ms, getting the versions of 20 programs 200 ms, and a start of
+    nvdisasm 0.8 s.
     """
     try:
         stat = binary.stat()
@@ -221,11 +224,17 @@ def noted(binary: Path, what: str, ask: Callable[[], bytes]) -> bytes:
     if answer := ask():
         with suppress(OSError):
             note.parent.mkdir(parents=True, exist_ok=True)
-            for other in note.parent.iterdir():
-                if other.stat().st_mtime < time.time() - _KEPT_S:
-                    other.unlink(missing_ok=True)
             write_whole(note, zlib.compress(answer, 1))
+        _delete_old_notes(note.parent)
     return answer
+
+
+@functools.cache  # once per process: the folder can have many thousand files
+def _delete_old_notes(folder: Path) -> None:
+    with suppress(OSError):
+        for note in folder.iterdir():
+            if note.stat().st_mtime < time.time() - _KEPT_S:
+                note.unlink(missing_ok=True)
 
 
 # --- finding them ---------------------------------------------------------------------------------
@@ -234,8 +243,8 @@ def noted(binary: Path, what: str, ask: Callable[[], bytes]) -> bytes:
 def find_ptxas(wanted: str | os.PathLike[str] | None = None) -> Tool:
     """Return the ptxas to use.
 
-    wanted: a version ("12.8.93"), a path, or None for $TRITONHOOK_PTXAS, else the newest installed one.
-    Raises ToolError with everything that was tried.
+    wanted: a version ("12.8.93") or a path. None: $TRITONHOOK_PTXAS, or the newest installed ptxas if that is not set.
+    Raises ToolError with the list of all paths tried.
     """
     if isinstance(wanted, os.PathLike):
         return tool_at(Path(wanted), "given")
@@ -255,12 +264,12 @@ def find_ptxas(wanted: str | os.PathLike[str] | None = None) -> Tool:
 
 
 def find_recorded(path: str | None, version: str | None, trust: bool = False) -> Tool | None:
-    """Return the ptxas that a file names, e.g. a capture; None if the file names none.
+    """Return the ptxas that is recorded in a file, e.g. a capture; None if path and version are None.
 
-    The file may come from somebody else, so that nothing at `path` is run. The tool is one of `available_ptxas`:
-    the one with the same hash as the file at `path`, else one of the same version. trust: the user trusts the file;
-    then the program at `path` is taken.
-    Raises ToolError if none of ours is the one.
+    The file may be of untrusted origin, so the program at `path` is not run. The result is one of `available_ptxas`:
+    a program with the same bytes as the one at `path`, else one of the same version. trust: the user trusts the file;
+    then the program at `path` is the result.
+    Raises ToolError if no available ptxas fits.
     """
     named = file_at(path)
     if named is not None and trust:
@@ -274,7 +283,7 @@ def find_recorded(path: str | None, version: str | None, trust: bool = False) ->
         return ours
     fetch = version is not None and is_version(version)
     remedies = [f"fetch it with `tritonhook ptxas add {version}`"] if fetch else []
-    remedies.append("take another one with --ptxas VERSION")
+    remedies.append("use another one with --ptxas VERSION")
     if named is not None:
         remedies.append("run it with --trust, if you trust the file's origin")
     raise ToolError(
@@ -284,22 +293,22 @@ def find_recorded(path: str | None, version: str | None, trust: bool = False) ->
 
 
 def file_at(path: str | None) -> Path | None:
-    """Convert a text to a path if a regular file exists there, else None."""
+    """Convert a text to a path if it names an existing regular file, else None."""
     return Path(path) if path and os.path.isfile(path) else None  # noqa: PTH113  (Path raises for some texts)
 
 
 def _not_found(wanted: str | None, tried: list[str]) -> ToolError:
     is_partial = wanted is not None and wanted.count(".") != 2
     command = f"`tritonhook ptxas add {'12.8.93' if wanted is None or is_partial else wanted}`"
-    remedy = f"get one by its whole version, as with {command}" if is_partial else f"get it with {command}"
+    remedy = f"get one by its full version, e.g. with {command}" if is_partial else f"get it with {command}"
     what = f"ptxas {wanted}" if wanted else "ptxas"
     return ToolError(f"{what}: not found; {remedy}. Tried:\n  " + "\n  ".join(tried or ["nothing"]))
 
 
 def find_nvdisasm() -> Tool:
-    """Return the nvdisasm to use: $TRITONHOOK_NVDISASM, a wheel's, Triton's, the CUDA toolkit's, the one on PATH.
+    """Return the nvdisasm to use: $TRITONHOOK_NVDISASM, else the first of a wheel, Triton, the CUDA toolkit and PATH.
 
-    Raises ToolError with everything that was tried.
+    Raises ToolError with the list of all paths tried.
     """
     given = os.environ.get("TRITONHOOK_NVDISASM")
     if given:
@@ -313,19 +322,19 @@ def find_nvdisasm() -> Tool:
 
 
 def available_ptxas(tried: list[str] | None = None) -> Iterator[Tool]:
-    """Yield every ptxas that can be used, each once: those from `ptxas add`, from wheels, Triton's, the CUDA
-    toolkit's, the one on PATH. tried: collects a line for each location without one, with the reason."""
+    """Yield each usable ptxas once: versions of `ptxas add`, then from wheels, Triton, the CUDA toolkit and PATH.
+    tried: a list that gets a line for each path without a usable ptxas, with the reason."""
     tried = [] if tried is None else tried
     yield from _usable([*added_binaries(tried), *_candidates("ptxas"), *_candidates("ptxas-blackwell")], tried)
 
 
 def available_nvdisasm(tried: list[str] | None = None) -> Iterator[Tool]:
-    """Yield every usable nvdisasm, each once, the preferred one first. tried: as of `available_ptxas`."""
+    """Yield each usable nvdisasm once, the preferred one first. tried: as for `available_ptxas`."""
     yield from _usable(_candidates("nvdisasm"), [] if tried is None else tried)
 
 
 def _usable(candidates: Iterable[tuple[Path, str]], tried: list[str]) -> Iterator[Tool]:
-    """Yield the usable tools among (path, source) pairs; a program with two paths counts once."""
+    """Yield the usable tools among (path, source) pairs; a program with several paths is yielded once."""
     seen: set[Path] = set()
     for path, source in candidates:
         real = path.resolve()
@@ -369,17 +378,16 @@ def _toolkit_folders() -> Iterator[tuple[Path, str]]:
     yield Path("/usr/local/cuda/bin"), "CUDA toolkit"
 
 
-# --- what was added before -----------------------------------------------------------------------
+# --- versions of `ptxas add` ---------------------------------------------------------------------
 
 
 def tools_folder() -> Path:
-    """Find the folder where `ptxas add` keeps binaries."""
+    """Return the folder in which `ptxas add` installs binaries."""
     return cache_folder() / "tools"
 
 
 def added_binaries(tried: list[str]) -> Iterator[tuple[Path, str]]:
-    """Yield the binaries that `ptxas add` kept, if they are unchanged. tried: collects the reason for each other
-    one."""
+    """Yield the unchanged binaries that `ptxas add` installed. tried: a list that gets a line for each changed one."""
     for folder in sorted(tools_folder().glob("ptxas-*")):
         reason = _why_changed(folder)
         if reason is None:
@@ -390,9 +398,9 @@ def added_binaries(tried: list[str]) -> Iterator[tuple[Path, str]]:
 
 
 def _why_changed(folder: Path) -> str | None:
-    """Explain why the binary in this folder is not the one that was added; None if it is.
+    """Return the reason why the binary in this folder differs from the installed one; None if it is the same.
 
-    It is hashed only if its time has changed: a start would otherwise hash 30 MB for each version.
+    It is hashed only if its modification time has changed: otherwise each start would hash 30 MB per version.
     """
     binary = folder / "ptxas"
     try:
@@ -412,7 +420,7 @@ def _why_changed(folder: Path) -> str | None:
 
 
 def is_intact(folder: Path) -> bool:
-    """Check whether the folder's binary still has the recorded hash. Hashes it even if its time is unchanged."""
+    """Return True if the folder's binary has the recorded hash. It is hashed even if its time is unchanged."""
     try:
         return bool(hashlib.sha256((folder / "ptxas").read_bytes()).hexdigest() == _read_note(folder)["sha256"])
     except _UNREADABLE:

@@ -1,7 +1,7 @@
-"""Assemble a PTX module with ptxas, and disassemble machine code with nvdisasm: a whole cubin, or pieces of code. A
-crash, a rejection and a time-out of ptxas are results; their command repeats them.
+"""Assemble a PTX module with ptxas, and disassemble a cubin or single instructions with nvdisasm. A crash, a rejection
+and a time-out of ptxas are results, not exceptions; each has the command that repeats it.
 
-Toolchain: one ptxas and one nvdisasm, so that both sides of a comparison are made by the same programs."""
+Toolchain: one ptxas and one nvdisasm, so that the same programs make both sides of a comparison."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ _LONGEST = 500
 
 
 def first_error(log: str) -> str:
-    """Find the first error in a log, such as "line 38: Not a name of any known instruction: 'mvo'"; else its last
-    line."""
+    """Extract the first error from a log, e.g. "line 38: Not a name of any known instruction: 'mvo'". Without an error,
+    return the last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     chosen = next((line for line in lines if "error" in line or "fatal" in line), lines[-1] if lines else "")
     match = _ERROR.match(chosen)
@@ -58,28 +58,26 @@ def first_error(log: str) -> str:
 
 
 DEFAULT_ARGUMENTS = ("-v", "-lineinfo")
-# ptxas is not deterministic for some sm_10x kernels: one run is one draw. A kernel counts as steady after this many
-# runs with ptxas's memory at random addresses that gave one code each; the second: most runs of a search.
-STEADY_RUNS = 8
-MAX_RUNS = 24
-# Seen for sm_10x with 12.9.86 and 13.0.88; sm_80, sm_90a and sm_120a were steady.
+# ptxas is not deterministic for some sm_10x kernels: each run can give one of several codes ("a draw").
+STEADY_RUNS = 8  # a kernel counts as deterministic if so many runs, with memory at random addresses, give equal code
+MAX_RUNS = 24  # the most runs in a search for different codes
+# Nondeterminism was seen for sm_10x with 12.9.86 and 13.0.88, but not for sm_80, sm_90a and sm_120a.
 _UNSTEADY = re.compile(r"(?:sm_)?10\d")
-_OPTION_ERRORS = ("Unknown option", "Invalid value")  # so ptxas's errors about its options begin
-_NEWEST = "13.5.37"  # the newest ptxas that was tried
+_OPTION_ERRORS = ("Unknown option", "Invalid value")  # beginnings of ptxas's errors about its options
+_NEWEST = "13.5.37"  # the newest ptxas that tritonhook was tried with
 _SPILLS = re.compile(
     r"Function properties for (\S+)\s+\d+ bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
 )
 
 
 def may_draw(arch: int | str) -> bool:
-    """Check whether ptxas gives some kernels for this target one of several codes, by chance. arch: 100 or
-    "sm_100a"."""
+    """Return True if ptxas is not deterministic for some kernels of this target. arch: e.g. 100 or "sm_100a"."""
     return _UNSTEADY.match(str(arch)) is not None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Assembled(Brief):
-    """A cubin that ptxas made. `log` is what `-v` printed; `command` repeats the run."""
+    """A cubin that ptxas made. log: the output of `ptxas -v`. command: repeats the run."""
 
     _shown: ClassVar[tuple[str, ...]] = ("cubin", "command")
 
@@ -92,8 +90,8 @@ class Assembled(Brief):
 class Crash(Brief):
     """A run of ptxas that made no cubin.
 
-    signal: the name of the signal that ended it, e.g. "SIGSEGV"; None if it exited by itself with
-    `returncode`, which means that it rejected the PTX or an option. timeout: it was stopped after the time limit.
+    signal: the name of the signal that ended ptxas, e.g. "SIGSEGV"; None if ptxas exited with `returncode`, which means
+    that it rejected the PTX or an option. timeout: True if it was killed at the time limit.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("summary",)
@@ -119,7 +117,7 @@ class Crash(Brief):
 
 
 class AssembleError(ToolError):
-    """ptxas made no cubin where one was needed. `crash` has the details."""
+    """ptxas made no cubin, but the caller needs one. `crash` has the details."""
 
     def __init__(self, crash: Crash) -> None:
         remedy = _newer_ptxas(crash.ptx.version) if "Unsupported .version" in crash.summary else ""
@@ -128,14 +126,15 @@ class AssembleError(ToolError):
 
 
 def _newer_ptxas(ptx_version: str) -> str:
-    """Name a ptxas that reads this PTX version: the oldest installed one, else one to fetch."""
+    """Make the part of a message that names a ptxas for this PTX version: the oldest installed one, else one to
+    fetch."""
     wanted = version_key(ptx_version)
     here = {tool.version for tool in available_ptxas() if version_key(newest_version(tool.version)) >= wanted}
     if here:
-        return f"; ptxas {min(here, key=version_key)}, which is here, reads PTX {ptx_version}: take it with --ptxas"
+        return f"; ptxas {min(here, key=version_key)}, which is installed, reads PTX {ptx_version}: use it with --ptxas"
     fetch = f"get {_NEWEST} with `tritonhook ptxas add {_NEWEST}`"
     reads = version_key(newest_version(_NEWEST)) >= wanted
-    return f"; no ptxas that is here reads PTX {ptx_version}; {fetch if reads else 'get a newer one'}"
+    return f"; no installed ptxas reads PTX {ptx_version}; {fetch if reads else 'get a newer one'}"
 
 
 def assemble(
@@ -145,11 +144,11 @@ def assemble(
     timeout_s: float = TIMEOUT_S,
     fixed_layout: bool = True,
 ) -> Assembled | Crash:
-    """Run ptxas on a module in a temporary folder, which is deleted afterwards.
+    """Run ptxas on a module, in a temporary folder that is deleted afterwards.
 
-    arguments: options of ptxas; the target is the PTX's own unless they name one.
-    fixed_layout: without address-space randomisation, where the system allows it.
-    Raises ToolError if ptxas cannot be started, CubinError if its output is not a cubin.
+    arguments: options of ptxas; without a target among them, the module's `.target` is used.
+    fixed_layout: True: run without address-space randomisation, if the system allows that.
+    Raises ToolError if ptxas cannot be started, and CubinError if its output is not a cubin.
     """
     if not os.access(ptxas.path, os.X_OK):
         raise ToolError(f"{ptxas.path}: not an executable file; see `tritonhook ptxas list`")
@@ -176,7 +175,7 @@ def assemble(
 
 
 def complete_options(arguments: Sequence[str], ptx: Ptx | str) -> list[str]:
-    """Add to `arguments` the module's own target, if they name none, and -v, which logs the spills."""
+    """Add the module's `.target` to `arguments`, if they have no target, and -v, with which ptxas logs the spills."""
     options = list(arguments)
     if not any(option.startswith(("--gpu-name", "-gpu-name", "-arch")) for option in options):
         options.append(f"--gpu-name={(Ptx(ptx) if isinstance(ptx, str) else ptx).target}")
@@ -187,12 +186,11 @@ def complete_options(arguments: Sequence[str], ptx: Ptx | str) -> list[str]:
 
 @functools.lru_cache(maxsize=1)
 def fixed_layout_prefix() -> tuple[str, ...]:
-    """Find a prefix that fixes the memory layout: `setarch -R`, if it works, runs a program without address-space
-    randomisation.
+    """Return the command prefix that runs a program without address-space randomisation: `setarch -R`, or an empty one
+    if that does not work, as in many containers.
 
-    ptxas is not deterministic: for some sm_100a kernels its choices depend on addresses, and the same PTX
-    gives one of several codes (seen with 12.9.86 and 13.0.88). A fixed layout removes most of that.
-    Containers often forbid it; then ptxas runs without the prefix.
+    ptxas is not deterministic: for some sm_100a kernels its choices depend on memory addresses, and the same PTX gives
+    one of several codes (seen with 12.9.86 and 13.0.88). Fixed addresses prevent most of that.
     """
     setarch = shutil.which("setarch")
     if setarch is None:
@@ -206,12 +204,12 @@ def fixed_layout_prefix() -> tuple[str, ...]:
 
 
 def parse_spills(log: str) -> dict[str, tuple[int, int]]:
-    """Read spill bytes (stores, loads) per function from the log of `ptxas -v`."""
+    """Parse the spilled bytes (stores, loads) of each function from the log of `ptxas -v`."""
     return {name: (int(stores), int(loads)) for name, stores, loads in _SPILLS.findall(log)}
 
 
 def signal_name(returncode: int) -> str | None:
-    """Name the signal behind a return code, also if a shell reported it as 128 + n; None if it was no signal."""
+    """Return the name of the signal in a return code, also in a shell's form 128 + n; None if it was not a signal."""
     number = -returncode if returncode < 0 else returncode - 128 if 128 < returncode < 192 else 0
     try:
         return signal.Signals(number).name if number else None
@@ -225,7 +223,7 @@ def signal_name(returncode: int) -> str | None:
 def run_nvdisasm(nvdisasm: Tool, cubin: bytes, symbols: Sequence[int] = ()) -> bytes:
     """Return the JSON that nvdisasm prints for an image. Raises ToolError.
 
-    symbols: the indices of the functions to print; none: all of them.
+    symbols: symbol indices of the functions to print; if empty, all functions.
     """
     done = _listed(nvdisasm, ["-fun", ",".join(map(str, symbols))] if symbols else [], cubin)
     if done.timed_out or done.returncode or not done.stdout:
@@ -236,7 +234,7 @@ def run_nvdisasm(nvdisasm: Tool, cubin: bytes, symbols: Sequence[int] = ()) -> b
 
 
 def _listed(nvdisasm: Tool, options: Sequence[str], code: bytes) -> Finished:
-    """Run `nvdisasm -json` on a file, unless it is known what it prints. Raises ToolError."""
+    """Run `nvdisasm -json` on a file with this code, unless its output is cached. Raises ToolError."""
     done = Finished(0, b"", b"")
 
     def ask() -> bytes:
@@ -250,8 +248,9 @@ def _listed(nvdisasm: Tool, options: Sequence[str], code: bytes) -> Finished:
 
 
 def list_words(nvdisasm: Tool, arch: str, words: Iterable[bytes]) -> dict[bytes, Instruction]:
-    """Return the instruction of each 16 bytes for one target, all from one run of nvdisasm: its start takes longer than
-    a kernel. Each stands where nvdisasm saw it; `Instruction.at` moves it. Raises ToolError."""
+    """Disassemble instructions of 16 bytes each for one target, all in one run of nvdisasm, since its start takes
+    longer than a kernel. Each result has the address of that run; `Instruction.at` sets another one. Raises
+    ToolError."""
     known = list(dict.fromkeys(words))
     if not known:
         return {}
@@ -265,16 +264,16 @@ def list_words(nvdisasm: Tool, arch: str, words: Iterable[bytes]) -> dict[bytes,
         detail = done.stderr.decode("utf-8", "replace").strip() or str(error)
         raise ToolError(
             f"nvdisasm {nvdisasm.version} could not read code for {arch} ({detail}); "
-            "`pip install -U nvidia-cuda-nvdisasm` brings one that knows newer targets"
+            "`pip install -U nvidia-cuda-nvdisasm` installs one that supports newer targets"
         ) from None
 
 
 def count_live_registers(nvdisasms: Iterable[Tool], cubin: bytes, sass: Sass) -> tuple[int, ...] | None:
-    """Count the live general registers at each instruction of a kernel, by the first nvdisasm that can.
+    """Count the live general registers at each instruction of a kernel, with the first nvdisasm that can.
 
-    Only nvdisasm's listing has this column: it refuses the option with -json. 13.x does not analyse cubins of an older
-    ptxas, but Triton's own nvdisasm does. None if no nvdisasm gives a number for each instruction; NOPs at the end are
-    not listed. Raises ToolError.
+    Only nvdisasm's text listing has this column: it refuses the option with -json. nvdisasm 13.x does not analyse
+    cubins of an older ptxas, but Triton's own nvdisasm does. NOPs at the end are not listed and count 0.
+    Returns None if no nvdisasm prints a number for each instruction. Raises ToolError.
     """
     length = max((n for n, one in enumerate(sass.instructions, 1) if one.opcode != "NOP"), default=0)
     with temporary_file("kernel.cubin", cubin) as path:
@@ -287,8 +286,8 @@ def count_live_registers(nvdisasms: Iterable[Tool], cubin: bytes, sass: Sass) ->
 
 
 def _live_of(listing: str, kernel: str) -> Iterator[tuple[int, int]]:
-    """Parse the offset of each instruction and the first column of the table beside it, which is empty for 0: as in
-    `/*0010*/  MOV R2, c[0x0][0x160] ;  // |   2   |        |`."""
+    """Yield offset and number of live registers of each instruction: the first column of the table in its line, which
+    is empty for 0. Example of a line: `/*0010*/  MOV R2, c[0x0][0x160] ;  // |   2   |        |`."""
     section = ""
     for line in listing.splitlines():
         code, _, table = line.strip().partition("// |")
@@ -301,9 +300,9 @@ def _live_of(listing: str, kernel: str) -> Iterator[tuple[int, int]]:
 # --- both programs --------------------------------------------------------------------------------
 
 
-_FEW = 100  # kernels that are worth asking for one by one; a command line has no room for tens of thousands
-_FIRST_WITH_A = 90  # targets such as sm_90a have instructions that sm_90 has not
-BATCH = 400  # kernels that one run of nvdisasm reads; its start takes as long as some tens of kernels
+_FEW = 100  # most kernels named on nvdisasm's command line, which has no room for tens of thousands
+_FIRST_WITH_A = 90  # from sm_90 on, there are targets such as sm_90a with additional instructions
+BATCH = 400  # kernels per run of nvdisasm, whose start takes as long as some tens of kernels
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -318,7 +317,7 @@ class Toolchain(Brief):
     def assemble(
         self, ptx: Ptx, arguments: Sequence[str] = DEFAULT_ARGUMENTS, timeout_s: float = TIMEOUT_S
     ) -> Assembled | Crash:
-        """Assemble a module. The target is the PTX's own unless `arguments` name one."""
+        """Assemble a module. Without a target in `arguments`, the module's `.target` is used."""
         return assemble(self.ptxas, ptx, arguments, timeout_s)
 
     def assemble_or_raise(self, ptx: Ptx, arguments: Sequence[str] = DEFAULT_ARGUMENTS) -> Assembled:
@@ -329,7 +328,8 @@ class Toolchain(Brief):
         return result
 
     def disassemble(self, cubin: Cubin, kernels: Sequence[str] | None = None) -> dict[str, Sass]:
-        """Disassemble an image's kernels, or only `kernels`, by name. Raises ToolError or CubinError."""
+        """Disassemble an image's kernels. kernels: only these; None: all. Returns the code by kernel name. Raises
+        ToolError or CubinError."""
         wanted = cubin.kernels if kernels is None else kernels
         known = [cubin.symbols[kernel] for kernel in wanted if kernel in cubin.symbols]
         few = len(wanted) < len(cubin.kernels) and len(known) == len(wanted) <= _FEW
@@ -337,8 +337,8 @@ class Toolchain(Brief):
         return parse_nvdisasm(output, {k: cubin.text(k) for k in wanted}, cubin.indirect_targets or {})
 
     def disassemble_many(self, kernels: Sequence[tuple[Cubin, str]], workers: int = 1) -> list[Sass]:
-        """Disassemble many kernels, each from its own image. One run of nvdisasm reads many kernels of one
-        architecture, and shared instructions once. Raises ToolError or CubinError."""
+        """Disassemble many kernels, each from its own image, in the same order. One run of nvdisasm gets many kernels
+        of one architecture, with equal instructions only once. Raises ToolError or CubinError."""
         groups: dict[int, list[int]] = {}
         for number, (cubin, _) in enumerate(kernels):
             groups.setdefault(cubin.arch, []).append(number)
@@ -353,7 +353,7 @@ class Toolchain(Brief):
     def _batch(self, kernels: Sequence[tuple[Cubin, str]]) -> list[Sass]:
         if len(kernels) > 1:
             codes = [words_of(cubin.text(kernel)) for cubin, kernel in kernels]
-            with suppress(ToolError):  # then one of them is damaged: read alone, it is named
+            with suppress(ToolError):  # one kernel is damaged: read each alone, so that the error names it
                 listed = list_words(self.nvdisasm, _full_target(kernels[0][0].arch), chain.from_iterable(codes))
                 return [
                     Sass(
@@ -373,21 +373,21 @@ class Toolchain(Brief):
 
 
 def _full_target(arch: int) -> str:
-    """Name the target of this architecture that has all its instructions."""
+    """Return the target of this architecture that has all its instructions, e.g. "sm_90a" for 90."""
     return f"sm_{arch}a" if arch >= _FIRST_WITH_A else f"sm_{arch}"
 
 
 def reading_toolchain() -> Toolchain:
-    """Make a toolchain that only disassembles; its ptxas is nvdisasm, so it must not assemble. Raises ToolError."""
+    """Make a toolchain for disassembly only: its `ptxas` is nvdisasm and must not be used. Raises ToolError."""
     nvdisasm = find_nvdisasm()
     return Toolchain(nvdisasm, nvdisasm)
 
 
 def find_toolchain(ptxas: str | os.PathLike[str] | None = None) -> Toolchain:
-    """Find ptxas as `find_ptxas` does, and nvdisasm. Raises ToolError."""
+    """Find ptxas (argument as in `find_ptxas`) and nvdisasm. Raises ToolError."""
     return toolchain_of(find_ptxas(ptxas))
 
 
 def toolchain_of(ptxas: Tool) -> Toolchain:
-    """Combine this ptxas with nvdisasm. Raises ToolError."""
+    """Combine this ptxas with the nvdisasm of `find_nvdisasm`. Raises ToolError."""
     return Toolchain(ptxas, find_nvdisasm())

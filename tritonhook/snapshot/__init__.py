@@ -1,12 +1,12 @@
-"""What machine code is like, kept and compared: facts of each kernel, what changed in them, and by whom.
+"""Facts of kernels' machine code: read, stored in a lock, and compared before and after an upgrade.
 
-facts        the figures of one captured kernel, and what identifies it among others; of built libraries; budgets
-changes      two sets of facts compared: what got worse, who did it
-rules        what makes a comparison fail: --fail-on, budgets
-lockfile     facts as a text file for code review, with the PTX beside it
-folders      the kernels of capture folders that count, with their facts
-assembled    kernels assembled again; crossed: to tell PTX and ptxas apart
-executed     counters and bits of a launch, executed on the CPU
+facts        facts of one kernel (figures, hashes, identity), also of kernels in built libraries; budgets
+changes      comparison of two sets of facts: what changed, and the cause
+rules        conditions under which a comparison fails: --fail-on, budgets
+lockfile     facts as a text file for code review, with the PTX in a folder
+folders      facts of the kernels in capture folders
+assembled    kernels assembled again, to check a lock; crossed: to decide between PTX and ptxas as the cause
+executed     counters and stored bits of a launch that is executed on the CPU
 kernels      captured kernels as Python objects
-bisection    which ptxas changed a kernel first
+bisection    search for the ptxas version that changed a kernel
 """

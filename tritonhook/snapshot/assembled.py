@@ -1,7 +1,8 @@
-"""Kernels assembled again, with the same ptxas or another one: locked ones to check them, captured ones to lock all
-codes that ptxas gives them. ptxas is not deterministic for some kernels: if a kernel's code is not a locked one, it is
-assembled again with ptxas's memory at other addresses, until a locked code appears or `STEADY_RUNS` runs have given
-none.
+"""Assemble kernels again, with the same ptxas or another one: locked kernels to check them, captured kernels to lock
+all codes that ptxas makes for them.
+
+ptxas is not deterministic for some kernels. If a kernel's code is not in the lock, the kernel is assembled again with
+ptxas's memory at other addresses, until a locked code appears, at most `STEADY_RUNS` times.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ def disassembler() -> Disassemble:
 
 
 _TIMED_RUNS = 3
-_OF_IMAGE = ("codes", "figures", "classes", "loaded")  # the fields that with_image sets
+_OF_IMAGE = ("codes", "figures", "classes", "loaded")  # fields that with_image sets
 _Input = tuple[str, Tool, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A locked kernel, its PTX, and the ptxas and options to assemble it with. A ptxas too old for the PTX's
-    `.version` gets it lowered to the newest version that it reads."""
+    """A locked kernel to assemble: its PTX, the ptxas and the options. If the PTX's `.version` is too new for this
+    ptxas, it is lowered to the newest one that ptxas reads."""
 
     locked: KernelFacts
     ptx: str
@@ -50,7 +51,7 @@ class Task:
 
     @property
     def input(self) -> _Input:
-        """The input of ptxas. Tasks with equal inputs share one run."""
+        """The input of ptxas: PTX, ptxas, options. Tasks with equal inputs share one run."""
         return self.ptx, self.ptxas, self.options
 
     def job(self, draw: int) -> Job:
@@ -60,7 +61,7 @@ class Task:
 
 
 def task_of(capture: Capture, facts: KernelFacts) -> Task | None:
-    """Make the task that assembles a captured kernel again; None without its PTX, options or ptxas."""
+    """Make the task to assemble a captured kernel again; None if its PTX, its options or its ptxas is missing."""
     text = capture.text(Stage.PTX)
     if text is None or facts.ptxas is None or facts.options is None:
         return None
@@ -71,9 +72,9 @@ def task_of(capture: Capture, facts: KernelFacts) -> Task | None:
 
 
 def recheck(tasks: Sequence[Task], run: Run, disassemble: Disassemble) -> list[KernelFacts]:
-    """Assemble each task's kernel and return its facts. Instructions are counted only if the code is new."""
+    """Assemble each task's kernel and return its facts. Only code that is not in the lock is disassembled."""
     results = _assembled(tasks, run, draw=0)
-    # By input and entry: the tasks, by a code that they may get.
+    # (input, entry) -> locked code -> numbers of the tasks that would accept this code.
     moved: dict[tuple[_Input, str], dict[str, list[int]]] = {}
     for n, task in enumerate(tasks):
         if _may_be_a_draw(task, results[n]):
@@ -86,7 +87,7 @@ def recheck(tasks: Sequence[Task], run: Run, disassemble: Disassemble) -> list[K
         for drawn, task in one_of.items():
             for code in _facts(task, outcomes[task.input])[0].codes:
                 for n in moved[drawn].pop(code, ()):
-                    if _may_be_a_draw(tasks[n], results[n]):  # else an earlier run gave another code of its lock
+                    if _may_be_a_draw(tasks[n], results[n]):  # False if an earlier run gave another locked code
                         results[n] = _facts(tasks[n], outcomes[task.input])
         one_of = {drawn: task for drawn, task in one_of.items() if moved[drawn]}
     return _counted(tasks, results, disassemble)
@@ -95,8 +96,8 @@ def recheck(tasks: Sequence[Task], run: Run, disassemble: Disassemble) -> list[K
 def all_drawn(
     tasks: Sequence[Task], run: Run, disassemble: Disassemble | None = None, runs: int = STEADY_RUNS + 1
 ) -> list[tuple[KernelFacts, ...]]:
-    """Assemble each task's kernel several times; return its facts once for each code. disassemble: None leaves
-    instructions uncounted."""
+    """Assemble each task's kernel `runs` times; return its facts once for each different code. disassemble: None:
+    instructions are not counted."""
     seen: list[dict[tuple[str, ...], tuple[KernelFacts, bytes | None]]] = [{} for _ in tasks]
     for draw in range(runs):
         for codes, (facts, cubin) in zip(seen, _assembled(tasks, run, draw), strict=True):
@@ -110,14 +111,14 @@ def all_drawn(
 
 
 def codes_of(tasks: Sequence[Task], run: Run, runs: int = STEADY_RUNS + 1) -> list[tuple[str, ...]]:
-    """Return all codes that ptxas gives each task's kernel in several runs."""
+    """Return the hashes of all codes that ptxas makes for each task's kernel in `runs` runs."""
     drawn = all_drawn(tasks, run, runs=runs)
     return [tuple(sorted({code for facts in draws for code in facts.codes})) for draws in drawn]
 
 
 def timed(task: Task) -> tuple[int, int] | None:
-    """Time ptxas in microseconds: the lock's ptxas, then the task's, alternately in this process, the fastest of three
-    runs each. None if the lock's ptxas is not installed."""
+    """Measure the time of ptxas in microseconds: of the lock's ptxas and of the task's, alternately, the fastest of
+    three runs each. None if the lock's ptxas is not installed."""
     try:
         tools = find_ptxas(task.locked.ptxas), task.ptxas
     except ToolError:
@@ -140,9 +141,9 @@ def _may_be_a_draw(task: Task, result: tuple[KernelFacts, bytes | None]) -> bool
 
 
 def _assembled(tasks: Sequence[Task], run: Run, draw: int) -> list[tuple[KernelFacts, bytes | None]]:
-    """Run ptxas once for each input. Return each task's facts, without instructions, and its cubin."""
+    """Run ptxas once for each different input. Return each task's facts, without instruction counts, and its cubin."""
     outcomes = _outcomes(tasks, run, draw)
-    known: dict[tuple[_Input, str, int], KernelFacts] = {}  # equal images are read once
+    known: dict[tuple[_Input, str, int], KernelFacts] = {}  # so that equal images are read once
     return [_facts(task, outcomes[task.input], known) for task in tasks]
 
 
@@ -155,8 +156,8 @@ def _outcomes(tasks: Sequence[Task], run: Run, draw: int) -> Mapping[_Input, Out
 def _facts(
     task: Task, outcome: Outcome, known: dict[tuple[_Input, str, int], KernelFacts] | None = None
 ) -> tuple[KernelFacts, bytes | None]:
-    """Return a task's facts and cubin for one outcome of ptxas. known: facts of other kernels, by the input that
-    decides their code and figures."""
+    """Return a task's facts and cubin for one outcome of ptxas. known: cache of facts, by input of ptxas, entry and
+    dynamic shared memory, which determine code and figures."""
     key = task.input, task.locked.entry, task.locked.dynamic_shared
     if known and (like := known.get(key)) is not None:
         of_image = {name: getattr(like, name) for name in _OF_IMAGE}
@@ -174,9 +175,9 @@ def _facts(
 def _counted(
     tasks: Sequence[Task], results: Sequence[tuple[KernelFacts, bytes | None]], disassemble: Disassemble
 ) -> list[KernelFacts]:
-    """Count the instructions: copied from the lock if the code is the same, else counted in the cubin."""
+    """Add the instruction counts: from the lock if the code is in it, else from the disassembled cubin."""
     counted = [facts for facts, _ in results]
-    moved: dict[tuple[bytes, str], list[int]] = {}  # equal cubins are read once
+    moved: dict[tuple[bytes, str], list[int]] = {}  # (cubin, entry) -> results, so that equal cubins are read once
     for n, (task, (facts, cubin)) in enumerate(zip(tasks, results, strict=True)):
         locked = task.locked
         if set(facts.codes) & set(locked.codes):

@@ -1,6 +1,6 @@
-"""Find which version of ptxas changed a kernel first: a search over the versions from a good one to a bad one.
+"""Find the first version of ptxas that changed a kernel, by a binary search from a good version to a bad one.
 
-Values only. The caller provides the function that runs ptxas: it tries kernels under versions.
+Pure: the caller provides the function that assembles kernels with given versions of ptxas.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
 SPILLS, CODE = "spills", "code"
 ON = (SPILLS, "stack", "registers", "shared", "instructions", "loop_instructions", CODE)
 
-Value = str | int | tuple[int, int]  # the hash of a code; a figure; spill stores and loads, in bytes
+Value = str | int | tuple[int, int]  # hash of the code; a figure; bytes of spill stores and loads
 
 
 @dataclass(frozen=True, slots=True)
 class TriedVersion:
-    """A kernel under one version of ptxas.
+    """A kernel assembled with one version of ptxas.
 
-    facts: one for each code; several if ptxas gives one input several codes. failure: why there is no code.
+    facts: one for each code; there are several codes if ptxas is not deterministic. failure: reason why there is no
+    code.
     """
 
     version: str
@@ -28,7 +29,7 @@ class TriedVersion:
     failure: str = ""
 
     def values(self, on: str) -> frozenset[Value]:
-        """Return the value of each code, such as its registers; empty if none is known."""
+        """Return the compared value of each code, e.g. its registers; empty if none is known."""
         return frozenset(value for facts in self.facts if (value := value_of(facts, on)) is not None)
 
 
@@ -44,7 +45,8 @@ def value_of(facts: KernelFacts, on: str) -> Value | None:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The search for one kernel. versions: from the good one to the bad one. tried: by version."""
+    """The search for one kernel. on: the compared value, one of ON. versions: from the good to the bad version. tried:
+    results so far, by version."""
 
     identity: Identity
     on: str
@@ -64,8 +66,8 @@ class Search:
 
     @property
     def problem(self) -> str | None:
-        """Reason why there is nothing to search: no value of the good or the bad version is known. None if the
-        search can go on."""
+        """Reason why the search is impossible: the value of the good or the bad version is not known. None if it is
+        possible."""
         for name, version, other in (("good", self.good, "a newer"), ("bad", self.bad, "an older")):
             tried = self.tried.get(version)
             if tried is not None and not tried.values(self.on):
@@ -74,7 +76,7 @@ class Search:
         return None
 
     def is_changed(self, version: str) -> bool | None:
-        """Check whether this version has no value in common with the good version; None if either is not known."""
+        """Return True if this version and the good version have no value in common; None if a value is not known."""
         here, good = (self.tried[it].values(self.on) if it in self.tried else None for it in (version, self.good))
         return None if not here or not good else not here & good
 
@@ -85,7 +87,7 @@ class Search:
 
     @property
     def before(self) -> str | None:
-        """The newest version before `first` whose value equals the good version's."""
+        """The newest tried version before `first` that still has the good version's value; None if `first` is None."""
         if self.first is None:
             return None
         older = self.versions[: self.versions.index(self.first)]
@@ -93,21 +95,21 @@ class Search:
 
     @property
     def between(self) -> tuple[str, ...]:
-        """The versions between `before` and `first`: untried, or their value is unknown."""
+        """The versions between `before` and `first`, which are not tried or whose value is not known."""
         if self.first is None or self.before is None:
             return ()
         return self.versions[self.versions.index(self.before) + 1 : self.versions.index(self.first)]
 
     @property
     def returned(self) -> tuple[str, ...]:
-        """The versions after `first` with the value of the good one again: then the history is not monotone."""
+        """Versions after `first` that have the good version's value again, so that the history is not monotone."""
         newer = self.versions[self.versions.index(self.first) + 1 :] if self.first else ()
         return tuple(version for version in newer if self.is_changed(version) is False)
 
     def wanted(self, at_hand: Collection[str], all_versions: bool) -> tuple[str, ...]:
-        """Return the versions to try next: the good and the bad version; if these differ, the installed ones, which
-        cost no download; then the middle one of the rest. at_hand: the installed versions. all_versions: try every
-        version at once. Empty: the search is over."""
+        """Return the versions to try next; empty if the search is over. First the good and the bad version; if these
+        differ, all installed versions, which need no download; then the middle one of the rest. at_hand: the installed
+        versions. all_versions: try all versions at once."""
         ends = self._not_tried((self.good, self.bad))
         if ends and not all_versions:
             return ends
@@ -124,11 +126,11 @@ class Search:
         return tuple(version for version in dict.fromkeys(versions) if version not in self.tried)
 
 
-Try = Callable[[Sequence[tuple[int, str]]], Sequence[TriedVersion]]  # takes (number of a kernel, version) pairs
+Try = Callable[[Sequence[tuple[int, str]]], Sequence[TriedVersion]]  # takes pairs (number of the search, version)
 
 
 def bisect(searches: Sequence[Search], tried: Try, at_hand: Collection[str], all_versions: bool) -> list[Search]:
-    """Run the searches to their end; each round tries versions for all kernels."""
+    """Run all searches until they are over. Each round calls `tried` once, for the next versions of all kernels."""
     searched = list(searches)
     while wanted := [(n, v) for n, search in enumerate(searched) for v in search.wanted(at_hand, all_versions)]:
         for (number, _), version in zip(wanted, tried(wanted), strict=True):

@@ -1,5 +1,5 @@
-"""What locked kernels store: their machine code is executed on the CPU, a few CTAs of each kernel's most frequent
-launch, on the same seeded inputs each time."""
+"""The bits that kernels store, as a hash for the lock: the machine code of a few CTAs of a kernel's most frequent
+launch is executed on the CPU, with the same seeded inputs each time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _HASH_DIGITS = 16
 
 
 def bits_of(capture: Capture, launch: Launch) -> str:
-    """Return the hash of what a kernel stores. Raises CaptureError without machine code, and as stored_by."""
+    """Return the hash of the bytes that a kernel stores. Raises CaptureError without machine code, and the errors of
+    stored_by."""
     return _hash(_stored(capture, launch))
 
 
@@ -45,16 +46,16 @@ def _hash(stored: Sequence[bytes]) -> str:
 def told_bits(
     changes: Sequence[Change], captures: Mapping[Identity, Capture], text: Callable[[KernelFacts], str | None]
 ) -> Iterator[str]:
-    """Write a note on each kernel whose bits changed: by how much, where the locked PTX can be assembled as it was.
-    text: returns the PTX of a locked kernel."""
+    """Yield a note on each kernel whose bits changed, with the size of the difference if the locked PTX can be
+    assembled again. captures: the new captures. text: returns the PTX of a locked kernel."""
     for change in changes:
         if not change.bits_changed or change.old is None or change.new is None:
             continue
-        told = f"{change.identity.text}: other bits, changed by {change.blame or 'other inputs: its code is the same'}"
+        note = f"{change.identity.text}: other bits, changed by {change.blame or 'other inputs: its code is the same'}"
         try:
-            yield f"{told}: {_how_far(change.old, change.new, captures[change.identity], text)}"
+            yield f"{note}: {_how_far(change.old, change.new, captures[change.identity], text)}"
         except (TritonHookError, OSError, KeyError) as error:
-            yield f"{told}: by how much is not known: {error}"
+            yield f"{note}: by how much is not known: {error}"
 
 
 def _how_far(old: KernelFacts, new: KernelFacts, capture: Capture, text: Callable[[KernelFacts], str | None]) -> str:
@@ -65,5 +66,5 @@ def _how_far(old: KernelFacts, new: KernelFacts, capture: Capture, text: Callabl
     cubin = toolchain_of(find_ptxas(old.ptxas)).assemble_or_raise(Ptx(ptx), old.options or ()).cubin
     before = stored_by(cubin, replace(case, kernel=old.entry, launch=replace(launch, kernel=old.entry)))
     if _hash(before) != old.bits:
-        raise UsageError("the launch is another one than was locked")
+        raise UsageError("the launch differs from the locked one")
     return how_far(launch, before, _stored(capture, launch))

@@ -1,4 +1,4 @@
-"""Compare two sets of facts: which kernels are new or gone, what got worse, and who did it."""
+"""Compare two sets of facts: find new, missing and changed kernels, figures that got worse, and the cause."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tritonhook.ptx.normal_form import lasting_name
 from tritonhook.snapshot.facts import BUILT, COUNTERS, FIGURES, MAKERS, Identity, KernelFacts
 
 _OCCUPY = frozenset(("registers", "shared"))
-_MOST_PAIRS = 250_000  # of kernels with one name that are compared each with each
+_MOST_PAIRS = 250_000  # most pairs of kernels with the same name that are compared individually
 _CODE = "code"
 
 
 class ChangeStatus(str, Enum):
-    """What became of a kernel."""
+    """Status of a kernel in the comparison."""
 
     SAME = "same"
     CHANGED = "changed"
@@ -42,7 +42,8 @@ class By(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Crossed:
-    """A kernel as nobody compiled it: its new PTX by the old ptxas with the old options, and its old PTX by the new."""
+    """The crossed builds of a kernel. new_ptx: new PTX, assembled by the old ptxas with the old options. new_ptxas: old
+    PTX, assembled by the new ptxas with the new options."""
 
     new_ptx: KernelFacts
     new_ptxas: KernelFacts
@@ -50,7 +51,10 @@ class Crossed:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """One figure of the four builds, or hashes of their code: old and new PTX by old and new ptxas. None: not known."""
+    """One figure, or the hash of the code, of the four builds. None: not known.
+
+    old: old PTX, old ptxas. new_ptx: new PTX, old ptxas. new_ptxas: old PTX, new ptxas. new: new PTX, new ptxas.
+    """
 
     old: int | str | None
     new_ptx: int | str | None
@@ -59,7 +63,7 @@ class Values:
 
     @property
     def by(self) -> By | None:
-        """None where a value is not known, or all are equal."""
+        """The cause of the change; None if a value is not known or all are equal."""
         crossed = self.new_ptx, self.new_ptxas
         if None in (self.old, self.new, *crossed):
             return None
@@ -71,8 +75,8 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One kernel before and after; None where it is not there. crossed: where PTX and ptxas or options differ, and
-    each could be assembled by the other's ptxas."""
+    """One kernel before and after. old, new: None if the kernel is missing on that side. crossed: the crossed builds,
+    if both PTX and ptxas (or its options) differ and the builds could be made."""
 
     old: KernelFacts | None
     new: KernelFacts | None
@@ -99,7 +103,7 @@ class Change:
 
     @property
     def code_changed(self) -> bool:
-        """Whether no machine code that was seen before is there now. False where the code of a side is not known."""
+        """Whether the sides have no machine code in common. False if the code of a side is not known."""
         if self.old is None or self.new is None:
             return False
         known = bool(self.old.codes) and (bool(self.new.codes) or bool(self.new.failure))
@@ -107,15 +111,15 @@ class Change:
 
     @property
     def bounds_changed(self) -> bool:
-        """Whether it has to be launched with other threads or clusters. False where the code of a side is not known."""
+        """Whether launches need other threads or clusters than before. False if the code of a side is not known."""
         if self.old is None or self.new is None or not (self.old.codes and self.new.codes):
             return False
         return self.old.launch_bounds != self.new.launch_bounds
 
     @property
     def loaded_changed(self) -> tuple[str, ...]:
-        """The parts of what the driver loads besides the code that differ; of other code only its parameters, as the
-        rest follows from it. Empty where a side does not know them, as an old lock."""
+        """Names of differing data that the driver loads besides the code. If the code differs, only parameters are
+        compared, since other code usually comes with other data. Empty if a side has no such data, e.g. an old lock."""
         if self.old is None or self.new is None or not (self.old.loaded and self.new.loaded):
             return ()
         parts = PARTS[:1] if self.code_changed else PARTS
@@ -123,54 +127,52 @@ class Change:
 
     @property
     def bits_changed(self) -> bool:
-        """Whether its code stores other bits than the locked one, or no longer any that are known. False where the old
-        ones are not known."""
+        """Whether the hash of the stored bits differs, or is not known any more. False if the old one is not known."""
         both = self.old is not None and self.new is not None and self.old.bits is not None
         return both and self.old.bits != self.new.bits  # type: ignore[union-attr]
 
     @property
     def edited(self) -> frozenset[str]:
-        """What only one side has of its configuration."""
+        """The values of the configuration (specialisation) that only one side has."""
         if self.old is None or self.new is None:
             return frozenset()
         return frozenset(self.old.identity.specialisation) ^ frozenset(self.new.identity.specialisation)
 
     @property
     def is_different(self) -> bool:
-        """True unless the kernel is the same on both sides: configuration, code, figures, launch bounds, parameters,
-        data."""
+        """Whether anything differs: configuration, code, figures, launch bounds, parameters or data."""
         return self.status is not ChangeStatus.SAME
 
     @property
     def deltas(self) -> dict[str, tuple[int, int]]:
-        """The figures that are known on both sides and differ, old and new."""
+        """Differing figures that are known on both sides: name -> (old, new)."""
         if self.old is None or self.new is None:
             return {}
         pairs = ((name, *self.figure(name)) for name in FIGURES)
         return {name: (a, b) for name, a, b in pairs if a is not None and b is not None and a != b}
 
     def figure(self, name: str) -> tuple[int | None, int | None]:
-        """Return a figure, old and new. A new counter of another launch is not known."""
+        """Return a figure's old and new value. If the launches differ in shape, the new value of a counter is None."""
         old, new = (None if facts is None else facts.figures.get(name) for facts in (self.old, self.new))
         is_other = self.old is not None and self.new is not None and self.old.launch != self.new.launch
         return old, None if name in COUNTERS and is_other else new
 
     @property
     def compile_us(self) -> tuple[int, int] | None:
-        """Microseconds of its compiles, old and new; None where one is not known."""
+        """Compile times in microseconds, old and new; None if one is not known."""
         if self.old is None or self.new is None or None in (self.old.compile_us, self.new.compile_us):
             return None
         return self.old.compile_us or 0, self.new.compile_us or 0
 
     @property
     def blocks(self) -> tuple[int, int] | None:
-        """How many blocks an SM holds at a time, old and new; None where not known."""
+        """Number of blocks that an SM can hold, old and new; None if not known."""
         resident = [None if facts is None else blocks_of(facts) for facts in (self.old, self.new)]
         return None if resident[0] is None or resident[1] is None else (resident[0], resident[1])
 
     @property
     def warps(self) -> tuple[int, int] | None:
-        """How many warps an SM holds at a time, old and new; None where not known."""
+        """Number of warps that an SM can hold, old and new; None if not known."""
         blocks = self.blocks
         if blocks is None or self.old is None or self.new is None:
             return None
@@ -179,15 +181,15 @@ class Change:
 
     @property
     def threads(self) -> tuple[int, int] | None:
-        """The threads of a block, old and new, where they are known and differ."""
+        """Threads per block, old and new; None if they are equal or not known."""
         if self.old is None or self.new is None or self.old.threads == self.new.threads:
             return None
         return (self.old.threads, self.new.threads) if self.old.threads and self.new.threads else None
 
     @property
     def worse(self) -> tuple[str, ...]:
-        """The figures that grew, the ones that hurt most first. More registers and shared memory hurt where fewer warps
-        fit; where the number of threads differs, nothing else is judged: the other figures are of one thread."""
+        """Names of figures that grew, the most important first. Registers and shared memory count only if fewer warps
+        fit on an SM. If the number of threads differs, other figures are not judged, since they are per thread."""
         grown = tuple(name for name, (a, b) in self.deltas.items() if b > a)
         if self.threads:
             grown = tuple(name for name in grown if name in _OCCUPY and self.warps is not None)
@@ -197,8 +199,8 @@ class Change:
 
     @property
     def blame(self) -> str:
-        """What changed the code or the figures: the first step after the last stage that is equal on both sides, or
-        ptxas, or both; of both the four builds tell."""
+        """Cause of the change: the compiler step after the last stage that is equal on both sides, or ptxas, or both.
+        If both are possible, the crossed builds decide."""
         if self.old is None or self.new is None or self.status in (ChangeStatus.SAME, ChangeStatus.UNKNOWN):
             return ""
         if self.new.failure:
@@ -208,7 +210,7 @@ class Change:
             step = " -> ".join(", ".join(it for it in side if it in edited) or "none" for side in sides)
             return " and ".join([step, *_tools_changed(self.old, self.new)])
         if not self.code_changed and self.old.dynamic_shared != self.new.dynamic_shared:
-            return "what the launch asks for: dynamic shared memory"
+            return "the launch: its dynamic shared memory"
         if self.identity.front_end == BUILT:
             return " and ".join(["its build", *_tools_changed(self.old, self.new)])
         if Stage.PTX.value not in self.old.stages or Stage.PTX.value not in self.new.stages:
@@ -226,7 +228,7 @@ class Change:
 
     @property
     def _step(self) -> str:
-        """What changed the PTX; empty if it is equal."""
+        """The compiler step or the rewrite that changed the PTX; "" if the PTX is equal."""
         assert self.old is not None and self.new is not None
         differs = None
         for stage in reversed([stage for stage in self.old.stages if stage in self.new.stages]):
@@ -243,7 +245,7 @@ class Change:
 
     @property
     def has_two_steps(self) -> bool:
-        """Whether both its PTX and what assembles it differ, so that either can have changed the code."""
+        """Whether the PTX and also ptxas or its options differ, so that each of them can be the cause."""
         if self.old is None or self.new is None or self.status is not ChangeStatus.CHANGED:
             return False
         stages = (facts.stages.get(Stage.PTX.value) for facts in (self.old, self.new))
@@ -251,23 +253,24 @@ class Change:
 
     @property
     def leading(self) -> str:
-        """The figure that the blame is of: the one that hurts most; "code" where no figure changed."""
+        """The figure for which the cause is determined: the most important one that got worse or changed; "code" if no
+        figure changed."""
         return next(iter((*self.worse, *self.deltas)), _CODE)
 
     def values(self, name: str) -> Values:
-        """Return a figure, or "code", of the four builds. Only where `crossed` is known."""
+        """Return a figure, or "code", of the four builds. `crossed` must not be None."""
         assert self.old is not None and self.new is not None and self.crossed is not None
         builds = self.old, self.crossed.new_ptx, self.crossed.new_ptxas, self.new
         if name != _CODE:
             return Values(*(facts.figures.get(name) for facts in builds))
-        known: dict[str, str] = {}  # several codes of one input count as one
+        known: dict[str, str] = {}  # maps the several codes that ptxas makes for one input to the first of them
         for facts in (self.new, self.old):
             known |= dict.fromkeys(facts.codes, facts.codes[0] if facts.codes else "")
         return Values(*(next((known.get(code, code) for code in facts.codes), None) for facts in builds))
 
     @property
     def rank(self) -> tuple[object, ...]:
-        """Sorts the worst first: by what grew, then by how much."""
+        """Sort key, the worst change first: by the figure that grew, then by its growth."""
         deltas, worse = self.deltas, self.worse
         grown = [deltas[name][1] - deltas[name][0] if name in worse else 0 for name in FIGURES]
         status, shrunk = self.status, any(b < a for a, b in deltas.values())
@@ -281,7 +284,7 @@ class Change:
 
 
 def _tools_changed(old: KernelFacts, new: KernelFacts) -> list[str]:
-    """Which ptxas and which options were replaced."""
+    """List the changes of ptxas and its options, e.g. "ptxas 12.8.93 -> 13.5.37"."""
     reasons = []
     if old.ptxas != new.ptxas:
         reasons.append(f"ptxas {old.ptxas or 'not known'} -> {new.ptxas or 'not known'}")
@@ -294,7 +297,7 @@ def _tools_changed(old: KernelFacts, new: KernelFacts) -> list[str]:
 
 
 def _assemblers(old: KernelFacts, new: KernelFacts, what: str) -> str:
-    """Why equal PTX has other code or figures: all that differs between the two runs of ptxas."""
+    """Describe why equal PTX has other code or figures: the differences between the two runs of ptxas."""
     reasons = _tools_changed(old, new)
     if lasting_name(old.entry) != lasting_name(new.entry):
         reasons.append(f"its name {old.entry} -> {new.entry}")
@@ -302,7 +305,7 @@ def _assemblers(old: KernelFacts, new: KernelFacts, what: str) -> str:
 
 
 def blocks_of(facts: KernelFacts) -> int | None:
-    """How many blocks an SM holds at a time; None where that is not known."""
+    """Compute the number of blocks that an SM can hold; None if it is not known."""
     figures = facts.figures
     resident = occupancy(
         facts.identity.arch, figures.get("registers"), facts.threads, figures.get("shared"), facts.dynamic_shared
@@ -311,16 +314,15 @@ def blocks_of(facts: KernelFacts) -> int | None:
 
 
 def compare(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> list[Change]:
-    """Match kernels by identity; the worst change first. One kernel of a name that is gone and one that is new are one
-    kernel, whose configuration was edited."""
+    """Match kernels by identity, and return the changes, the worst first. A missing and a new kernel of the same name
+    count as one kernel with an edited configuration."""
     before, after = ({facts.identity: facts for facts in side} for side in (old, renumbered(old, new)))
     changes = [Change(before.get(identity), after.get(identity)) for identity in {**before, **after}]
     return sorted(_edited(changes), key=lambda change: change.rank)
 
 
 def _edited(changes: Sequence[Change]) -> list[Change]:
-    """Of each name a kernel that is gone and one that is new as one change: first those with most of their
-    specialisation in common."""
+    """Merge a missing and a new kernel of the same name into one change; the most similar specialisations first."""
     apart: dict[tuple[str, ...], list[Change]] = {}
     for change in changes:
         one = change.identity
@@ -340,9 +342,9 @@ def _edited(changes: Sequence[Change]) -> list[Change]:
 
 
 def _likest(gone: Sequence[KernelFacts], came: Sequence[KernelFacts]) -> Iterator[tuple[int, int]]:
-    """Pair kernels that have most of their specialisation in common; return their indices.
+    """Pair kernels by the similarity of their specialisations; yield pairs of indices.
 
-    A kernel that is as near to two others is left out: which of them it became is not known."""
+    A kernel that is equally similar to two others is omitted, since it is not known which of them it became."""
     left, right = ([set(facts.identity.specialisation) for facts in side] for side in (gone, came))
     pairs = sorted((len(a ^ b), i, j) for i, a in enumerate(left) for j, b in enumerate(right))
     used: tuple[set[int], set[int]] = set(), set()
@@ -355,10 +357,10 @@ def _likest(gone: Sequence[KernelFacts], came: Sequence[KernelFacts]) -> Iterato
 
 
 def renumbered(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> list[KernelFacts]:
-    """Return the new kernels, in their order.
+    """Return the new kernels, in the same order, with numbers that match the old kernels.
 
-    Several that differ only in their number get the numbers of old kernels: of one with equal PTX, then with equal
-    code, then with most equal stages, then with the nearest figures."""
+    Kernels whose identities differ only in the number get the number of an old kernel: of one with equal PTX, else with
+    equal code, else with most equal stages, else with the most similar figures."""
     groups: dict[Identity, tuple[list[KernelFacts], list[KernelFacts]]] = {}
     for side, kernels in enumerate((old, new)):
         for facts in kernels:
@@ -387,7 +389,7 @@ def _numbers(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> Iterator
 def _nearest(
     old: Sequence[KernelFacts], new: Sequence[KernelFacts], i: Sequence[int], j: Sequence[int]
 ) -> Iterable[tuple[int, int]]:
-    """Pair these indices, the likest first. Of very many only those that have the same rank by their figures."""
+    """Pair these kernels, the most similar first. For too many pairs, sort both sides by figures and pair by rank."""
     if len(i) * len(j) <= _MOST_PAIRS:
         return [(a, b) for _, a, b in sorted((_distance(old[a], new[b]), a, b) for a in i for b in j)]
     return list(zip(sorted(i, key=lambda a: _figures(old[a])), sorted(j, key=lambda b: _figures(new[b])), strict=False))
@@ -406,8 +408,8 @@ def _figures(facts: KernelFacts) -> tuple[int, ...]:
 
 
 def _distance(a: KernelFacts, b: KernelFacts) -> tuple[bool, int, float]:
-    """How unlike two kernels are: first by their code, then by the stages before, then by their figures. A new compiler
-    may leave only the first stages as they were."""
+    """Compute how different two kernels are: first by code, then by the number of equal stages, then by figures. With a
+    new compiler, often only the first stages are equal."""
     pairs = zip(_figures(a), _figures(b), strict=True)
     return (
         not set(a.codes) & set(b.codes),
@@ -421,8 +423,8 @@ def commands_of(kernels: Iterable[KernelFacts]) -> frozenset[str]:
 
 
 def not_judged(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> frozenset[Identity]:
-    """Return the missing old kernels that only other commands compile: of them a run of these commands says
-    nothing. None where a command is new: an old one may have got its name. new: with the numbers of the old ones."""
+    """Return the missing old kernels whose commands did not run this time, so that they do not count as gone. Empty if
+    a new command ran, since it may be a renamed old one. new: kernels with the numbers of `renumbered`."""
     ran = commands_of(new)
     if not ran or not ran <= commands_of(old):
         return frozenset()

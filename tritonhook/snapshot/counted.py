@@ -1,4 +1,4 @@
-"""Counters of captured kernels: each is executed on the CPU with a launch that was recorded of it."""
+"""Hardware counters of captured kernels, from an execution of a recorded launch on the CPU."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tritonhook.verify.judgement import Latitude
 
 
 def launch_at(place: str | Path, shape: str = "") -> RecordedLaunch:
-    """Choose the most frequent launch of a captured kernel, of this shape if not "". place: its folder in a capture
-    folder. Raises UsageError without one."""
+    """Choose the most frequent recorded launch of a captured kernel. place: the kernel's folder in a capture folder.
+    shape: choose among launches of this shape only, unless "". Raises UsageError if there is no such launch."""
     recorded = CaptureFolder.open(Path(place).parents[1]).launches(Path(place).name)
     if not recorded:
         raise UsageError(f"{place}: no launch of it was recorded; `tritonhook run --launches` records them")
@@ -29,7 +29,8 @@ def launch_at(place: str | Path, shape: str = "") -> RecordedLaunch:
 
 
 def count_launch(capture: Capture, recorded: RecordedLaunch, ctas: int | None = None) -> Counted:
-    """Count a launch of a captured kernel, from its machine code. ctas: None: all of them.
+    """Execute the machine code of a captured kernel for a launch, and return its counters. ctas: how many CTAs to
+    execute; None: all.
 
     Raises CaptureError without machine code, NotUnderstood, UsageError, Fault, Hang, Unfinished."""
     case = case_of(capture.kernel, recorded.launch, recorded.folder, None, Latitude())
@@ -37,7 +38,7 @@ def count_launch(capture: Capture, recorded: RecordedLaunch, ctas: int | None = 
 
 
 def figures_of(found: Counted) -> dict[str, int | None]:
-    """Return the figures of a lock: None where no rule is known for an access."""
+    """Return the figures for a lock. None for memory figures if a memory access has no known counting rule."""
     whole = found.total
     known = not found.without
     values = whole.instructions, whole.sectors if known else None, whole.wavefronts_excess if known else None
@@ -45,9 +46,9 @@ def figures_of(found: Counted) -> dict[str, int | None]:
 
 
 def moved(a: tuple[Capture, str], b: tuple[Capture, str]) -> list[tuple[str, str, int | None, int | None]]:
-    """Count a launch of each of two captured kernels, both launches of the same shape. Return the counters that differ,
-    the largest difference first: line, counter, value of a, value of b. a, b: a capture and where its launches are
-    recorded. Raises as count_launch, and UsageError if there is no such launch.
+    """Compare the counters of two captured kernels, for launches of the same shape. Return the differing counters, the
+    largest difference first: source line, counter, value of a, value of b. a, b: a capture and its folder. Raises the
+    errors of count_launch, and UsageError if there is no such launch.
     """
     shape = launch_at(a[1]).launch.summary
     sides = [count_launch(capture, launch_at(place, shape)).lines for capture, place in (a, b)]

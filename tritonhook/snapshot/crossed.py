@@ -1,5 +1,5 @@
-"""Whether the PTX or ptxas changed a kernel, if both are new: each is assembled with the other's old one. The four
-builds show which of them changed the kernel, or whether only both together did.
+"""Decide whether the PTX or ptxas changed a kernel, if both changed. Two crossed builds are made: the new PTX with the
+old ptxas, and the old PTX with the new ptxas. With the old and the new build they show the cause.
 """
 
 from __future__ import annotations
@@ -15,34 +15,35 @@ from tritonhook.snapshot.assembled import Task, all_drawn, disassembler
 from tritonhook.snapshot.changes import Change, Crossed
 from tritonhook.snapshot.facts import KernelFacts
 
-MOST = 100  # kernels: each takes two runs of ptxas
+MOST = 100  # most kernels with crossed builds; each takes two runs of ptxas
 Text = Callable[[KernelFacts], "str | None"]  # returns the PTX of a kernel
 
 
 def crossed(changes: Sequence[Change], text: Text, run: Run | None = None) -> tuple[list[Change], list[str]]:
-    """Add the crossed builds to the changes that have two steps, at most MOST; also return notes on those without
-    crossed builds. run: runs ptxas (default: here, with cached results)."""
+    """Add the crossed builds to the changes where both PTX and ptxas differ, at most MOST. Also return notes on changes
+    without crossed builds. text: returns the PTX of a kernel. run: runs ptxas; None: on this machine, with the
+    cache."""
     if not any(change.has_two_steps for change in changes):
         return list(changes), []
     tasks: dict[int, tuple[Task, Task]] = {}
     why: dict[str, list[str]] = {}
     for number, change in enumerate(changes):
         if change.has_two_steps and len(tasks) < MOST and change.old is not None and change.new is not None:
-            try:  # the new PTX with the old ptxas, and the old PTX with the new one
+            try:  # the new PTX with the old ptxas, and the old PTX with the new ptxas
                 tasks[number] = _task(change.new, text, change.old), _task(change.old, text, change.new)
             except TritonHookError as error:
                 why.setdefault(str(error), []).append(change.identity.kernel)
     both = [task for pair in tasks.values() for task in pair]
     made = iter(all_drawn(both, run or partial(sweep, cache=ResultCache()), disassembler(), runs=1))
-    told = list(changes)
+    done = list(changes)
     for number in tasks:
         (new_ptx,), (new_ptxas,) = next(made), next(made)
-        told[number] = replace(changes[number], crossed=Crossed(new_ptx, new_ptxas))
+        done[number] = replace(changes[number], crossed=Crossed(new_ptx, new_ptxas))
     whose = {reason: listed(dict.fromkeys(names)) for reason, names in why.items()}
     notes = [f"not known whether the PTX or ptxas changed {names}: {reason}" for reason, names in whose.items()]
     if (left := sum(change.has_two_steps for change in changes) - len(tasks) - sum(map(len, why.values()))) > 0:
-        notes.append(f"PTX or ptxas: found out for the worst {MOST} kernels only, not for {left:,} more")
-    return told, notes
+        notes.append(f"PTX or ptxas as the cause: determined only for the worst {MOST} kernels, not for {left:,} more")
+    return done, notes
 
 
 def _task(kernel: KernelFacts, text: Text, assembler: KernelFacts) -> Task:

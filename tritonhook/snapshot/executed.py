@@ -1,6 +1,6 @@
-"""Facts of captured kernels that need an execution on the CPU: counters, and the hash of what is stored.
+"""Facts of captured kernels that need an execution on the CPU: counters, and the hash of the stored bytes.
 
-They stand beside the shape of the launch that was executed: counters of two shapes are not compared.
+The facts also have the shape of the executed launch, since counters of different shapes are not compared.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from tritonhook.snapshot.bits import bits_of
 from tritonhook.snapshot.counted import count_launch, figures_of, launch_at
 from tritonhook.snapshot.facts import COUNTERS, KernelFacts
 
-MOST_CTAS = 64  # of a launch that is counted: those at its edges, and some between them
+MOST_CTAS = 64  # most CTAs that are executed for counters: those at the edges of the grid, and some between them
 _FAILURES = (TritonHookError, OSError, MemoryError, RecursionError)
 
 
 def with_executed(
     kernels: Sequence[tuple[Capture, KernelFacts]], known: Sequence[KernelFacts], counts: bool, bits: bool
 ) -> tuple[list[KernelFacts], list[str]]:
-    """Execute the most frequent launch of each captured kernel, and add its counters and bits to the kernel's facts.
-    known: kernels of a lock: the same launch is executed, and the same code is not counted again. Also return notes on
-    what stays unknown."""
+    """Execute the most frequent launch of each captured kernel, and add counters (counts) and bits to its facts. Also
+    return notes on facts that could not be computed.
+
+    known: kernels of a lock. For a kernel in it, the locked launch is executed; equal code is not counted again.
+    """
     before = {it.identity: it for it in known}
     asked = [(_counted, "not counted")] * counts + [(_with_bits, "bits not known")] * bits
     done, unknown = list[KernelFacts](), dict[str, list[str]]()
@@ -41,13 +43,13 @@ def with_executed(
 
 
 def _with_bits(capture: Capture, facts: KernelFacts, old: KernelFacts | None) -> KernelFacts:
-    """Add bits. Raises UsageError where no such launch was recorded."""
+    """Add the hash of the stored bytes. Raises UsageError if no launch of the locked shape was recorded."""
     chosen = _launch(facts, old)
     return replace(facts, bits=bits_of(capture, chosen.launch), launch=chosen.launch.summary)
 
 
 def _counted(capture: Capture, facts: KernelFacts, old: KernelFacts | None) -> KernelFacts:
-    """Add counters. Raises UsageError where no such launch was recorded."""
+    """Add counters. Raises UsageError if no launch of the locked shape was recorded."""
     chosen = _launch(facts, old)
     if old is not None and old.is_counted and set(facts.codes) & set(old.codes):
         figures = {name: old.figures.get(name) for name in COUNTERS}

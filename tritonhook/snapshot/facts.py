@@ -1,6 +1,8 @@
-"""The figures of one compiled kernel, and its identity among the kernels of another compile. The same for built
-libraries, from their cubins alone, without a disassembler, a ptxas or the PTX. And budgets: limits for kernels, by
-globs of their names, whatever a lock contains."""
+"""Facts of one compiled kernel: its figures, and the identity by which another compile of it is recognised.
+
+Facts of kernels in built libraries come from their cubins alone, without a disassembler, ptxas or PTX. Budgets are
+limits of registers and spills for kernels, by globs of their names; they do not depend on a lock.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,12 @@ from tritonhook.ptx.normal_form import lasting_name, normal_form, source_file, w
 
 # The figures, most important first.
 COUNTED = ("spill_stores", "spill_loads", "stack", "registers", "shared", "instructions", "loop_instructions")
-# For built libraries, instead of instructions: bytes of code, and of the instructions that access local memory.
-# Counters of a launch executed on the CPU: instructions of warps, requested sectors, wavefronts in excess.
+# Counters of a launch executed on the CPU: executed warp instructions, requested sectors, excess wavefronts.
 COUNTERS = ("executed", "sectors", "conflicts")
+# local_bytes, code_bytes: only for built libraries, instead of instruction counts: bytes of local memory accessed per
+# thread by the code's load and store instructions, and bytes of code.
 FIGURES = (*COUNTED, "local_bytes", "code_bytes", *COUNTERS)
-BUILT = "built"  # instead of a front end: read from a built library
+BUILT = "built"  # front end of kernels that are read from a built library
 T = TypeVar("T")
 _SPECIALISES = ("num_warps", "num_ctas", "num_stages", "maxnreg")
 _SIGNATURE = re.compile(r"tt\.func public @[\w$]+\(([^{]*?(?:\{[^}]*\}[^{]*?)*)\) attributes")
@@ -43,11 +46,11 @@ Disassemble = Callable[[Sequence[tuple[Cubin, str]]], Sequence[Sass]]  # takes m
 
 @dataclass(frozen=True, slots=True, order=True)
 class Identity:
-    """Identity of a kernel: equal in another compile of the same kernel.
+    """Identity of a kernel, which stays the same when the kernel is compiled again.
 
-    kernel: its own name, without the parts that compilers change from build to build. arch: such as "sm_90a".
-    specialisation: constexprs, types of arguments, warps, stages, each as "name=value", sorted. number: 1, 2 ... if
-    several kernels of a folder have all this in common.
+    kernel: its original name, without the parts that compilers change from build to build. arch: e.g. "sm_90a".
+    specialisation: constexprs, argument types, warps, stages, each as "name=value", sorted. number: 1, 2 ... for
+    kernels of a folder that are otherwise equal.
     """
 
     kernel: str
@@ -58,7 +61,7 @@ class Identity:
 
     @property
     def lasting(self) -> tuple[str, str, str]:
-        """The part of the identity that an edit of the configuration does not change."""
+        """The part of the identity that does not depend on the configuration."""
         return self.kernel, self.arch, self.front_end
 
     @property
@@ -71,19 +74,20 @@ class Identity:
 class KernelFacts:
     """One compiled kernel.
 
-    entry: its name in the PTX, which may be a new one. stages: hashes of the compiler's output, by stage, in its order.
-    ptx_sha256: of the PTX without positions in the source, None without PTX. ptxas, options: those that assembled it;
-    None if not known. codes: hashes of the machine code; several if ptxas gives one input several codes. figures: by
-    their names in FIGURES; None if not known. classes: instructions by class of work. threads: per block, None if not
-    known. launch_bounds: as in cubin.resources.Resources. loaded: hashes of the other parts that the driver loads, as
-    in cubin.loaded; empty: not known. dynamic_shared: bytes of shared memory that a launch asks for; part of the figure
-    `shared`. failure: why ptxas made no code; "" if it did. ran_again: True if its spills come from one more run of its
-    ptxas, which gave the same code. rewrites: the lever of a policy, or the rewrites, that changed its PTX; None if it
-    was not changed. compile_us: microseconds of its compile; None if not known, as in a lock. dry_run: True if it was
-    compiled without a GPU, and not launched. configuration: the one of an autotuner that tried several, as Triton
-    writes it. commands: the scripts, modules or programs that compiled it; empty: not known. bits: hash of what its
-    machine code stores on seeded inputs, see bits.py; None: not known. launch: the shape of the launch that was
-    executed for these and for the figures in COUNTERS; "": none. place: its folder among captures; "": not known.
+    entry: its name in the PTX, which a rewrite may have changed. stages: hash of the compiler's output at each stage,
+    in order. ptx_sha256: hash of the PTX without source positions; None without PTX. ptxas, options: version and
+    options of the ptxas that assembled it; None if not known. codes: hashes of the machine code; several if ptxas is
+    not deterministic for it. figures: values by names in FIGURES; None if not known. classes: instructions by class of
+    work. threads: threads per block; None if not known. launch_bounds: see cubin.resources.Resources. loaded: hashes of
+    the other data that the driver loads, see cubin.loaded; empty: not known. dynamic_shared: bytes of dynamic shared
+    memory per launch; included in the figure `shared`. failure: why ptxas made no code; "" if it did. ran_again: True
+    if the spills come from one more run of its ptxas, which made the same code. rewrites: the change of its PTX, by a
+    policy or by rewrites; None if it was not changed. compile_us: compile time in microseconds; None if not known, as
+    in a lock. dry_run: True if it was compiled without a GPU and not launched. configuration: the configuration of an
+    autotuner that tried several, as Triton prints it. commands: the scripts, modules or programs that compiled it;
+    empty: not known. bits: hash of the bytes that it stores for seeded inputs, see bits.py; None: not known. launch:
+    shape of the launch that was executed for `bits` and for the figures in COUNTERS; "": none. place: its folder in a
+    capture folder; "": not known.
     """
 
     identity: Identity
@@ -132,7 +136,7 @@ def _shown(value: Any) -> str:
 
 
 def _argument_types(capture: Capture) -> tuple[str, ...]:
-    """Return the types of a Triton kernel's arguments, with known properties of their values, such as divisibility."""
+    """Return the types of a Triton kernel's arguments, with properties of their values such as divisibility."""
     text = capture.text(Stage.TTIR) or capture.text(Stage.TTGIR) or ""
     text = re.sub(r' loc\("[^"]*"\(#\w+\)\)', "", text)
     match = _SIGNATURE.match(text, max(text.find("tt.func public @"), 0))  # a search would be quadratic
@@ -147,8 +151,8 @@ def _short_type(text: str) -> str:
 
 
 def without_stages(capture: Capture) -> KernelFacts:
-    """Read a capture's facts, without stages and instruction counts. Raises CaptureError or CubinError if it is
-    damaged."""
+    """Read a capture's facts, without stages and instruction counts. Raises CaptureError or CubinError if the capture
+    is damaged."""
     text = capture.text(Stage.PTX)
     facts = KernelFacts(
         identity=identity_of(capture),
@@ -163,7 +167,7 @@ def without_stages(capture: Capture) -> KernelFacts:
         rewrites=capture.lever or capture.rewrites,
         dry_run=capture.dry_run,
     )
-    if isinstance(other := capture.artifacts.get(Stage.HSACO), bytes):  # AMD's: it can only be compared for equality
+    if isinstance(other := capture.artifacts.get(Stage.HSACO), bytes):  # AMD's code is compared only for equality
         return replace(facts, codes=(hashlib.sha256(other).hexdigest()[:_HASH_DIGITS],))
     if Stage.CUBIN not in capture.artifacts:
         return facts
@@ -173,8 +177,8 @@ def without_stages(capture: Capture) -> KernelFacts:
 def with_image(
     facts: KernelFacts, image: ImageSummary, cubin: bytes | None, kernel: str, ptx: str | None
 ) -> KernelFacts:
-    """Add code and figures of an image to the facts; instructions are not counted. cubin: the image's bytes, if they
-    were kept. ptx: the image's PTX."""
+    """Add the code hash and figures of an image to the facts; instructions are not counted. cubin: the image's bytes,
+    or None. ptx: the image's PTX, or None."""
     resources = image.kernel(kernel)
     stores, loads = proven_spills(kernel, resources, stackless_in(ptx))
     shared = launch_shared(resources.shared, facts.dynamic_shared)
@@ -207,7 +211,8 @@ def with_code(facts: Sequence[KernelFacts], cubin: Cubin, kernel: str, sass: Sas
 
 
 def numbered(kernels: Sequence[tuple[T, KernelFacts]]) -> list[tuple[T, KernelFacts]]:
-    """Sort kernels by identity, and number equal identities. The same kernel from two compiles counts once."""
+    """Sort kernels by identity, and number kernels with equal identities. A kernel with equal PTX and code from two
+    compiles counts once."""
     counts: dict[Identity, int] = {}
     seen: dict[tuple[Identity, str | None, tuple[str, ...]], tuple[T, KernelFacts]] = {}
     for capture, facts in sorted(kernels, key=lambda it: (it[1].identity, it[1].ptx_sha256 or "", it[1].codes)):
@@ -226,7 +231,7 @@ def sha256(text: str) -> str:
 
 
 ORDER = (Stage.TTIR, Stage.GLIR, Stage.TTGIR, Stage.LLIR, Stage.PTX)
-# The tool that makes each stage of Triton's pipeline from the one before.
+# The tool that makes each stage of Triton's pipeline from the previous stage.
 MAKERS = {
     "ttir": "the source, or Triton's front end",
     "glir": "the source, or Gluon's front end",
@@ -242,7 +247,7 @@ _DEBUG_OF_FUNCTION = re.compile(r" !dbg ![\w.]+")
 
 
 def stage_hashes(capture: Capture) -> dict[str, str]:
-    """Return the hash of each text in the capture, in the order of the pipeline."""
+    """Compute the hash of each stage's text in the capture, in the order of the pipeline."""
     hashes = {}
     for stage in ORDER:
         if (text := capture.text(stage)) is not None:
@@ -252,7 +257,7 @@ def stage_hashes(capture: Capture) -> dict[str, str]:
 
 
 def normalised(stage: Stage, text: str) -> str:
-    """Strip names of values, source positions and comments from the text of a stage."""
+    """Remove source positions and comments from the text of a stage, and renumber its values."""
     if stage is Stage.PTX:
         return normal_form(text)
     return _llvm(text) if stage is Stage.LLIR else _mlir(text)
@@ -271,7 +276,7 @@ def _llvm(text: str) -> str:
 
 
 def _numbered(text: str) -> str:
-    """Renumber the values in a text in the order in which they appear."""
+    """Renumber the values (%name) in a text in order of appearance."""
     parts = _VALUE.split(text)  # values are at odd indices
     numbers = {value: f"%{number}" for number, value in enumerate(dict.fromkeys(parts[1::2]))}
     parts[1::2] = [numbers[value] for value in parts[1::2]]
@@ -286,20 +291,21 @@ _ALL = "*"
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """Limits for kernels. max_registers: by glob; the first that matches a kernel's name counts. allow_spills: globs
-    of the kernels that may spill; None: spills have no budget. A glob matches a name as it is, or demangled."""
+    """Limits for kernels. max_registers: limit by glob; the first glob that matches a kernel's name counts.
+    allow_spills: globs of the kernels that may spill; None: spills have no budget. A glob matches the mangled or the
+    demangled name."""
 
     max_registers: Mapping[str, int] = field(default_factory=dict)
     allow_spills: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, max_registers: int | Mapping[str, int] | None, allow_spills: list[str] | None) -> Budgets:
-        """Make budgets from the fields in TOML: a single number is for all kernels."""
+        """Make budgets from the fields in TOML; a single number is the limit for all kernels."""
         registers = {_ALL: max_registers} if isinstance(max_registers, int) else dict(max_registers or {})
         return cls(registers, None if allow_spills is None else tuple(allow_spills))
 
     def before(self, other: Budgets) -> Budgets:
-        """Merge budgets: these, and the other's where these have none."""
+        """Merge two budgets; these limits take precedence over the other's."""
         spills = other.allow_spills if self.allow_spills is None else self.allow_spills
         return Budgets({**self.max_registers, **other.max_registers, **self.max_registers}, spills)
 
@@ -312,12 +318,12 @@ class Budgets:
         return {name: value for name, value in values.items() if value is not None}
 
     def registers_of(self, kernel: KernelFacts) -> int | None:
-        """Return the maximum registers of a kernel; None without a budget."""
+        """Return the register limit of a kernel; None without a budget."""
         return next((most for glob, most in self.max_registers.items() if _fits(glob, kernel)), None)
 
     def is_over(self, what: str, kernel: KernelFacts) -> bool | None:
-        """Check whether a kernel exceeds its budget of registers or spills; None without a budget. Unknown spills
-        exceed it, unless the code has no access to local memory."""
+        """Return True if a kernel exceeds its budget of registers or spills; None without a budget. An unknown value
+        exceeds it. what: "registers" or "spills"; others have no budget."""
         if what == "registers" and (most := self.registers_of(kernel)) is not None:
             registers = kernel.figures.get("registers")
             return registers is None or registers > most
@@ -340,8 +346,8 @@ _TARGET = re.compile(r"-arch[ =]+sm_\d+([af])\b")
 
 
 def built_kernels(paths: Sequence[str]) -> tuple[list[KernelFacts], list[str]]:
-    """Read the kernels of files, wheels and folders, sorted by identity; also return notes on what was not read. A
-    kernel with the same code in several images of a file counts once. Raises UsageError if a path cannot be read, or no
+    """Read the kernels in files, wheels and folders, sorted by identity. Also return notes on unreadable images. A
+    kernel with the same code in several images of a file counts once. Raises UsageError if a path cannot be read or no
     kernel is found."""
     built: list[KernelFacts] = []
     notes: list[str] = []
@@ -355,11 +361,11 @@ def built_kernels(paths: Sequence[str]) -> tuple[list[KernelFacts], list[str]]:
     if not built:
         why = f": {listed(notes, '; ')}" if notes else ""
         raise UsageError(f"{' '.join(paths)}: no machine code for GPUs in it{why}")
-    built.sort(key=lambda facts: sorted(facts.loaded.items()))  # among equal codes the first one stays
+    built.sort(key=lambda facts: sorted(facts.loaded.items()))  # `numbered` keeps the first of equal codes
     kernels = [facts for _, facts in numbered([(None, facts) for facts in built])]
     same = Counter(replace(facts.identity, number=1) for facts in kernels)
     if twice := [identity.text for identity, times in same.items() if times > 1]:
-        notes.append(f"several kernels of one name, which get numbers: {listed(twice)}")
+        notes.append(f"several kernels with the same name, which get numbers: {listed(twice)}")
     return kernels, notes
 
 

@@ -1,5 +1,5 @@
-"""Kernels of capture folders that count, with their facts: figures and stages from their files, each read once,
-instructions from nvdisasm, and spills from one more run of ptxas if no file has them.
+"""Read the facts of the kernels in capture folders: figures and stages from the files, instructions from nvdisasm, and
+spills from one more run of ptxas if no file has them. Losers of an autotuning are omitted.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _SPILLS = ("spill_stores", "spill_loads")
 
 @dataclass(frozen=True, slots=True)
 class ReadFolder:
-    """The kernels of a capture folder that count, each with its facts, sorted by identity; losers of an autotuning
-    are left out. notes: from the processes that wrote the folder."""
+    """The kernels of a capture folder with their facts, sorted by identity, without the losers of an autotuning. notes:
+    notes of the processes that wrote the folder."""
 
     kernels: Kernels
     notes: tuple[str, ...]
@@ -45,7 +45,7 @@ def read_folders(*folders: CaptureFolder) -> list[ReadFolder]:
 
 
 def _of_runs(facts: KernelFacts, where: tuple[CaptureFolder, str]) -> KernelFacts:
-    """Add what the index has of the record: times, the autotuner's configuration, commands."""
+    """Add facts from the folder's index: compile time, the autotuner's configuration, commands."""
     folder, record = where
     tried = (own.by_record[record] for own in folder.configurations if record in own.by_record)
     return replace(
@@ -58,13 +58,13 @@ def _of_runs(facts: KernelFacts, where: tuple[CaptureFolder, str]) -> KernelFact
 
 
 def _counting(folder: CaptureFolder) -> dict[str, Capture]:
-    """Return the running kernels of a folder by their path, for messages."""
+    """Map the path of each kernel (for messages) to its capture, without losers of an autotuning."""
     return {f"{folder.path}/kernels/{record}": folder.capture(record) for record in folder.running}
 
 
 def facts_of(captures: Sequence[Capture], places: Sequence[str] | None = None) -> list[KernelFacts]:
-    """Read the facts of captures. places: path of each, for messages. Raises CaptureError or CubinError if one is
-    damaged; ToolError without nvdisasm."""
+    """Read the facts of captures. places: path of each capture, for messages. Raises CaptureError or CubinError if a
+    capture is damaged, and ToolError without nvdisasm."""
     disassemble = disassembler()
     kernels: list[KernelFacts] = []
     disassembled = []
@@ -85,7 +85,7 @@ def facts_of(captures: Sequence[Capture], places: Sequence[str] | None = None) -
 
 
 def _read(capture: Capture, place: str) -> tuple[Cubin | None, KernelFacts]:
-    """Read the image of a capture, and its facts without instructions. Each file is read once."""
+    """Read a capture's image, and its facts without instruction counts. Each file is read once."""
     whole = replace(capture, artifacts=dict(capture.artifacts))
     image = _image(whole, place) if Stage.CUBIN in whole.artifacts else None
     return image, replace(without_stages(whole), stages=stage_hashes(whole))
@@ -96,7 +96,7 @@ def _image(capture: Capture, place: str) -> Cubin:
     text = capture.text(Stage.PTX)
     try:
         if text is not None and capture.kernel not in Ptx(text).entries:
-            raise CubinError("its PTX has another kernel, or is not whole")
+            raise CubinError("its PTX has another kernel, or is truncated")
         image = Cubin.from_bytes(capture.cubin)
         image.only_kernel(capture.kernel)
     except (CubinError, PtxError) as error:
@@ -105,8 +105,8 @@ def _image(capture: Capture, place: str) -> Cubin:
 
 
 def _with_spills(captures: Sequence[Capture], unsettled: Sequence[KernelFacts]) -> list[KernelFacts]:
-    """Add the spills that neither cubin nor PTX contain: from one more run of the kernel's ptxas, if it is installed
-    and gives the same code."""
+    """Add spills that neither cubin nor PTX show: from one more run of the kernel's ptxas, if it is installed and makes
+    the same code."""
     unknown = [n for n, facts in enumerate(unsettled) if facts.codes and None in map(facts.figures.get, _SPILLS)]
     tasks = {n: task for n in unknown if (task := task_of(captures[n], unsettled[n])) is not None}
     kernels = list(unsettled)

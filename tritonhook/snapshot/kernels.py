@@ -1,4 +1,5 @@
-"""Captured kernels as Python objects: figures as properties; lists for look-up, tables and comparison."""
+"""Captured kernels as Python objects, with figures as properties; and lists of them, for look-up, tables,
+comparison."""
 
 from __future__ import annotations
 
@@ -35,8 +36,9 @@ _COLUMNS = (
 class CapturedKernel(Brief):
     """One compiled kernel. Unknown figures are None, never 0.
 
-    capture: its stages, metadata and ptxas. id: the short name for verbs; "" outside of a capture folder. compile_time:
-    seconds of its latest compile; None if it came from a cache. place: its folder; "" outside of a capture folder.
+    capture: its stages, metadata and ptxas. id: the short name that commands accept; "" outside a capture folder.
+    compile_time: seconds of its latest compile; None if it came from a cache. place: its folder; "" outside a capture
+    folder.
     """
 
     _shown = ("text",)
@@ -46,29 +48,29 @@ class CapturedKernel(Brief):
 
     @cached_property
     def identity(self) -> Identity:
-        """The identity that distinguishes it from other kernels."""
+        """Name, architecture, front end and specialisation, which distinguish it from other kernels."""
         return identity_of(self.capture)
 
     @cached_property
     def facts(self) -> KernelFacts:
-        """The facts that a lock would contain. Raises CubinError if its cubin cannot be read, ToolError without
+        """The facts that a lock would contain. Raises CubinError if its cubin cannot be read, and ToolError without
         nvdisasm."""
         (facts,) = facts_of([self.capture])
         return facts
 
     @property
     def name(self) -> str:
-        """Its own name, without tritonhook's additions."""
+        """The kernel's original name, without a prefix that tritonhook added."""
         return self.identity.kernel
 
     @property
     def arch(self) -> str:
-        """Target architecture, such as "sm_90a"."""
+        """Target architecture, e.g. "sm_90a"."""
         return self.identity.arch
 
     @property
     def specialisation(self) -> tuple[str, ...]:
-        """Constexprs, types of arguments, warps and stages: such as "BLOCK=128" and "num_warps=4"."""
+        """Constexprs, argument types, warps and stages, e.g. "BLOCK=128" and "num_warps=4"."""
         return self.identity.specialisation
 
     @property
@@ -83,68 +85,68 @@ class CapturedKernel(Brief):
 
     @property
     def spills(self) -> int | None:
-        """Bytes that a thread spills, stores and loads together."""
+        """Bytes of spill stores and spill loads per thread, added up."""
         stores, loads = self.spill_stores, self.spill_loads
         return None if stores is None or loads is None else stores + loads
 
     @property
     def spill_stores(self) -> int | None:
-        """Bytes that a thread stores to spill."""
+        """Bytes of spill stores per thread."""
         return self.facts.figures["spill_stores"]
 
     @property
     def spill_loads(self) -> int | None:
-        """Bytes of spills that a thread loads."""
+        """Bytes of spill loads per thread."""
         return self.facts.figures["spill_loads"]
 
     @property
     def stack(self) -> int | None:
-        """Bytes of stack of a thread."""
+        """Bytes of stack per thread."""
         return self.facts.figures["stack"]
 
     @property
     def registers(self) -> int | None:
-        """Registers of a thread."""
+        """Registers per thread."""
         return self.facts.figures["registers"]
 
     @property
     def shared(self) -> int | None:
-        """Bytes of shared memory of a block, including the launch's dynamic part."""
+        """Bytes of shared memory per block, including the launch's dynamic part."""
         return self.facts.figures["shared"]
 
     @property
     def instructions(self) -> int | None:
-        """Instructions of the machine code."""
+        """Number of instructions in the machine code."""
         return self.facts.figures["instructions"]
 
     @property
     def loop_instructions(self) -> int | None:
-        """Instructions of innermost loops."""
+        """Number of instructions in innermost loops."""
         return self.facts.figures["loop_instructions"]
 
     @property
     def occupancy(self) -> Occupancy | None:
-        """Blocks and warps that fit on an SM at a time; None if not known."""
+        """Blocks and warps that an SM can hold; None if not known."""
         return occupancy(self.arch, self.registers, self.facts.threads, self.shared, self.facts.dynamic_shared)
 
     @property
     def classes(self) -> dict[str, int]:
-        """Instructions by class of work, such as "tensor"."""
+        """Number of instructions by class of work, e.g. "tensor"."""
         return dict(self.facts.classes)
 
     @cached_property
     def counters(self) -> Counted:
-        """Nsight Compute's counters of its most frequent launch, which is executed on the CPU. Raises UsageError
-        without a recorded launch, and as counted.count_launch."""
+        """Nsight Compute's counters for its most frequent launch, which is executed on the CPU. Raises UsageError
+        without a recorded launch, and the errors of counted.count_launch."""
         from tritonhook.snapshot.counted import count_launch, launch_at
 
         if not self.place:
-            raise UsageError(f"{self.name}: not of a capture folder, which has launches")
+            raise UsageError(f"{self.name}: not from a capture folder, so it has no recorded launches")
         return count_launch(self.capture, launch_at(self.place))
 
     @property
     def ptxas(self) -> str | None:
-        """The version of the ptxas that assembled it."""
+        """Version of the ptxas that assembled it."""
         return self.facts.ptxas
 
     @property
@@ -159,10 +161,10 @@ class CapturedKernel(Brief):
 
 
 class Kernels(Notebook, Sequence[CapturedKernel]):
-    """Captured kernels, in order; `kernels["matmul[BM=64]"]` is the only one with that name and configuration."""
+    """A list of captured kernels; `kernels["matmul[BM=64]"]` looks one up by name and configuration."""
 
     def __init__(self, folder: CaptureFolder, captures: Mapping[str, Capture]) -> None:
-        """Read the kernels' ids and compile times. captures: by record in the folder."""
+        """Make the list, with ids and compile times from the folder. captures: by their record in the folder."""
         self._kernels = []
         for record, capture in captures.items():
             us = sum(folder.compile_us(record).values())
@@ -174,8 +176,8 @@ class Kernels(Notebook, Sequence[CapturedKernel]):
     @overload
     def __getitem__(self, wanted: slice) -> list[CapturedKernel]: ...
     def __getitem__(self, wanted: int | str | slice) -> CapturedKernel | list[CapturedKernel]:
-        """Look up by index, by id or at least four digits of it, or by name with enough of the configuration.
-        Raises KeyError with the kernels that exist."""
+        """Look up a kernel by index, by at least four digits of its id, or by name with as much of the configuration as
+        makes it unique. Raises KeyError, which lists the kernels."""
         if not isinstance(wanted, str):
             return self._kernels[wanted]
         fitting = [k for k in self._kernels if k.id and is_id(wanted) and k.id.startswith(wanted)]
@@ -193,7 +195,7 @@ class Kernels(Notebook, Sequence[CapturedKernel]):
 
     @property
     def titles(self) -> dict[str, str]:
-        """Titles by id: the name with the configuration that tells it from others of its name."""
+        """Title of each kernel by id: the name, with the configuration if the name is not unique."""
         return titles({kernel.id: (kernel.name, kernel.arch, kernel.configuration) for kernel in self._kernels})
 
     @cached_property
@@ -205,7 +207,8 @@ class Kernels(Notebook, Sequence[CapturedKernel]):
         return all_facts
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield a row for each kernel: title and identity, figures, and configuration with a dot before each name."""
+        """Yield a dict for each kernel: id, title, identity, figures, and the configuration with a dot before each
+        name."""
         called, _ = self.titles, self.facts
         for kernel in self._kernels:
             own = {name: called[kernel.id] if name == "title" else getattr(kernel, name) for name in _COLUMNS}
@@ -215,14 +218,15 @@ class Kernels(Notebook, Sequence[CapturedKernel]):
         """Return the rows as a DataFrame of pandas, else of polars. Raises UsageError if neither is installed."""
         module = next((name for name in ("pandas", "polars") if find_spec(name)), None)
         if module is None:
-            raise UsageError("to_dataframe needs pandas or polars; `pip install pandas`, or take rows()")
+            raise UsageError("to_dataframe needs pandas or polars; `pip install pandas`, or use rows()")
         from importlib import import_module
 
         return import_module(module).DataFrame(list(self.rows()))
 
 
 def load(folder: str | os.PathLike[str]) -> Kernels:
-    """Read the kernels of a capture folder that run: those of the latest run of each command. Raises CaptureError."""
+    """Read the kernels of a capture folder: those of the latest run of each command, without losers of an autotuning.
+    Raises CaptureError."""
     opened = CaptureFolder.open(folder).latest()
     return Kernels(opened, {record: opened.capture(record) for record in opened.running})
 
@@ -232,7 +236,8 @@ def diff(a: CapturedKernel, b: CapturedKernel) -> CubinDiff: ...
 @overload
 def diff(a: Kernels, b: Kernels) -> list[Change]: ...
 def diff(a: CapturedKernel | Kernels, b: CapturedKernel | Kernels) -> CubinDiff | list[Change]:
-    """Compare the machine code of two captured kernels, or all kernels of two folders, the worst change first."""
+    """Compare the machine code of two captured kernels; or compare the kernels of two folders, the worst change
+    first."""
     if isinstance(a, CapturedKernel) and isinstance(b, CapturedKernel):
         images = [Cubin.from_bytes(kernel.capture.cubin, kernel.text) for kernel in (a, b)]
         return diff_cubins(images[0], images[1], reading_toolchain(), a.capture.kernel, b.capture.kernel)

@@ -1,4 +1,5 @@
-"""Captured kernels prepared for a lock: with all codes that ptxas gives them, and merged into an older lock."""
+"""Prepare captured kernels for a lock: find all codes that ptxas makes for them, and merge them into an existing
+lock."""
 
 from __future__ import annotations
 
@@ -17,14 +18,20 @@ from tritonhook.snapshot.changes import commands_of, not_judged, renumbered
 from tritonhook.snapshot.facts import Identity, KernelFacts
 from tritonhook.snapshot.lockfile import kept_ptx
 
+# A kernel whose facts equal the locked ones in these fields keeps its block.
+_SETTLED = (
+    *("stages", "ptxas", "options", "figures", "launch_bounds", "loaded", "configuration", "commands"),
+    *("bits", "launch"),
+)
+
 
 def lockable(
     captured: Sequence[tuple[Capture, KernelFacts]], known: Sequence[KernelFacts] = ()
 ) -> list[tuple[KernelFacts, str | None]]:
-    """Prepare captured kernels with their PTX for a lock.
+    """Prepare captured kernels for a lock; return their facts with all codes, and their PTX.
 
-    known: kernels with their codes. A kernel with one of these codes is not assembled again. If a code is not known,
-    and ptxas does not make it from the PTX in many runs either, it stays the kernel's only code: it is not random.
+    known: kernels of an existing lock. A kernel with one of its known codes is not assembled again. If a kernel in
+    `known` has a new code that ptxas does not make from its PTX in many runs, the new code becomes its only code.
     """
     facts = _with_all_codes(captured, {k.identity: frozenset(k.codes) for k in known})
     texts = [capture.text(Stage.PTX) for capture, _ in captured]
@@ -34,7 +41,7 @@ def lockable(
 def _with_all_codes(
     captured: Sequence[tuple[Capture, KernelFacts]], known: Mapping[Identity, frozenset[str]]
 ) -> list[KernelFacts]:
-    """Add further codes of kernels for which ptxas is not deterministic, if that ptxas is installed."""
+    """Add further codes to kernels for which ptxas is not deterministic, if their ptxas is installed."""
     tasks: dict[int, Task] = {}
     for number, (capture, facts) in enumerate(captured):
         drawing = may_draw(facts.identity.arch) and not known.get(facts.identity, frozenset()) & set(facts.codes)
@@ -52,16 +59,18 @@ def _with_all_codes(
 
 
 def _drawn(tasks: Mapping[int, Task], runs: int) -> dict[int, set[str]]:
-    """Return the codes that ptxas gives each task's kernel in `runs` runs."""
+    """Return the codes that ptxas makes for each task's kernel in `runs` runs."""
     return dict(zip(tasks, map(set, codes_of(list(tasks.values()), sweep, runs)), strict=True))
 
 
 def settled(
     path: Path, old: Sequence[KernelFacts], now: Sequence[tuple[KernelFacts, str | None]]
 ) -> list[tuple[KernelFacts, str | None]]:
-    """Merge kernels into the lock at `path`. An unchanged kernel keeps its block and its PTX, even if the text of
-    its PTX differs, for instance in the build number of a compiler. A changed one keeps the commands that did not run
-    now. Kernels whose commands did not run stay."""
+    """Merge kernels into the lock at `path`.
+
+    An unchanged kernel keeps its block and its PTX, even if the text of its PTX differs, e.g. in a compiler's build
+    number. All kernels keep those of their commands that did not run now. Kernels whose commands did not run stay.
+    """
     before = {locked.identity: locked for locked in old}
     facts = renumbered(old, [new for new, _ in now])
     ran = commands_of(facts)
@@ -72,7 +81,7 @@ def settled(
             kernel = replace(kernel, commands=tuple(sorted({*kernel.commands, *({*earlier.commands} - ran)})))
         new = kernel, ptx
         if earlier is not None and _is_settled(earlier, kernel):
-            with contextlib.suppress(SnapshotError):  # if the kept PTX is damaged, the new one replaces it
+            with contextlib.suppress(SnapshotError):  # if the lock's PTX is damaged, the new one replaces it
                 new = earlier, kept_ptx(path, earlier)
         results.append(new)
     stay = not_judged(old, facts)
@@ -80,17 +89,5 @@ def settled(
 
 
 def _is_settled(old: KernelFacts, new: KernelFacts) -> bool:
-    names = [
-        "stages",
-        "ptxas",
-        "options",
-        "figures",
-        "launch_bounds",
-        "loaded",
-        "configuration",
-        "commands",
-        "bits",
-        "launch",
-    ]
-    same = all(getattr(old, name) == getattr(new, name) for name in names)
+    same = all(getattr(old, name) == getattr(new, name) for name in _SETTLED)
     return same and old.ptx_sha256 is not None and set(new.codes) <= set(old.codes)

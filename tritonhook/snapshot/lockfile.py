@@ -1,10 +1,10 @@
-"""A lock: facts of kernels as a text file for code review, and the PTX of each beside it.
+"""A lock: facts of kernels as a text file for code review, and a folder with their PTX.
 
     tritonhook.lock                    TOML: a block for each kernel, sorted
     tritonhook.lock.d/SHA256.ptx.xz    the PTX, named by its hash
 
-Its content does not depend on when or where it was made. Each block has a seal, the hash of its values: a merge of two
-branches may take blocks of both; the seal reveals an edit by hand.
+The content does not depend on the time and the machine. Each block has a seal, the hash of its values, which reveals an
+edit by hand. The seal covers only its block, so that a merge of two branches can contain blocks of both.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _HEADER = """\
 # Do not edit: `tritonhook check {name} CAPTURES --update` writes it again.
 format = 1
 """
-# `kernels lock` of Hugging Face's package "kernels" writes kernels.lock: JSON, the revisions of kernels of their Hub.
+# `kernels lock` of Hugging Face's package "kernels" writes kernels.lock: JSON with the revisions of kernels in its Hub.
 _OF_HUGGING_FACE = re.compile(rb'\s*\[\s*\{[^{}\[\]]{0,1000}"(?:repo_id|sha)"\s*:')
 _HUGGING_FACES = "a lock of Hugging Face's kernels, not of tritonhook"
-_REMARK = 200  # maximum characters of a name
-_LARGEST_PTX = 1 << 26  # bytes, unpacked
-_UNPACKER_BYTES = 1 << 26  # limit for xz's own memory; files of write_lock take 9 MB
+_REMARK = 200  # maximum characters of a name in a comment
+_LARGEST_PTX = 1 << 26  # size limit in bytes, unpacked
+_UNPACKER_BYTES = 1 << 26  # memory limit of the xz decoder; files that write_lock makes need 9 MB
 _AS_LOCKED = ["stages", "ptxas", "classes", "threads", "loaded", "dynamic_shared", "rewrites", "dry_run"]
 _AS_LOCKED += ["configuration", "bits", "launch"]  # fields of KernelFacts that a block has under the same name
 _PACKED = re.compile(r"[0-9a-f]{64}\.ptx\.xz")
@@ -51,9 +51,9 @@ def write_lock(
     tests: Sequence[str] | None = None,
     budgets: Budgets | None = None,
 ) -> None:
-    """Write kernels, each with its PTX. An interruption leaves the lock that was there. Raises SnapshotError.
+    """Write a lock. kernels: facts and PTX of each. An interruption leaves the previous lock. Raises SnapshotError.
 
-    tests: the files and folders whose tests compile all of these kernels; None if that is not known.
+    tests: files and folders whose tests compile all of these kernels; None if not known.
     """
     from tritonhook._util import schema
 
@@ -75,7 +75,7 @@ def write_lock(
         if kept or folder.is_dir():
             folder.mkdir(exist_ok=True)
         for name, ptx in kept.items():
-            if not (folder / name).exists() or _unpacked(folder / name) != ptx:  # replaces a damaged file
+            if not (folder / name).exists() or _unpacked(folder / name) != ptx:  # also replaces a damaged file
                 write_whole(folder / name, lzma.compress(ptx.encode(), preset=6))
         write_given(path, text)
         for old in folder.iterdir() if folder.is_dir() else ():
@@ -98,7 +98,7 @@ def lock_text(
 
 
 def _block(facts: KernelFacts) -> str:
-    """Format the block of a kernel; a demangled name stands above a mangled one."""
+    """Format the block of a kernel, with the demangled name, if it differs, in a comment above it."""
     values = _values(facts)
     name = function_name(facts.identity.kernel)
     remark = "" if name == facts.identity.kernel else f"# {visible(name)[:_REMARK]}\n"
@@ -106,7 +106,7 @@ def _block(facts: KernelFacts) -> str:
 
 
 def _values(facts: KernelFacts) -> dict[str, Any]:
-    """Return the values of a block; unknown values and defaults are left out."""
+    """Return the values of a block, without unknown values and defaults."""
     identity = facts.identity
     values = {
         "name": identity.kernel,
@@ -141,7 +141,7 @@ def _seal(values: Mapping[str, Any]) -> str:
 
 
 def is_lock(path: Path) -> bool:
-    """Check whether a file is meant to be a lock, damaged or not."""
+    """Return True if a file looks like a lock, even a damaged one."""
     try:
         return begins_a_lock(path, read_regular(path))
     except OSError:
@@ -149,17 +149,17 @@ def is_lock(path: Path) -> bool:
 
 
 def begins_a_lock(path: Path, data: bytes) -> bool:
-    """Check whether these bytes, of a file of this name, are meant to be a lock."""
+    """Return True if a file with this name and content looks like a lock, even a damaged one."""
     return path.suffix == ".lock" or data.startswith(_HEADER.partition("{")[0].encode())
 
 
 def read_lock(path: Path) -> list[KernelFacts]:
-    """Read a lock's kernels. Raises as read_whole_lock."""
+    """Read the kernels of a lock. Raises SnapshotError as read_whole_lock does."""
     return read_whole_lock(path).kernels
 
 
 class WholeLock(NamedTuple):
-    """A lock. tests: the files and folders whose tests compile all of its kernels; None if that is not known."""
+    """The content of a lock. tests: files and folders whose tests compile all of its kernels; None if not known."""
 
     kernels: list[KernelFacts]
     tests: tuple[str, ...] | None
@@ -167,15 +167,15 @@ class WholeLock(NamedTuple):
 
 
 def read_whole_lock(path: Path) -> WholeLock:
-    """Read a whole lock: kernels, tests and budgets. Raises SnapshotError if the file is missing, damaged, edited by
-    hand, or of a newer format."""
+    """Read a lock: kernels, tests and budgets. Raises SnapshotError if the file is missing, damaged, edited by hand, or
+    has a newer format."""
     from tritonhook._util import schema
     from tritonhook.snapshot import schema as locks
 
     try:
         data = read_regular(path, schema.MOST_TOML)
     except IsADirectoryError:
-        raise SnapshotError(f"{path}: a folder, not a lock; `tritonhook lock {path}` makes one of it") from None
+        raise SnapshotError(f"{path}: a folder, not a lock; `tritonhook lock {path}` makes a lock of it") from None
     except OSError as error:
         raise SnapshotError(f"{path}: cannot read: {error.strerror}; `tritonhook lock` makes one") from None
     if _OF_HUGGING_FACE.match(data):
@@ -204,7 +204,7 @@ def _facts(kernel: LockedKernel, path: Path) -> KernelFacts:
     )
     if _seal(_values(facts)) != kernel.seal:
         raise SnapshotError(
-            f"{path}: {identity.text}: its values do not fit its seal: somebody edited it; take it from "
+            f"{path}: {identity.text}: its values do not fit its seal: the block was edited; restore it from "
             "version control, or make the lock again with `tritonhook lock`"
         )
     _check_options(path, facts)
@@ -212,36 +212,38 @@ def _facts(kernel: LockedKernel, path: Path) -> KernelFacts:
 
 
 def _check_options(path: Path, facts: KernelFacts) -> None:
-    """Refuse options by which ptxas may read or write any file: a lock may come from a stranger. Raises
-    SnapshotError."""
+    """Refuse options by which ptxas could read or write arbitrary files, since a lock may be of untrusted origin.
+    Raises SnapshotError."""
     if (word := refused_option(facts.options or ())) is not None:
         raise SnapshotError(
-            f"{path}: {facts.identity.text}: the ptxas option {word[:80]!r} is none that a lock may have: only options "
-            "that decide the code, with a number or a word; compile the kernel without it"
+            f"{path}: {facts.identity.text}: the ptxas option {word[:80]!r} is not allowed in a lock, which may have "
+            "only options that affect the code, with a number or a word; compile the kernel without it"
         )
 
 
 def all_kept_ptx(path: Path, kernels: Sequence[KernelFacts]) -> list[str]:
-    """Read the PTX of each kernel, each file once. Raises as kept_ptx."""
+    """Read the stored PTX of each kernel, each file once. Raises SnapshotError as kept_ptx does."""
     one_of_each = {facts.ptx_sha256: facts for facts in reversed(kernels)}
     texts = {name: kept_ptx(path, facts) for name, facts in one_of_each.items()}
     return [texts[facts.ptx_sha256] for facts in kernels]
 
 
 def kept_ptx(path: Path, facts: KernelFacts) -> str:
-    """Read the PTX kept beside a lock. Raises SnapshotError if it is missing, or differs from the locked PTX."""
+    """Read a kernel's PTX in a lock's folder. Raises SnapshotError if it is missing, or differs from the locked
+    hash."""
     identity, name = facts.identity, facts.ptx_sha256
     if name is None:
-        raise SnapshotError(f"{path}: {identity.text}: its capture had no PTX, so none is kept; give captures")
+        raise SnapshotError(f"{path}: {identity.text}: its capture had no PTX, so the lock has none; give captures")
     place = _folder(path) / f"{name}.ptx.xz"
     try:
         text = _unpacked(place)
     except OSError as error:
         raise SnapshotError(
-            f"{place}: cannot read the PTX of {identity.text}: {error.strerror}; take the folder from version control"
+            f"{place}: cannot read the PTX of {identity.text}: {error.strerror}; restore the folder from version "
+            "control"
         ) from None
     if text is None or sha256(text) != name:
-        raise SnapshotError(f"{place}: not the PTX of {identity.text} that was locked; take it from version control")
+        raise SnapshotError(f"{place}: not the locked PTX of {identity.text}; restore it from version control")
     return text
 
 

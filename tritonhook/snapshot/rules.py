@@ -1,4 +1,4 @@
-"""What makes a comparison fail: the rules of --fail-on, with their budgets."""
+"""The rules of --fail-on: conditions under which a comparison fails."""
 
 from __future__ import annotations
 
@@ -14,22 +14,26 @@ from tritonhook.snapshot.facts import COUNTERS, FIGURES, Budgets, Identity
 _SPILLS = ("spill_stores", "spill_loads")
 _RULE = re.compile(r"(?P<what>[a-z_-]+)(?:\+(?P<share>\d+(?:\.\d+)?)%|:(?P<times>\d+(?:\.\d+)?)x)?")
 BITS = "bits"
-COMPILE_TIME, _LEAST_US = "compile-time", 20_000  # shorter compiles are not judged: they vary more than twofold
+COMPILE_TIME, _LEAST_US = "compile-time", 20_000  # shorter compiles are not judged, as they vary more than twofold
 _WITHOUT_SHARE = ("code", BITS, "new", "gone")
-_ZERO_OF_NEW = ("spills", "stack", "local_bytes")  # what a kernel without an old one to compare with may not have
+_ZERO_OF_NEW = ("spills", "stack", "local_bytes")  # figures that must be 0 for a new kernel
 RULES = ("spills", "stack", "registers", "shared", *FIGURES[5:], *_WITHOUT_SHARE, COMPILE_TIME)
 
 
 def nothing_compared(changes: Sequence[Change]) -> bool:
-    """Whether there are old kernels, and none of them is there now: no rule on code or figures looks at one."""
+    """Return True if there are old kernels but all of them are gone, so that rules on code and figures judge
+    nothing."""
     return any(change.old for change in changes) and not any(change.old and change.new for change in changes)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What makes a comparison fail. what: one of RULES. share: how far a figure may grow, 0.1 is 10%; a new kernel may
-    have no spills, stack or local memory. budgets: what counts in place of that, for kernels that have one. both_ways:
-    whether a figure that shrank fails, too."""
+    """A condition under which a comparison fails.
+
+    what: one of RULES. share: allowed growth of a figure as a fraction, e.g. 0.1; a new kernel must have no spills,
+    stack or local memory. budgets: limits that replace `share` for the kernels that have one. both_ways: whether a
+    figure that shrank also fails.
+    """
 
     what: str
     share: float = 0.0
@@ -43,9 +47,9 @@ class Rule:
         return f"{self.what}+{100 * self.share:.3g}%" if self.share else self.what
 
     def fits(self, change: Change) -> bool:
-        """Whether the change breaks the rule. A kernel without code, or with a figure that is not known any more, does:
-        it is not known that it did not grow."""
-        if self.what in ("new", "gone"):  # of an edited configuration the old one is gone, and another is new
+        """Return True if the change breaks the rule. A kernel without code, or whose figure is not known any more,
+        breaks it, since the figure may have grown."""
+        if self.what in ("new", "gone"):  # an edited configuration counts as both
             return change.status.value == self.what or bool(change.edited)
         if self.what == COMPILE_TIME:
             times = change.compile_us
@@ -69,20 +73,21 @@ class Rule:
         return shrank or (grew and over is None)
 
     def _is_above_zero(self, change: Change) -> bool:
-        """Whether a new kernel has spills, stack or local memory, or may have: budgets that let it spill allow all."""
+        """Return True if a new kernel has, or may have, spills, stack or local memory, and no budget allows them."""
         if change.old is not None or change.new is None or self.what not in _ZERO_OF_NEW:
             return False
         figures = (change.new.figures.get(name) for name in self._figures(change))
         return self.budgets.is_over("spills", change.new) is not False and any(value != 0 for value in figures)
 
     def told(self, change: Change) -> str:
-        """Name the rule, for a change that breaks it."""
+        """Format the rule for a change that breaks it."""
         if change.new is not None and self.budgets.is_over(self.what, change.new):
             return f"{self.text} (over its budget)"
         return f"{self.text} (new: must be 0)" if self._is_above_zero(change) else self.text
 
     def _figures(self, change: Change) -> Sequence[str]:
-        """Return the figure that the rule judges. If no side knows its spills: all access to local memory."""
+        """Return the names of the figures that the rule judges. If spills are not known on either side, these are all
+        accesses to local memory."""
         if self.what != "spills":
             return (self.what,)
         sides = [side for side in (change.old, change.new) if side is not None]
@@ -91,7 +96,7 @@ class Rule:
 
 
 def rules(text: str) -> tuple[Rule, ...]:
-    """Read "spills,stack,registers+10%,code,compile-time:2x". Raises UsageError."""
+    """Parse rules such as "spills,stack,registers+10%,code,compile-time:2x". Raises UsageError."""
     wanted = []
     for part in text.split(","):
         match = _RULE.fullmatch(part.strip())
@@ -105,16 +110,15 @@ def rules(text: str) -> tuple[Rule, ...]:
 
 
 def _not_compiled(changes: Sequence[Change]) -> list[Change]:
-    """Return configurations of autotuned kernels that are gone, while a dry run compiled others of the same kernel.
-
-    A dry run may compile fewer of them than there are."""
+    """Return the missing configurations of autotuned kernels of which a dry run compiled other configurations. A dry
+    run need not compile all of them."""
     there = {change.identity.lasting for change in changes if change.new is not None}
     gone = (it for it in changes if it.new is None and it.old is not None and it.old.dry_run and it.old.configuration)
     return [change for change in gone if change.identity.lasting in there]
 
 
 def fewer_configurations(changes: Sequence[Change]) -> list[str]:
-    """Write a note on each autotuned kernel of which fewer configurations were compiled than before."""
+    """List a note on each autotuned kernel of which a dry run compiled fewer configurations than before."""
     left = Counter(change.identity.lasting for change in _not_compiled(changes))
     old = Counter(it.identity.lasting for it in changes if it.old is not None and it.old.configuration)
     remedy = "a dry run compiles all with --autotune all"
@@ -125,8 +129,8 @@ def fewer_configurations(changes: Sequence[Change]) -> list[str]:
 
 
 def not_counted(changes: Sequence[Change], wanted: Sequence[Rule]) -> list[str]:
-    """Write a note where rules on counters judge a kernel that has none on its old side. Raises UsageError if no
-    kernel has any."""
+    """List a note on kernels that rules on counters cannot judge, as their old side has no counters. Raises UsageError
+    if no old kernel has counters."""
     if not (asked := [rule.text for rule in wanted if rule.what in COUNTERS]):
         return []
     old = [change.old for change in changes if change.old is not None]
@@ -134,12 +138,14 @@ def not_counted(changes: Sequence[Change], wanted: Sequence[Rule]) -> list[str]:
     if old and len(without) == len(old):
         raise UsageError(f"--fail-on {asked[0]}: the old side has no counters; `tritonhook lock --count` locks them")
     return (
-        [f"{', '.join(asked)} not judged, as the old side has no counters of it: {listed(without)}"] if without else []
+        [f"{', '.join(asked)}: not judged for kernels without counters on the old side: {listed(without)}"]
+        if without
+        else []
     )
 
 
 def failures(changes: Sequence[Change], wanted: Sequence[Rule]) -> Mapping[Identity, tuple[str, ...]]:
-    """Return the rules that each kernel breaks, without the kernels that break none."""
+    """Map each kernel that breaks rules to these rules."""
     told = {change.identity: tuple(rule.told(change) for rule in wanted if rule.fits(change)) for change in changes}
     if wanted:
         for change in _not_compiled(changes):

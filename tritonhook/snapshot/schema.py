@@ -1,4 +1,4 @@
-"""The schema of a lock, and reading it."""
+"""The schema of a lock file, and its reader."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ Seal = Annotated[str, Meta(pattern=r"\A[0-9a-f]{8}\Z")]
 
 
 class LockedKernel(Fields, forbid_unknown_fields=True):
-    """One kernel of a lock. Unknown figures are left out.
+    """One kernel of a lock. Unknown figures are omitted.
 
     entry: its name in the PTX, if different. number: distinguishes kernels with the same name, arch and specialisation.
-    rewrites: tritonhook's changes of the PTX, if any. dry_run: compiled without a GPU, not launched. configuration: the
-    one of an autotuner that tried several. commands: the scripts, modules or programs that compiled it. ptx: hash of
-    its PTX, the name of the file in the folder beside the lock. ptxas, options: those that assembled it. stages: hashes
-    of the compiler's earlier output. codes: of the machine code; several if ptxas gives one input several codes.
-    launch: the shape of the launch of which executed, sectors and conflicts are: instructions of warps, sectors of
-    global memory, wavefronts of shared memory in excess. classes: instructions by class of work. launch_bounds: threads
-    and clusters that its launches must have or may not exceed. loaded: hashes of the other parts that the driver loads.
-    bits: hash of what its machine code stores on seeded inputs, emulated. seal: hash of all this.
+    rewrites: tritonhook's changes of the PTX, if any. dry_run: whether it was compiled without a GPU and not launched.
+    configuration: the configuration of an autotuner that tried several. commands: the scripts, modules or programs that
+    compiled it. ptx: hash of its PTX, and name of the file in the lock's folder. ptxas, options: version and options of
+    the ptxas that assembled it. stages: hashes of the compiler's output at earlier stages. codes: hashes of the machine
+    code; several if ptxas is not deterministic for it. executed: warp instructions of the launch. sectors: requested
+    sectors of global memory. conflicts: excess wavefronts of shared memory. launch: shape of the launch that was
+    executed for these counters and for bits. classes: instructions by class of work. launch_bounds: threads and
+    clusters that its launches must have or must not exceed. loaded: hashes of the other data that the driver loads.
+    bits: hash of the bytes that it stores for seeded inputs, emulated. seal: hash of all these values.
     """
 
     name: str
@@ -70,7 +71,7 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
 
 class Lock(Fields):
     """A lock. format: 1. tests: the files and folders whose tests compile all of its kernels, if known.
-    max_registers, allow_spills: budgets, as in facts.Budgets; people write them."""
+    max_registers, allow_spills: budgets, which the user writes; see facts.Budgets."""
 
     format: Annotated[int, Meta(ge=1)]
     kernel: Annotated[list[LockedKernel], Meta(min_length=1)]
@@ -87,8 +88,8 @@ _ITEM = re.compile(rf"({_TEXT}) = ({_VALUE})")
 
 
 def _as_written(text: str) -> str | None:
-    """Convert a lock, in the exact form of `lock_text`, to JSON; None for any other TOML, or a repeated name. Python
-    reads TOML ten times more slowly."""
+    """Convert a lock to JSON, if it has the exact form of `lock_text`; None for any other TOML, or a repeated name.
+    Python's TOML reader takes ten times as long."""
     tables: list[dict[str, str]] = [{}]
     for line in text.split("\n"):
         if not line or line.startswith("# "):
@@ -117,8 +118,8 @@ def _object(values: Mapping[str, str]) -> str:
 
 
 def _quickly(data: bytes) -> Lock | None:
-    """Read a lock in the exact form of `lock_text`. None for any other form: the TOML reader then reports what is
-    wrong."""
+    """Read a lock in the exact form of `lock_text`. None for any other form, for which the TOML reader reports the
+    errors."""
     schema.check_toml(data)
     try:
         document = _as_written(data.decode())
@@ -129,7 +130,7 @@ def _quickly(data: bytes) -> Lock | None:
 
 
 def read_lock(data: bytes, path: str) -> Lock:
-    """Read a lock. Raises SnapshotError if it is no lock, or of a newer format."""
+    """Read a lock. path: for messages. Raises SnapshotError if it is not a lock, is damaged, or has a newer format."""
     try:
         if (lock := _quickly(data)) is not None:
             return lock

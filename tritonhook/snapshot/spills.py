@@ -1,4 +1,4 @@
-"""Source lines at which kernels spill."""
+"""Find the source lines at which kernels spill registers."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from tritonhook.cubin.line_info import Lines, read_lines
 from tritonhook.cubin.sass import Sass
 from tritonhook.snapshot.assembled import disassembler
 
-_SPILL_OPCODES = ("STL", "LDL")  # stores to and loads from local memory, for values that do not fit into registers
+_SPILL_OPCODES = ("STL", "LDL")  # stores to and loads from local memory, where ptxas spills registers
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourceLine:
-    """A source line. file: its path, as the compiler wrote it. line: from 1."""
+    """A source line. file: the path in the debug information. line: from 1."""
 
     file: str
     line: int
 
 
 def spill_lines(captures: Sequence[Capture], wanted: Callable[[str], bool]) -> list[SourceLine | None]:
-    """Find the source line with most spills, for each kernel; None if no line is known. wanted: selects the files whose
-    lines count: an instruction of a library's function belongs to the library's file."""
+    """Find the source line with most spill instructions, for each kernel; None if no line is known. wanted: returns
+    True for files whose lines count. The code of an inlined library function has lines of the library's file."""
     kernels = [(Cubin.from_bytes(capture.cubin), capture.kernel) for capture in captures]
     codes = disassembler()(kernels) if kernels else ()
     return [_line(read_lines(*kernel), sass, wanted) for kernel, sass in zip(kernels, codes, strict=True)]
 
 
 def _line(lines: Lines, sass: Sass, wanted: Callable[[str], bool]) -> SourceLine | None:
-    """Return the line with most spill instructions; if the kernel has none, its first line."""
+    """Return the line with most spill instructions; the first line if no instruction spills."""
     known: list[tuple[int, SourceLine]] = []
     for index, source in enumerate(lines.source):
         if source is not None and source[1] and wanted(lines.files[source[0]]):

@@ -1,1 +1,1 @@
-"""Paired timing of two forms of a launch on one GPU, in fresh processes, and the statistics of the verdict."""
+"""Paired timing of two versions of a launch on one GPU, in new processes, and the statistics of the verdict."""

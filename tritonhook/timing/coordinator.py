@@ -1,7 +1,7 @@
-"""A timed comparison from start to verdict: several fresh processes on one GPU, block by block in turn.
+"""Run a timed comparison: start several processes on one GPU, and take blocks of samples from each in turn.
 
-Each process (worker.py) has its own addresses for code and buffers; a single process can favour a side by them.
-This file starts them, asks for blocks until the interval is narrow enough, and keeps every sample.
+Each process (worker.py) has other addresses of code and buffers, since the addresses of a single process can favour a
+side. Blocks are taken until the interval of the result is narrow enough; every sample is kept.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tritonhook.timing.statistics import (
 
 DEFAULT_SECONDS = 50.0
 MAX_PROCESSES = 11
-MORE_PROCESSES = 2  # started at a time, while the interval is wide
+MORE_PROCESSES = 2  # started at a time while the interval is still wide
 BLOCKS_PER_PROCESS = 14
 WORKER = (sys.executable, "-m", "tritonhook.timing.worker")
-PRECISION = 0.1  # share of a large effect, which needs no more precision
+PRECISION = 0.1  # for a large effect, an interval of this fraction of the effect is precise enough
 
 
 class Process:
-    """A timing process. It loads its libraries at once, then waits for a plan. The user's code may take any time."""
+    """A timing process. It loads its libraries, then waits for a plan. There is no time limit for the user's code."""
 
     def __init__(self, command: Sequence[str] = WORKER) -> None:
         self._child = Child(command)
@@ -53,11 +53,11 @@ class Process:
         return self._answer(Taken).blocks
 
     def end(self) -> None:
-        """Close its input, so that it ends by itself; kill it if it does not."""
+        """Close the process's input, so that it exits; kill it if it does not."""
         self._child.finish()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         self._child.end()
 
     def _answer(self, kind: type[M]) -> M:
@@ -75,12 +75,12 @@ def run(
     progress: Callable[[Comparison | None], None] | None = None,
     start: Callable[[], Process] = Process,
 ) -> Timed:
-    """Time the sides, until the result is precise, `seconds` are over, or the user interrupts.
+    """Time the sides until the result is precise, `seconds` have passed, or the user interrupts.
 
     The processes take blocks in turn. If the interval is still wide after many blocks, the processes themselves differ
-    (by their addresses), and further ones are started.
-    processes: how many are started at first. start: starts one. progress: is called with the comparison so far after
-    each block, and with None before the first one.
+    (by their addresses), and further processes are started.
+    processes: number of processes at the start. start: starts a process. progress: called with the comparison so far
+    after each turn of blocks, and with None before the first.
     Raises DeviceError without a GPU, UsageError if the target cannot be loaded or run.
     """
     started = time.monotonic()
@@ -102,9 +102,9 @@ class _Collection:
     blocks: list[SampleBlock] = field(default_factory=list)
 
     def collect(self, processes: int) -> tuple[Timed, str | None]:
-        """Run processes until the rule stops them; return the result and the reason. The rule looks at the interval's
-        width, never at the verdict: stopping at a desired verdict would find differences between equal kernels."""
-        enough = False  # the processes asked for have taken all their blocks
+        """Run processes until a stopping rule holds; return the result and the reason. The rule depends on the width of
+        the interval, never on the verdict: stopping at a verdict would find differences between equal kernels."""
+        enough = False  # whether the first processes have taken all their blocks
         try:
             while len(self.reports) < max(processes, MAX_PROCESSES if processes >= MIN_PROCESSES else 0):
                 if (stopped := self._batch(MORE_PROCESSES if self.reports else processes)) is not None:
@@ -126,7 +126,7 @@ class _Collection:
         return _timed(self.plan, self.reports, self.blocks, self.band)
 
     def _batch(self, count: int) -> str | None:
-        """Start processes, and take blocks from each in turn. Returns why to stop, or None."""
+        """Start processes, and take blocks from each in turn. Returns the reason to stop, or None."""
         first = len(self.reports)
         members: list[Process] = []
         if not self.blocks:
@@ -159,7 +159,7 @@ class _Collection:
 
 
 def _timed(plan: Plan, reports: Sequence[Prepared], blocks: Sequence[SampleBlock], band: float) -> Timed:
-    """Combine what the processes measured so far. All of them must have compiled the same code."""
+    """Combine the measurements of all processes so far. Raises TritonHookError if their code differs."""
     first = reports[0]
     if any(report.kernels != first.kernels for report in reports[1:]):
         raise TritonHookError(
@@ -192,14 +192,14 @@ def _timed(plan: Plan, reports: Sequence[Prepared], blocks: Sequence[SampleBlock
 
 
 def control_of(kernels: Mapping[str, Any]) -> Literal["reference", "candidate"] | None:
-    """Find the side whose code equals the control's code; None if neither does."""
+    """Return the side that has the same code as the control; None if neither has."""
     if kernels[CONTROL] == kernels[REFERENCE]:
         return "reference"
     return "candidate" if kernels[CONTROL] == kernels[CANDIDATE] else None
 
 
 def is_precise(comparison: Comparison) -> bool:
-    """Check whether there are enough blocks, and the intervals are narrow against the band, or against a large
+    """Return True if there are enough blocks, and each interval is narrow compared with the band or with a large
     effect."""
     if len(comparison.usable) < 2 * MIN_BLOCKS:
         return False
@@ -209,5 +209,5 @@ def is_precise(comparison: Comparison) -> bool:
 
 
 def search_path() -> tuple[str, ...]:
-    """List the folders where a worker looks for the target's module: the current one, then those of this process."""
+    """List the folders in which a worker searches the target's module: the current folder, then this sys.path."""
     return tuple(dict.fromkeys([str(Path.cwd()), *(entry for entry in sys.path if entry)]))

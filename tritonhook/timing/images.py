@@ -1,6 +1,6 @@
-"""The cubins of a timed comparison of PTX or cubins, and a description of how their code differs.
+"""The cubins of a timed comparison of PTX or cubins, descriptions of their differences, and names of the sides.
 
-Everything is assembled here, once, so that all processes time the same code; replay.py launches it.
+The cubins are assembled here once, so that all processes time the same code; replay.py launches them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _DESCRIBED = 8  # kernels whose difference is described: each costs two runs of 
 
 @dataclass(frozen=True, slots=True)
 class KernelImage:
-    """A cubin, and the name of the kernel in it. ptxas: the version that made it, or None."""
+    """A kernel in a cubin. image: the cubin. entry: the kernel's name in it. ptxas: version of the ptxas that made it,
+    or None."""
 
     image: bytes
     entry: str
@@ -36,7 +37,8 @@ class KernelImage:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The three sides. The control has the reference's code, unless ptxas makes other code under its name."""
+    """The three sides of a comparison. The control is the reference under another name, with the same code unless
+    ptxas makes other code under that name."""
 
     kernel: str
     reference: KernelImage
@@ -44,7 +46,7 @@ class Sides:
     control: KernelImage
 
     def write(self, folder: Path) -> tuple[SideImage, ...]:
-        """Write the cubins as files, for the timing processes."""
+        """Write the cubins to files for the timing processes."""
         folder.mkdir(parents=True, exist_ok=True)
         codes = {REFERENCE: self.reference, CANDIDATE: self.candidate, CONTROL: self.control}
         for side, code in codes.items():
@@ -57,9 +59,9 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class CandidateChange:
-    """Change of the candidate against the reference, which is made from the same PTX.
+    """What the candidate changes, compared with the reference. Both are made from the same PTX.
 
-    rewrites: rewrites, by name. toolchain, options: another ptxas, and further options for it.
+    rewrites: names of rewrites. toolchain: another ptxas, or None. options: further options for ptxas.
     """
 
     rename: Rename | None = None
@@ -69,14 +71,14 @@ class CandidateChange:
 
     @property
     def is_rename(self) -> bool:
-        """Whether only the name differs."""
+        """Whether only the kernel's name changes."""
         return self.rename is not None and not (self.rewrites or self.toolchain or self.options)
 
 
 def sides_of_ptx(
     ptx: Ptx, entry: str, change: CandidateChange, toolchain: Toolchain, arguments: Sequence[str]
 ) -> Sides:
-    """Assemble all three sides. Raises UsageError if nothing changes, AssembleError where ptxas fails."""
+    """Assemble the three sides. Raises UsageError if nothing changes, and AssembleError if ptxas makes no cubin."""
     if change.is_rename and change.rename is not None:
         named = compare_names(ptx, change.rename, toolchain, arguments, entry)
         tools = (toolchain, toolchain, toolchain)
@@ -86,7 +88,7 @@ def sides_of_ptx(
         new = entry if change.rename is None else change.rename.new_name(entry)
         for name in change.rewrites:
             other, _ = rewrite_by_name(other, name)
-        # where the candidate keeps its name, ptxas must see the same in the control's
+        # If the candidate keeps its name, the control's name must have the same effect on ptxas.
         neutral = f"control_{entry}" if new == entry else control_name(entry, new)
         again = ptx.rename_entries({entry: neutral})
         tools = (toolchain, change.toolchain or toolchain, toolchain)
@@ -104,12 +106,12 @@ def sides_of_ptx(
 
 
 def sides_of_cubins(reference: KernelImage, candidate: KernelImage) -> Sides:
-    """Compare two cubins unchanged. The control is the reference's cubin, loaded a second time."""
+    """Make the sides for two cubins. The control is the reference's cubin, loaded a second time."""
     return Sides(reference.entry, reference, candidate, reference)
 
 
 def describe_images(images: Sequence[SideImage], launch: Path | None, toolchain: Toolchain) -> dict[str, str]:
-    """Say what differs between reference and candidate: kernel -> sentence. launch: the record of their launch."""
+    """Describe the difference between reference and candidate: kernel -> sentence. launch: file of their launch."""
     by_side = {image.side: image for image in images}
     a, b = (by_side[side] for side in (REFERENCE, CANDIDATE))
     cubins = [Cubin.from_bytes(Path(image.path).read_bytes(), image.path) for image in (a, b)]
@@ -119,8 +121,8 @@ def describe_images(images: Sequence[SideImage], launch: Path | None, toolchain:
 
 
 def describe_captures(out: Path, changed: Sequence[str], toolchain: Toolchain) -> dict[str, str]:
-    """Say what differs between the captures of reference and candidate below `out`: kernel -> sentence. Kernels that
-    were compiled more than once on a side are omitted."""
+    """Describe the differences between the captures of reference and candidate below `out`: kernel -> sentence.
+    changed: kernels to describe. Kernels that were compiled more than once on a side are omitted."""
     sides = [_by_own_name(out / side) for side in (REFERENCE, CANDIDATE)]
     told: dict[str, str] = {}
     for name in changed[:_DESCRIBED]:
@@ -149,7 +151,7 @@ def _by_own_name(folder: Path) -> dict[str, list[Capture]]:
 
 
 def compared_sides(plan: Plan, report: Prepared) -> dict[str, Compared]:
-    """Describe each side by what a timing process prepared. report: from that process."""
+    """Describe each side for reports. report: the answer of a timing process to Prepare."""
     compiled = report.compiled
     names = plan.names
     if names is None and plan.candidate is not None:
@@ -170,7 +172,7 @@ def compared_sides(plan: Plan, report: Prepared) -> dict[str, Compared]:
 def change_names(
     kernels: Sequence[str], target: str, rename: Rename | None, rewrites: Sequence[str], options: str | None
 ) -> tuple[str, str]:
-    """Name reference and candidate, if the candidate is the same launch with its kernels changed."""
+    """Make names of reference and candidate for a candidate that is the same launch with changed kernels."""
     if len(kernels) == 1:
         before = kernels[0]
         after = before if rename is None else rename.new_name(before)

@@ -1,6 +1,6 @@
-"""Note which configuration torch.compile's own autotuner chooses, and make other sides launch the same one.
+"""Record the configuration that torch.compile's autotuner chooses, and make the other sides use the same one.
 
-For timed comparisons only; capture/inductor.py is what captures Inductor's kernels.
+For timed comparisons only; capture/inductor.py captures Inductor's kernels.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from typing import Any
 
 HEURISTICS = "torch._inductor.runtime.triton_heuristics"
-_CHOSEN_MS, _OTHER_MS = 1e-6, 1e6  # times for the autotuner if the choice is already made
+_CHOSEN_MS, _OTHER_MS = 1e-6, 1e6  # fake times, by which the autotuner makes a fixed choice
 
 
 @contextmanager
 def inductor_choices(side: dict[str, str], fixed: dict[str, str] | None = None) -> Iterator[None]:
-    """Note in `side`, within a `with` block, what each tuning chooses: kernel and sizes -> configuration.
+    """Record the choice of each autotuning in the `with` block in the dict `side`: kernel and sizes -> configuration.
 
-    fixed: configurations that are launched without a measurement. Kernels that it lacks are tuned.
+    fixed: configurations to choose without a measurement; kernels that are not in it are tuned.
     """
     tuner = getattr(sys.modules.get(HEURISTICS), "CachingAutotuner", None)
     if tuner is None:
@@ -51,15 +51,15 @@ def _name(tuner: Any) -> str:
 
 
 def forget_compiled() -> None:
-    """Clear torch.compile's caches in this process (functions, kernels, modules it wrote), so that the next call
-    compiles anew. A module loaded before would launch the kernel that was compiled for another side."""
+    """Clear torch.compile's caches in this process (functions, kernels, generated modules), so that the next call
+    compiles again. A module that is already loaded would launch the kernel that was compiled for another side."""
     if "torch._dynamo" in sys.modules:
         sys.modules["torch._dynamo"].reset()
     forget_modules()
 
 
 def forget_modules() -> None:
-    """Forget as forget_compiled does, but keep compiled functions."""
+    """Clear torch.compile's caches of kernels and generated modules, but keep compiled functions."""
     for module, name in (("async_compile", "CompiledTritonKernels"), ("codecache", "PyCodeCache")):
         kept = getattr(sys.modules.get(f"torch._inductor.{module}"), name, None)
         if kept is not None:

@@ -1,4 +1,4 @@
-"""Comparison of two launches' outputs: torch tensors in, a description of the difference out."""
+"""Compare the outputs of two launches, which are torch tensors, and describe the difference."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def outputs_of(result: Any) -> list[Any]:
-    """Copy the tensors that a launch returned, in order, so that the next launch cannot change them."""
+    """Copy the tensors in a launch's result, in order, so that the next launch cannot change them."""
     import torch
 
     if isinstance(result, torch.Tensor):
@@ -19,8 +19,8 @@ def outputs_of(result: Any) -> list[Any]:
 
 
 def difference(reference: list[Any], candidate: list[Any], rtol: float | None, any_nan: bool = False) -> str | None:
-    """Say how the outputs differ; None if they are equal. rtol: the allowed difference, as a share of the
-    largest value; None: compare bit for bit. any_nan: two NaNs count as equal, whatever their bits."""
+    """Describe how the outputs differ; None if they are equal. rtol: allowed difference as a fraction of the largest
+    value; None: bits must be equal. any_nan: two NaNs count as equal even if their bits differ."""
     import torch
 
     if len(reference) != len(candidate):
@@ -28,7 +28,7 @@ def difference(reference: list[Any], candidate: list[Any], rtol: float | None, a
     for index, (a, b) in enumerate(zip(reference, candidate, strict=True)):
         if a.shape != b.shape or a.dtype != b.dtype:
             return f"output {index} is {b.dtype} {tuple(b.shape)}, not {a.dtype} {tuple(a.shape)}"
-        bits_a, bits_b = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))  # a number has no view
+        bits_a, bits_b = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))  # view() refuses scalars
         if torch.equal(bits_a, bits_b) or (any_nan and _equal_but_nans(a, b)):
             continue
         x, y = ((torch.view_as_real(t) if t.is_complex() else t).double() for t in (a, b))
@@ -36,7 +36,7 @@ def difference(reference: list[Any], candidate: list[Any], rtol: float | None, a
         if rtol is None:
             return f"output {index} differs in its bits (largest difference {worst:.3g})"
         scale = x.abs().max().item()
-        if not worst <= rtol * max(scale, torch.finfo(torch.float32).tiny):  # NaN is a difference too
+        if not worst <= rtol * max(scale, torch.finfo(torch.float32).tiny):  # also true if `worst` is NaN
             return f"output {index} differs by {worst:.3g} where the largest value is {scale:.3g} (rtol {rtol:g})"
     return None
 
@@ -53,8 +53,8 @@ def _equal_but_nans(a: Any, b: Any) -> bool:
 
 
 def shaped_as(outputs: list[Any], reference: list[Any]) -> list[Any]:
-    """Reshape and convert a baseline's outputs to those of the reference, if they have as many values: [4, 16, S, D]
-    becomes [64, S, D]. Further outputs are omitted."""
+    """Reshape and convert a baseline's outputs to shape and dtype of the reference's, if the number of values is equal:
+    [4, 16, S, D] becomes [64, S, D]. Surplus outputs are omitted."""
     fitting = []
     for ours, theirs in zip(outputs, reference, strict=False):
         same = ours.numel() == theirs.numel() and ours.is_floating_point() == theirs.is_floating_point()

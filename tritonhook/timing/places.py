@@ -1,9 +1,9 @@
-"""The order of samples; and where code lies on the GPU: drawn anew for each process and, where it can be loaded several
-times, for each block.
+"""Randomise the addresses of code on the GPU, for each process and, if code can be loaded several times, for each
+block; and the order of samples.
 
-An address can make code faster or slower: by the lines of the instruction caches that it shares, or its offset in its
-page. Codes that every process loads in one order keep such an effect, and it looks like a gain. So the order of loading
-is drawn and turned from process to process, each code gets padding of a drawn size in front of it, and is loaded at
+The address of code affects its speed: by the cache lines that it shares with other code, or by its offset in its page.
+If every process loads codes in the same order, such an effect remains and looks like a gain. So the order of loading is
+random and rotated from process to process. Each code gets padding of random size in front of it, and is loaded at
 several addresses. The remaining effect differs between processes and widens the interval.
 """
 
@@ -17,17 +17,18 @@ from typing import Any, TypeVar
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.errors import DeviceError
 
-PLACES = 4  # at which each code of a comparison is loaded in one process
-RACE_PLACES = 2  # in a race of many codes
-_PADDINGS = 3  # at most, in front of a code
-_STEPS = tuple(range(16, 1041, 64))  # instructions of a padding, of 16 bytes each; few sizes: the driver caches them
+PLACES = 4  # addresses at which a process loads each code of a comparison
+RACE_PLACES = 2  # the same, for a race of many codes
+_PADDINGS = 3  # most paddings in front of a code
+# Instructions of a padding, of 16 bytes each. There are few sizes, so that the driver caches the assembled paddings.
+_STEPS = tuple(range(16, 1041, 64))
 _NAME = "tritonhook_padding"
 
 T = TypeVar("T")
 
 
 class CodePlaces:
-    """Draws addresses for the codes of one process. driver: loads the paddings."""
+    """Randomises the addresses of code in one process. seed: different for each process. driver: loads the paddings."""
 
     def __init__(self, seed: int, driver: Any = None) -> None:
         self._seed, self._orders = seed, 0
@@ -36,27 +37,29 @@ class CodePlaces:
         self._paddings: list[int] = []
 
     def order(self, names: Sequence[T]) -> list[T]:
-        """Draw an order. Seeds that follow each other, as many as names, have each name at each position once: with
-        independent orders in five processes, one code of three keeps a certain position in 1 of 243 runs."""
+        """Return the names in random order. Among len(names) successive seeds, each name has each position once. (With
+        independent orders in five processes, one code of three has the same position in all of them in 1 of 243 runs.)
+        """
         self._orders += 1
         group, turn = divmod(self._seed, len(names))
         drawn = random.Random(f"order {group} {self._orders}").sample(names, len(names))
         return [*drawn[turn:], *drawn[:turn]]
 
     def load(self, codes: Mapping[str, Callable[[], T]], places: int) -> Iterator[tuple[str, T]]:
-        """Load each code at so many addresses, in random order, with padding between them."""
+        """Load each code `places` times, in random order, with padding between. codes: name -> function that loads the
+        code. Yields each name with the function's result."""
         for name in self.order([name for name in codes for _ in range(places)]):
             self.pad()
             yield name, codes[name]()
 
     def pad(self) -> None:
-        """Load a drawn amount of code that nothing launches. Where the driver cannot assemble it, nothing is loaded."""
+        """Load a random amount of code that is never launched. If the driver cannot assemble it, load nothing."""
         with suppress(DeviceError):
             self._driver = self._driver or Driver()
             for _ in range(self._draw.randint(0, _PADDINGS)):
                 module = self._driver.load(padding(self._draw.choice(_STEPS)).encode() + b"\0")
                 self._paddings.append(module)
-                self._driver.function(module, _NAME)  # loads the code itself: the driver may put that off
+                self._driver.function(module, _NAME)  # makes the driver load the code, which it may do lazily
 
     def free(self) -> None:
         while self._paddings:
@@ -64,7 +67,7 @@ class CodePlaces:
 
 
 def padding(steps: int) -> str:
-    """Write the PTX of a kernel with at least `steps` instructions. It fits any GPU; the driver assembles it."""
+    """Write the PTX of a kernel with at least `steps` instructions, for any GPU from sm_70 on."""
     body = "\n".join("    mad.lo.u32 %r1, %r1, %r1, %r2;" for _ in range(steps))
     return f"""
 .version 6.4
@@ -88,10 +91,11 @@ def padding(steps: int) -> str:
 
 
 def balanced_order(sides: Sequence[str], rounds: int, draw: random.Random) -> list[str]:
-    """Draw an order of `rounds` samples of each side, in which each side follows each side, itself too, equally often.
+    """Make a random order of `rounds` samples per side, in which each side follows each side (also itself) equally
+    often.
 
-    The first entry is one more: the predecessor of the first sample. rounds: a multiple of the number of sides.
-    Every len(sides) rounds are balanced by themselves, so that a drift is in all sides alike.
+    The result has one additional entry in front, the predecessor of the first sample. rounds: a multiple of the number
+    of sides. Each group of len(sides) rounds is balanced by itself, so that a drift affects all sides equally.
     """
     if rounds % len(sides):
         raise ValueError(f"{rounds} rounds of {len(sides)} sides cannot be balanced")
@@ -102,17 +106,14 @@ def balanced_order(sides: Sequence[str], rounds: int, draw: random.Random) -> li
 
 
 def drawn_order(sides: Sequence[str], rounds: int, draw: random.Random) -> list[str]:
-    """Draw an order of `rounds` samples of each side, each round by itself, with one more entry in front as above.
-
-    For many sides, where a balanced order takes too many rounds."""
+    """Make a random order of `rounds` samples per side, each round shuffled by itself; with one additional entry in
+    front, the predecessor of the first sample. For many sides, for which a balanced order takes too many rounds."""
     return [draw.choice(sides), *(side for _ in range(rounds) for side in draw.sample(list(sides), len(sides)))]
 
 
 def _circuit(sides: Sequence[str], start: str, draw: random.Random) -> list[str]:
-    """Draw a random walk that takes every ordered pair of sides once and ends where it starts (Hierholzer's algorithm).
-
-    The result omits the start, which is the previous sample.
-    """
+    """Make a random closed walk over the sides that contains each ordered pair of successive sides once (Hierholzer's
+    algorithm). The result omits the start, which is the previous sample."""
     ahead = {side: draw.sample(list(sides), len(sides)) for side in sides}
     walk: list[str] = []
     stack = [start]

@@ -1,5 +1,5 @@
-"""Plan of one timed comparison: a value that goes from the command line to each timing process, the requests to these
-and their answers; and its result with every sample."""
+"""Values of a timed comparison: the plan, which goes from the command line to each timing process; the requests to
+these processes and their answers; and the result with every sample."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from tritonhook.timing.statistics import CANDIDATE, REFERENCE, Comparison, Sampl
 
 @dataclass(frozen=True, slots=True)
 class KernelCode:
-    """The code of one kernel on one side. code: a digest. registers: per thread. stack: bytes per thread."""
+    """The code of one kernel on one side. code: sha256 of the machine code. registers: per thread. stack: bytes per
+    thread."""
 
     code: str
     registers: int | None
     stack: int | None
 
 
-Kernels = Mapping[str, tuple[KernelCode, ...]]  # by the name in the source, one entry for each configuration
+Kernels = Mapping[str, tuple[KernelCode, ...]]  # name in the source -> one entry for each configuration
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """Result of compiling a side's kernels. kernels: the names under which they ran. ptxas: versions; empty:
-    unknown."""
+    """The compiled kernels of a side. kernels: their names at the launch. ptxas: versions of ptxas; empty if not
+    known."""
 
     kernels: tuple[str, ...]
     ptxas: tuple[str, ...]
@@ -41,14 +42,15 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Compared(Compiled):
-    """A side. name: a kernel's name, a function or a file; unique among the sides."""
+    """A side of a comparison. name: its name in reports, unique among the sides: a kernel, a function or a file."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class HowLaunched:
-    """Launch of a side. copies: launches in one sample. graph: whether as a CUDA graph. why_eager: reason if not."""
+    """How a side is launched. copies: launches in one sample. graph: whether as a CUDA graph. why_eager: reason why
+    not."""
 
     copies: int = 1
     graph: bool = False
@@ -57,8 +59,8 @@ class HowLaunched:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Configurations of autotuned kernels. mode: one configuration for all sides, or each its own. sides: by side and
-    kernel."""
+    """Configurations of autotuned kernels. mode: "fixed" if all sides use the reference's configuration, "each" if each
+    side is tuned. sides: configuration by side and kernel."""
 
     mode: Literal["fixed", "each"]
     sides: Mapping[str, Mapping[str, str]]
@@ -67,13 +69,14 @@ class Choices:
 class Timed(Notebook, Fields):
     """A finished comparison.
 
-    target: what was timed. compared: by side, what it is. kernels: by side and kernel, one entry for each
-    configuration. outputs: how many outputs were compared. wrong: how a side's outputs differ from the reference's;
-    then nothing is timed. notes: remarks. device: the GPU. versions: of torch, triton and others. sides: how each was
-    launched. flushes: whether the L2 cache was emptied before each sample. stopped: why it ended: "precise", "time",
-    "processes" (as many as there may be), "interrupted", "a process failed", or "nothing to time". seconds: how long it
-    took. blocks: the samples. band: what counts as no effect. control_of: the side whose code the control has. code: by
-    kernel, what differs, as text. tuning: of autotuned kernels. baselines: by baseline, how its outputs differ.
+    target: the timed function or file. compared: description of each side. kernels: by side and kernel, one entry for
+    each configuration. outputs: number of compared outputs. wrong: by side, how its outputs differ from the
+    reference's; then nothing is timed. notes: remarks. device: the GPU. versions: versions of torch, triton and others.
+    sides: how each side was launched. flushes: whether the L2 cache was emptied before each sample. stopped: why it
+    ended: "precise", "time", "processes" (their maximum number is reached), "interrupted", "a process failed", or
+    "nothing to time". seconds: duration. blocks: the samples. band: largest relative difference that counts as no
+    effect. control_of: the side that has the same code as the control. code: by kernel, how its code differs, as text.
+    tuning: configurations of autotuned kernels. baselines: by baseline, how its outputs differ.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("target", "comparison.verdict", "device", "seconds")
@@ -102,7 +105,7 @@ class Timed(Notebook, Fields):
         return Comparison(self.blocks, self.band, self.control_of)
 
     def but(self, **given: Any) -> Timed:
-        """Copy with other values of these fields."""
+        """Return a copy with these fields replaced."""
         return structs.replace(self, **given)
 
     @property
@@ -112,19 +115,20 @@ class Timed(Notebook, Fields):
 
     @property
     def changed_kernels(self) -> tuple[str, ...]:
-        """The kernels whose code the candidate changes, by name."""
+        """Names of the kernels whose code differs in the candidate."""
         before, after = self.kernels[REFERENCE], self.kernels[CANDIDATE]
         return tuple(name for name in before if before[name] != after.get(name))
 
 
-BASELINE_RTOL = 0.02  # share of the largest value: two ways to compute attention in bf16 differ by about half
+BASELINE_RTOL = 0.02  # fraction of the largest value; two algorithms for attention in bf16 differ by about half of it
 
 
 @dataclass(frozen=True, slots=True)
 class SideImage:
     """A side that is a cubin.
 
-    path: the file. entry: the kernel in it. kernel: its name in the report. ptxas: the version that made it, if known.
+    path: the file. entry: name of the kernel in it. kernel: the kernel's name in reports. ptxas: version of the ptxas
+    that made it, if known.
     """
 
     side: str
@@ -136,19 +140,24 @@ class SideImage:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The parts of one comparison.
+    """The settings of one comparison.
 
-    target: MODULE:FUNCTION, the reference. The candidate is the same launch with its kernels renamed (`rename`), or
-    another MODULE:FUNCTION (`candidate`). baselines: timed beside them.
-    ptxas: the ptxas for all kernels that Triton compiles; candidate_ptxas: another one for the candidate. Paths.
-    out: the folder for each side's captures.
-    rtol: how far outputs may differ, as a share of the largest value; None asks for equal bits. check: compare them.
-    path: entries for sys.path, where the targets are found.
-    even_same: time the sides even if they have the same code, as a calibration does.
-    candidate_options: further options for the candidate's ptxas. rewrites: rewrites, by name, for the candidate.
-    tune_each: tune autotuned kernels on each side; else all sides take the reference's configuration.
-    names: of reference and candidate in the report; None: they follow from the fields above.
-    images: instead of a target that launches, a cubin for each side, launched as recorded in the file `launch`.
+    target: the reference, as MODULE:FUNCTION.
+    out: folder for each side's captures.
+    rename: the candidate is the same launch with its kernels renamed.
+    candidate: the candidate is another MODULE:FUNCTION.
+    baselines: further functions that are timed.
+    ptxas: path of the ptxas for all kernels that Triton compiles. candidate_ptxas: path of another one for the
+    candidate.
+    rtol: allowed difference of outputs, as a fraction of the largest value; None: bits must be equal. check: whether
+    outputs are compared.
+    path: entries for sys.path, to find the targets.
+    even_same: time the sides even if they have the same code, e.g. for a calibration.
+    candidate_options: further options for the candidate's ptxas. rewrites: names of rewrites for the candidate.
+    tune_each: tune autotuned kernels on each side; if False, all sides use the reference's configuration.
+    names: names of reference and candidate in the report; None: they are made from the other fields.
+    images: a cubin for each side, instead of a target that launches. launch: file of the recorded launch of these
+    cubins.
     """
 
     target: str
@@ -177,7 +186,7 @@ class Plan:
 
     @property
     def control(self) -> Rename | Control:
-        """The rename of the control: a name that changes nothing in ptxas."""
+        """The rename of the control, to a name without effect on ptxas."""
         return Rename(prefix="control_") if self.rename is None else Control(self.rename)
 
 
@@ -185,14 +194,14 @@ class Plan:
 
 
 class Prepare(Message):
-    """Asks a process of a timed comparison to make everything ready. The answer is Prepared."""
+    """Request: prepare a comparison. The answer is Prepared."""
 
     plan: Plan
 
 
 class Prepared(Message):
-    """Answer of a process that is ready to time; the fields are those of result.Timed. compiled: by side. tuning: by
-    side and kernel, the configuration."""
+    """Answer: the process is ready to time. Most fields are those of Timed. compiled: by side. tuning: configuration by
+    side and kernel."""
 
     kernels: dict[str, Kernels]
     compiled: dict[str, Compiled]
@@ -208,7 +217,8 @@ class Prepared(Message):
 
 
 class Take(Message):
-    """Asks for blocks. The answer is Taken. process: their number. sides: those that are left; none: all."""
+    """Request: take blocks of samples. The answer is Taken. blocks: how many. process: number of this process, recorded
+    in the blocks. sides: take only these sides; empty: all."""
 
     blocks: int
     process: int
@@ -216,11 +226,14 @@ class Take(Message):
 
 
 class Taken(Message):
+    """Answer to Take."""
+
     blocks: tuple[SampleBlock, ...]
 
 
 class Measure(Message):
-    """Asks for the rough time of a recorded launch. The answer is Measured. launch: its file."""
+    """Request: measure the rough time of a recorded launch. The answer is Measured. record: name of the capture.
+    launch: file of the launch."""
 
     captures: Path
     record: str
@@ -228,7 +241,7 @@ class Measure(Message):
 
 
 class Measured(Message):
-    """In microseconds; None where it cannot be launched again, with the reason."""
+    """Answer to Measure. us: microseconds; None if the launch cannot be repeated. why: the reason for None."""
 
     us: float | None = None
     why: str | None = None

@@ -1,6 +1,6 @@
-"""Repeating a recorded launch: buffers made from the record, arguments packed, a cubin launched on torch's stream.
+"""Repeat a recorded launch: make its buffers, pack its arguments, and launch a cubin on torch's stream.
 
-Buffers needs torch and a GPU; LoadedKernel takes any Memory.
+Buffers needs torch and a GPU; LoadedKernel accepts any LaunchMemory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tritonhook.errors import UsageError
 from tritonhook.timing.output_check import difference
 
 _PORTABLE_CLUSTER = 8
-_CHUNK = 1 << 24  # elements filled at a time: the random numbers are float32
+_CHUNK = 1 << 24  # elements filled at a time, which limits the memory for the random float32 numbers
 
 
 class LaunchMemory(Protocol):
@@ -31,17 +31,17 @@ class LaunchMemory(Protocol):
         """The addresses of the launch's buffers."""
 
     def scratch(self, size: int) -> int:
-        """Allocate bytes for the kernel's own use, filled with zeros; returns their address."""
+        """Allocate zeroed bytes for the kernel's own use, and return their address."""
 
     def stream(self) -> int | None:
-        """Look up the stream for the next launch; None for the default stream."""
+        """Return the stream for the next launch; None: the default stream."""
 
 
 class Buffers:
-    """The buffers of a launch on the current device in torch's memory, with their contents before it.
+    """The buffers of a launch, allocated by torch on the current device, with their contents before the launch.
 
-    Where the record has only shapes, floating-point buffers get the same normal random numbers each time, and
-    integer buffers zeros.
+    If the record has no contents of a buffer, a floating-point buffer gets normal random numbers, the same each time,
+    and an integer buffer zeros.
     """
 
     def __init__(self, launch: Launch, folder: Path | None = None) -> None:
@@ -70,7 +70,7 @@ class Buffers:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about contents that the record does not have."""
+        """Notes on buffers whose contents are not in the record."""
         made_up = [buffer for buffer in self.launch.buffers if not self._file(buffer)]
         integers = sum(buffer.dtype.startswith(("int", "uint", "bool")) for buffer in made_up)
         notes = []
@@ -87,12 +87,13 @@ class Buffers:
         return path if path is not None and path.exists() else None
 
     def hold(self, contents: Sequence[bytes | None] | None) -> None:
-        """Let the buffers hold other contents before the launch, None where they are not others."""
+        """Change the contents that the buffers have before the launch. contents: for each buffer its bytes, or None for
+        its recorded contents; None instead of a list: recorded contents for all buffers."""
         self._held = contents
         self.restore()
 
     def restore(self) -> None:
-        """Give all buffers their contents before the launch."""
+        """Fill all buffers with their contents before the launch."""
         for number, (buffer, tensor) in enumerate(zip(self.launch.buffers, self.tensors, strict=True)):
             path = self._file(buffer)
             if self._held is not None and (data := self._held[number]) is not None:
@@ -103,17 +104,17 @@ class Buffers:
                 _load(tensor, path, buffer.size)
 
     def views(self) -> list[Any]:
-        """View each buffer as a tensor of the dtype it was used with."""
+        """Return each buffer as a tensor of its recorded dtype."""
         return _typed(self.launch, self.tensors)
 
 
 class OtherLaunch:
-    """The buffers of a launch, for another launch with the same arguments: that of another configuration. Raises
-    UsageError where it has other buffers."""
+    """Existing buffers, used for a launch of another configuration with the same arguments. Raises UsageError if that
+    launch has buffers of other sizes."""
 
     def __init__(self, memory: LaunchMemory, launch: Launch) -> None:
         if [buffer.size for buffer in launch.buffers] != [buffer.size for buffer in memory.launch.buffers]:
-            raise UsageError("its launch has other buffers")
+            raise UsageError("its launch has buffers of other sizes")
         self.launch, self._memory = launch, memory
         self.addresses, self.scratch, self.stream = memory.addresses, memory.scratch, memory.stream
 
@@ -131,10 +132,10 @@ def _typed(launch: Launch, tensors: Sequence[Any]) -> list[Any]:
 
 
 class OutputCheck:
-    """Comparison of what kernels store in the buffers of a launch; the first one is the reference.
+    """Compares the results that kernels store in the buffers of a launch; the first kernel is the reference.
 
-    rtol: how far they may differ, as a share of the largest value; None asks for equal bits. any_nan: all NaNs are
-    equal: PTX leaves their bits open.
+    rtol: allowed difference as a fraction of the largest value; None: bits must be equal. any_nan: all NaNs count as
+    equal, since PTX does not define their bits.
     """
 
     def __init__(self, buffers: Buffers, rtol: float | None, any_nan: bool = False) -> None:
@@ -143,7 +144,8 @@ class OutputCheck:
         self._before: dict[int, Any] = {}  # contents of buffers that the reference changes
 
     def difference(self, kernel: LoadedKernel) -> str | None:
-        """Launch a kernel once, and restore the buffers. How it differs from the reference; None if it does not."""
+        """Launch a kernel once, restore the buffers, and describe how its results differ from the reference's; None if
+        they are equal."""
         import torch
 
         kernel.launch()
@@ -152,7 +154,7 @@ class OutputCheck:
             self._set_reference()
             return None
         text = difference(self._reference, self._buffers.views(), self._rtol, self._any_nan)
-        if text is not None:  # it may have stored anywhere
+        if text is not None:  # the kernel may also have changed buffers that the reference does not change
             self._buffers.restore()
         for number, before in self._before.items():
             self._buffers.tensors[number].copy_(before)
@@ -202,10 +204,11 @@ def _copy(tensor: Any, data: bytes) -> None:
 
 
 class LoadedKernel:
-    """One cubin's kernel, ready to be launched on existing buffers. The thread must have a context."""
+    """A kernel of a cubin, loaded and ready to be launched on existing buffers. The thread must have a CUDA context."""
 
     def __init__(self, image: bytes, name: str, memory: LaunchMemory, driver: Driver | None = None) -> None:
-        """Load it and pack its arguments. Raises DeviceError, and UsageError where the record does not fit."""
+        """Load the kernel and pack its arguments. Raises DeviceError, and UsageError if the recorded arguments do not
+        fit the kernel."""
         self.name, self.memory = name, memory
         self._driver = driver or Driver()
         launch = memory.launch
@@ -223,12 +226,12 @@ class LoadedKernel:
         )
 
     def launch(self) -> None:
-        """Launch on the memory's stream. This also works while a graph captures the stream."""
+        """Launch the kernel on the memory's stream, also while a graph captures the stream."""
         self._config.stream = self.memory.stream()
         self._driver.launch_config(self._function, self._config, self._pointers)
 
     def unload(self) -> None:
-        """Free its code; it cannot be launched any more."""
+        """Unload the kernel's code. It cannot be launched after that."""
         self._driver.unload(self._module)
 
 
@@ -238,8 +241,9 @@ def pack(
     scratch: Callable[[int], int],
     tensor_map: Callable[[Tiling, int], Any],
 ) -> list[Any]:
-    """Pack the kernel's parameters as ctypes values. addresses: of the buffers. scratch: allocates N bytes for the
-    kernel's own use and returns their address. tensor_map: makes the TMA descriptor of a tensor at an address."""
+    """Pack the kernel's parameters as ctypes values. addresses: addresses of the buffers. scratch: allocates N bytes
+    for the kernel's own use and returns their address. tensor_map: makes the TMA descriptor of a tensor at an
+    address."""
     packed: list[Any] = []
     for parameter in launch.parameters:
         if isinstance(parameter, Scalar):
@@ -263,8 +267,8 @@ def _as_by_host(tiling: Tiling, address: int) -> Any:
 
 
 def check_parameters(name: str, arguments: Sequence[Any], wanted: Sequence[int] | None) -> None:
-    """Check that the arguments fit the kernel. wanted: the bytes of each parameter, or None. Raises
-    UsageError."""
+    """Raise UsageError if the sizes of the arguments differ from those of the kernel's parameters. wanted: bytes of
+    each parameter; None: not known."""
     given = tuple(ctypes.sizeof(argument) for argument in arguments)
     if wanted is None or given == tuple(wanted):
         return

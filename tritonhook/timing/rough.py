@@ -1,7 +1,7 @@
-"""Rough times of recorded launches, to find those that matter. Measured in a process with the GPU, `python -m
-tritonhook.timing.rough`.
+"""Measure rough times of recorded launches, to find the launches that take most time. Runs in a child process with the
+GPU, `python -m tritonhook.timing.rough`.
 
-timer.py takes the times that a verdict is made of.
+timer.py measures the precise times for verdicts.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from tritonhook.timing.replay import Buffers, LoadedKernel
 
 WORKER = (sys.executable, "-m", "tritonhook.timing.rough")
 _RUNS = 3
-_QUEUE_CLOCKS = 2_000_000  # GPU clocks, about 1 ms: longer than Python takes to queue the launches
+_QUEUE_CLOCKS = 2_000_000  # GPU clock cycles, about 1 ms: more time than Python needs to queue the launches
 
 
 def rough_times(
     captures: Path, command: Sequence[str] = WORKER, limit_s: float = START_S, others: Sequence[Launched] = ()
 ) -> list[dict[str, Any]]:
-    """Time every recorded launch of a capture folder roughly, in microseconds, in a process of its own; most time in
-    all first. Of kernels that run, not of those that lost an autotuning; and `others`.
+    """Measure each recorded launch of a capture folder in a child process. Returns a dict per launch, with `us`, the
+    microseconds per launch; sorted by total time, largest first. Kernels that lost an autotuning are omitted.
 
-    A launch that crashes or hangs has no time, and another process goes on behind it. Raises DeviceError without a GPU.
+    others: further launches to measure. A launch that crashes or hangs has `us` None and the reason in `why`; another
+    child process measures the remaining launches. Raises DeviceError without a GPU.
     """
     waiting = [*launches_of(CaptureFolder.open(captures)), *others]
     times: list[dict[str, Any]] = []
@@ -46,11 +47,11 @@ def rough_times(
 def _measured(
     captures: Path, launches: Sequence[Launched], command: Sequence[str], limit_s: float
 ) -> Iterator[Measured]:
-    """Yield what one process measures, until a launch kills it or all launches are done."""
+    """Yield the measurements of one child process, until all launches are done or a launch ends the process."""
     child = Child(command, limit_s)
     try:
         child.begin()
-        _ = child.device  # there is a context
+        _ = child.device  # waits for the context
         for launch in launches:
             yield child.ask(Measure(captures, launch.record, launch.path), Measured, rest_s=limit_s)
     except Lost as lost:
@@ -98,7 +99,8 @@ def _rough_us(kernel: LoadedKernel) -> float:
 
     kernel.launch()
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda._sleep(_QUEUE_CLOCKS)  # meanwhile the launches queue up: else Python's time counts for short kernels
+    # While the GPU sleeps, the launches are queued. Otherwise Python's time would count for short kernels.
+    torch.cuda._sleep(_QUEUE_CLOCKS)
     start.record()
     for _ in range(_RUNS):
         kernel.launch()

@@ -1,16 +1,16 @@
-"""Statistics of two kernels' times: blocks of samples in, a ratio with an interval and a verdict out.
+"""Statistics of two kernels' times: from blocks of samples to a ratio with an interval, and a verdict.
 
-timer.py takes the samples; coordinator.py decides when there are enough.
+timer.py takes the samples; coordinator.py decides how many are needed.
 
-A block's effect is log(median candidate time / median reference time). Blocks of one process share its addresses of
-code and buffers, and its clocks; so a process counts as one value, the median of its blocks, and the interval is
-Student's over the processes. A verdict needs the whole interval on one side of a band around "same", so that a
-difference too small to matter is not called one. Alternating samples and pairing within a block remove drift; in
-sequential order (AAABBB) a drift of 1% makes equal kernels differ in most runs.
+A block's effect is log(median candidate time / median reference time). Blocks of one process share the addresses of
+code and buffers, and the clocks. So a process counts as one value, the median of its blocks, and the interval is
+Student's over the processes. For "faster" and "slower" the whole interval must be outside a band around 1, so that a
+negligible difference does not count. Alternating the sides and pairing them within a block removes drift; in sequential
+order (AAABBB) a drift of 1% makes equal kernels differ in most runs.
 
-Samples whose predecessor was the candidate, against those after the reference, show what a side leaves behind (caches,
-clocks). Where the verdict depends on that, there is none. benchmarks/timing/ab_simulation.py counts how often all this
-is right.
+Carry-over: samples after the candidate are compared with samples after the reference, to show what a side leaves behind
+(caches, clocks). If the verdict depends on that, it is "inconclusive". benchmarks/timing/ab_simulation.py counts how
+often these rules are right.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from tritonhook._display import Brief
 from tritonhook.device.sm_clock import Conditions
 
 REFERENCE, CANDIDATE, CONTROL = "reference", "candidate", "control"
-DEFAULT_BAND = 0.005  # as nvbench's clear gap
+DEFAULT_BAND = 0.005  # relative difference that counts as none; the same as nvbench's clear gap
 MIN_BLOCKS = 10
 MIN_PROCESSES = 5
 _LONGEST_US = 1e12
-# Student's t, two-sided 97.5%, by degrees of freedom; 2.24 is the normal distribution's. The interval is looked at
-# after each turn of blocks until it is narrow, which picks intervals that are narrow by luck: 97.5% of each look is
-# 95% of the one that ends the run (benchmarks/results/ab_simulation.json).
+# Student's t, two-sided 97.5%, by degrees of freedom; 2.241 is the normal distribution's. The interval is computed
+# after
+# each turn of blocks until it is narrow, which selects intervals that are narrow by chance: 97.5% for each interval
+# gives 95% for the final one (benchmarks/results/ab_simulation.json).
 _STUDENT = (25.45, 6.205, 4.177, 3.495, 3.163, 2.969, 2.841, 2.752, 2.685, 2.634)
 _NORMAL = 2.241
 
 
 class TimingVerdict(Enum):
-    """The candidate against the reference, by their times."""
+    """Result of the comparison: the candidate's speed relative to the reference."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -50,11 +51,11 @@ class TimingVerdict(Enum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SampleBlock(Brief):
-    """Samples of all sides, taken in turns in random order: one per side and round, in microseconds per launch.
+    """Samples of all sides, taken alternately in random order: one per side and round.
 
-    clock_mhz: the average SM clock during each side's samples, from the GPU's own counters.
-    order: the sides in the order in which their samples were taken, with the predecessor of the first sample before
-    them; empty if it was not kept.
+    times_us: by side, microseconds per launch. conditions: state of the GPU. clock_mhz: by side, average SM clock
+    during its samples, from the GPU's own counters. order: the sides in the order of their samples, preceded by the
+    predecessor of the first sample; empty if not recorded.
     """
 
     process: int
@@ -79,8 +80,8 @@ class SampleBlock(Brief):
         return math.log(self.median_us(candidate) / self.median_us(reference))
 
     def log_carry_over(self, candidate: str, reference: str) -> float | None:
-        """Compute the log ratio of samples that follow the candidate to those that follow the reference, over the
-        samples of both sides. None if the order is unknown or a side never followed one of them."""
+        """Compute the log ratio of times after the candidate to times after the reference, as the mean over both sides'
+        samples. None if the order is not known or a side never followed one of the two."""
         after: dict[tuple[str, str], list[float]] = {}
         taken = {side: iter(times) for side, times in self.times_us.items()}
         for before, side in pairwise(self.order):
@@ -92,7 +93,7 @@ class SampleBlock(Brief):
         return statistics.mean(math.log(middle[ours] / middle[theirs]) for ours, theirs in pairs)
 
     def log_cycles_ratio(self, candidate: str, reference: str) -> float | None:
-        """Compute the log ratio as `log_ratio` does, in cycles (time times clock); None if a clock is unknown."""
+        """Compute the log ratio of cycles (time times clock); None if a clock is not known."""
         ours, theirs = self.clock_mhz.get(candidate) or 0, self.clock_mhz.get(reference) or 0
         return None if min(ours, theirs) <= 0 else self.log_ratio(candidate, reference) + math.log(ours / theirs)
 
@@ -114,7 +115,7 @@ class Effect:
 
     @property
     def excludes_same(self) -> bool:
-        """Whether the interval lies on one side of 1."""
+        """Whether the interval does not contain 1."""
         return self.low > 1 or self.high < 1
 
     def times(self, factor: float) -> Effect:
@@ -137,8 +138,8 @@ class Effect:
 class Comparison(Brief):
     """All times of one comparison.
 
-    band: half the width of the range that counts as equal.
-    control_of: the side whose code the control has, under another name; None if there is no such control.
+    band: half the width of the range of ratios that counts as equal. control_of: the side that has the same code as the
+    control, under another name; None if there is no such side.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("verdict", "band", "control_of", "blocks")
@@ -149,7 +150,7 @@ class Comparison(Brief):
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Reference, candidate, control if there is one, then the baselines."""
+        """Names of the sides: reference, candidate, control if there is one, then the baselines."""
         return tuple(self.blocks[0].times_us) if self.blocks else ()
 
     @property
@@ -158,7 +159,7 @@ class Comparison(Brief):
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """Reasons why blocks do not count, one per such block."""
+        """For each discarded block, the reason."""
         return tuple(reason for block in self.blocks if (reason := block.conditions.unfit) is not None)
 
     @property
@@ -166,21 +167,22 @@ class Comparison(Brief):
         return len({block.process for block in self.usable})
 
     def effect(self, candidate: str = CANDIDATE, reference: str = REFERENCE) -> Effect | None:
-        """Compute the effect; None without a usable block."""
+        """Compute the ratio of times; None without a usable block."""
         return effect(self.usable, candidate, reference)
 
-    def cycles(self, candidate: str = CANDIDATE, reference: str = REFERENCE) -> Effect | None:
-        """Compute the effect in SM cycles; None if a usable block has no clock."""
-        return cycles_effect(self.usable, candidate, reference)
+    def cycles(self) -> Effect | None:
+        """Compute the ratio of candidate to reference in SM cycles; None if a usable block has no clock."""
+        return effect_of([(block.process, block.log_cycles_ratio(CANDIDATE, REFERENCE)) for block in self.usable])
 
     def carry_over(self) -> Effect | None:
-        """Compute how much longer samples take after the candidate than after the reference; None if the order is
-        unknown."""
-        return carry_over_effect(self.usable, CANDIDATE, REFERENCE)
+        """Compute the ratio of sample times after the candidate to those after the reference; None if the order is not
+        known."""
+        return effect_of([(block.process, block.log_carry_over(CANDIDATE, REFERENCE)) for block in self.usable])
 
     @property
     def control(self) -> Effect | None:
-        """The control against the side with the same code: smaller effects than this cannot be told apart."""
+        """Ratio of the control to the side with the same code. Effects smaller than this cannot be distinguished from
+        noise."""
         return self.effect(CONTROL, self.control_of) if self.control_of and CONTROL in self.sides else None
 
     @property
@@ -189,7 +191,7 @@ class Comparison(Brief):
 
     @property
     def reason(self) -> str:
-        """Reason for the verdict, in one sentence."""
+        """One sentence with the reason for the verdict."""
         return self._judge()[1]
 
     def _judge(self) -> tuple[TimingVerdict, str]:
@@ -227,24 +229,13 @@ class Comparison(Brief):
 
 
 def effect(blocks: Sequence[SampleBlock], candidate: str, reference: str) -> Effect | None:
-    """Compute the paired effect over blocks with its interval; None without blocks."""
+    """Compute the ratio of two sides over blocks, with its interval; None without blocks."""
     return effect_of([(block.process, block.log_ratio(candidate, reference)) for block in blocks])
 
 
-def cycles_effect(blocks: Sequence[SampleBlock], candidate: str, reference: str) -> Effect | None:
-    """Compute the effect as `effect` does, in SM cycles; None if the clock of some block is unknown."""
-    return effect_of([(block.process, block.log_cycles_ratio(candidate, reference)) for block in blocks])
-
-
-def carry_over_effect(blocks: Sequence[SampleBlock], candidate: str, reference: str) -> Effect | None:
-    """Compare samples after the candidate with samples after the reference; None if the order in some block is
-    unknown."""
-    return effect_of([(block.process, block.log_carry_over(candidate, reference)) for block in blocks])
-
-
 def effect_of(log_ratios: Sequence[tuple[int, float | None]]) -> Effect | None:
-    """Compute the effect over blocks, each a pair (process, log ratio). None without blocks, or if a log ratio is
-    None."""
+    """Compute the effect over blocks. log_ratios: (process, log ratio) of each block. None without blocks, or if a log
+    ratio is None."""
     by_process: dict[int, list[float]] = {}
     for process, value in log_ratios:
         if value is None:
@@ -252,7 +243,7 @@ def effect_of(log_ratios: Sequence[tuple[int, float | None]]) -> Effect | None:
         by_process.setdefault(process, []).append(value)
     if not by_process:
         return None
-    # With a single process, each block is a value: how processes differ is unknown.
+    # With a single process, each block counts as a value, since the differences between processes are not known.
     groups = list(by_process.values())
     middle, half = student([statistics.median(group) for group in groups] if len(groups) > 1 else groups[0])
     ratio, low, high = (math.exp(value) for value in (middle, middle - half, middle + half))
@@ -260,15 +251,15 @@ def effect_of(log_ratios: Sequence[tuple[int, float | None]]) -> Effect | None:
 
 
 def _holds(verdict: TimingVerdict, cycles: Effect, band: float) -> bool:
-    """Check whether cycles agree with times: the ratio lies beyond the band, and the interval excludes 1. The whole
-    interval need not lie beyond the band, as the clock adds its own noise."""
+    """Return True if cycles confirm the verdict of the times: the ratio is outside the band, and the interval excludes
+    1. The whole interval need not be outside the band, as the clock adds its own noise."""
     if verdict is TimingVerdict.FASTER:
         return cycles.ratio < 1 - band and cycles.high < 1
     return cycles.ratio > 1 + band and cycles.low > 1
 
 
 def student(values: Sequence[float]) -> tuple[float, float]:
-    """Compute the mean of a few values and half the width of its interval, by Student's t."""
+    """Compute the mean of a few values, and half the width of its interval by Student's t."""
     degrees = len(values) - 1
     if degrees == 0:
         return values[0], math.inf

@@ -1,8 +1,8 @@
-"""Taking samples on a GPU: several sides of one comparison, in one process, on one stream and the same buffers.
+"""Take samples on a GPU: several sides of one comparison, in one process, on one stream and the same buffers.
 
-The only file that times anything; it needs torch and a GPU. A side is a launch that can be repeated, as a CUDA
-graph where the launch can be captured. A sample is the time between two events on the stream; the L2 cache is emptied
-before the first one. worker.py decides which sides there are, statistics.py what the times mean.
+Needs torch and a GPU. A side is a launch that can be repeated, as a CUDA graph if it can be captured. A sample is the
+time between two events on the stream; the L2 cache is emptied before the first event. worker.py makes the sides,
+statistics.py evaluates the times.
 """
 
 from __future__ import annotations
@@ -23,17 +23,21 @@ from tritonhook.errors import DeviceError
 from tritonhook.timing.places import balanced_order, drawn_order
 from tritonhook.timing.statistics import SampleBlock
 
-SHORT_US = 20.0  # a shorter launch is lost in the events' own time: several launches make one sample
-SAMPLE_US = 400.0  # how long a sample of a short kernel takes: events tick in half microseconds
-BLOCK_S = 0.05  # how long the samples of a block take, about
-ROUNDS = (5, 60)  # at least and at most, in a block
-WARM_S = 2.0  # at most
-WARM_TOLERANCE = 0.01  # three successive blocks this close to each other: warm
+SHORT_US = 20.0  # of shorter launches, several make one sample, since the events also take time
+SAMPLE_US = 400.0  # duration of a sample of such launches; the resolution of events is half a microsecond
+BLOCK_S = 0.05  # approximate duration of the samples of a block
+ROUNDS = (5, 60)  # minimum and maximum number of rounds in a block
+WARM_S = 2.0  # maximum duration of the warm-up
+WARM_TOLERANCE = 0.01  # the warm-up ends if three successive blocks differ by less
 
 
 @dataclass(slots=True)
 class TimedSide:
-    """One launch to be timed. `copies` launches make one sample; `graph` replays them, else `launch` runs eagerly."""
+    """A launch to be timed.
+
+    within: context manager that is active during launches. copies: launches per sample. graph: CUDA graph of these
+    launches; None: they run eagerly. why_eager: reason for None.
+    """
 
     name: str
     launch: Callable[[], Any]
@@ -54,9 +58,9 @@ class TimedSide:
 class Timer:
     """Times the sides of one comparison on the current device and stream.
 
-    sides: several of one name are one code at several addresses; each block draws one of them. cold: empty the L2
-    cache before each sample. rounds: in each block; chosen by `prepare`. racing: there are many sides, of which most
-    are soon dropped (`keep`): blocks are short, their order is drawn, and nothing is warmed up.
+    sides: several sides of the same name are one code at several addresses; each block uses a random one of them. cold:
+    empty the L2 cache before each sample. rounds: rounds per block, set by `prepare`. racing: there are many sides, of
+    which most are soon dropped (`keep`): blocks are short, their order is not balanced, and there is no warm-up.
     """
 
     sides: Sequence[TimedSide]
@@ -71,9 +75,9 @@ class Timer:
     _clock: Clock | None = None
 
     def prepare(self) -> None:
-        """Capture each side into a graph, choose how many launches make a sample, and warm up.
+        """Capture each side into a graph, choose the number of launches per sample, and warm up.
 
-        Every side must have run before, so that nothing is compiled or tuned here.
+        Each side must have run before, so that nothing is compiled or tuned now.
         """
         import torch
 
@@ -82,7 +86,7 @@ class Timer:
         if self.cold:
             size = 2 * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
             self._flush = torch.empty(max(size, 1 << 20), dtype=torch.int8, device="cuda")
-        with contextlib.suppress(DeviceError):  # without it, cycles are unknown
+        with contextlib.suppress(DeviceError):  # without the clock, cycles are not known
             self._clock = Clock((ROUNDS[1] + len(self.names)) * len(self.names))
         self._pool = torch.cuda.graph_pool_handle()
         for side in self.sides:
@@ -98,7 +102,7 @@ class Timer:
             self._warm()
 
     def keep(self, names: Sequence[str]) -> None:
-        """Time only these sides from now on."""
+        """Drop all other sides."""
         if len(names) != len(self.names):
             self.sides = [side for side in self.sides if side.name in names]
             self.rounds = self._count_rounds()
@@ -110,16 +114,16 @@ class Timer:
 
     @property
     def flushes(self) -> bool:
-        """Whether all launches begin with a cold cache. Several launches in one sample warm it for each other."""
+        """Whether each launch begins with a cold cache. False if a sample has several launches."""
         return self.cold and all(side.copies == 1 for side in self.sides)
 
     def take_block(self, process: int) -> SampleBlock:
-        """Take one block: `rounds` samples of every side, in a drawn order in which each follows each equally often."""
+        """Take one block: `rounds` samples of each side, in random order."""
         order, times, clocks = self._rounds(self.rounds)
         return SampleBlock(process, times, self._read_conditions(), clocks, tuple(order))
 
     def _capture(self, side: TimedSide) -> None:
-        """Capture a side into a graph. A launch that cannot be captured (e.g. it synchronises) is timed eagerly."""
+        """Capture a side into a graph. A launch that cannot be captured, e.g. as it synchronises, is timed eagerly."""
         import torch
 
         graph = torch.cuda.CUDAGraph()
@@ -135,7 +139,7 @@ class Timer:
             side.graph = graph
 
     def _copies(self, side: TimedSide) -> int:
-        """Compute how many launches of this side make one sample long enough."""
+        """Compute the number of launches per sample for this side."""
         one_us = statistics.median(self._sample(side) for _ in range(5)) / side.copies
         return 1 if one_us >= SHORT_US else max(2, round(SAMPLE_US / max(one_us, 1.0)))
 
@@ -148,7 +152,8 @@ class Timer:
         return max(round(wanted / least), 1) * least
 
     def _warm(self) -> None:
-        """Run blocks until three in a row agree on every side, or time is up: clocks and caches settle."""
+        """Run blocks until three in a row agree for each side, or WARM_S has passed, so that clocks and caches
+        settle."""
         deadline = time.monotonic() + WARM_S
         last: list[list[float]] = []
         while time.monotonic() < deadline:
@@ -159,16 +164,16 @@ class Timer:
                 return
 
     def _rounds(self, count: int) -> tuple[list[str], dict[str, tuple[float, ...]], dict[str, float | None]]:
-        """Measure rounds: return the order, starting with the sample before the first one, and times and average clocks
-        by side.
+        """Measure `count` rounds. Returns the order (with the predecessor of the first sample in front), times by side,
+        and average clocks by side.
 
-        Everything is queued at once and read at the end, so that the host's speed does not matter.
+        All samples are queued first and read at the end, so that the host's speed does not matter.
         """
         import torch
 
         sides = {name: self._order.choice([s for s in self.sides if s.name == name]) for name in self.names}
         order = (drawn_order if self.racing else balanced_order)(list(sides), count, self._order)
-        self._queue(sides[order[0]])  # the predecessor: not a sample
+        self._queue(sides[order[0]])  # the predecessor, whose time is not used
         if self._clock is not None:
             self._clock.begin()
         queued = [(name, *self._queue(sides[name])) for name in order[1:]]
@@ -182,7 +187,7 @@ class Timer:
         return order, times, clocks
 
     def _sample(self, side: TimedSide) -> float:
-        """Take one sample, in microseconds."""
+        """Take one sample; return microseconds."""
         import torch
 
         if self._clock is not None:
@@ -199,7 +204,7 @@ class Timer:
             if self._flush is not None:
                 self._flush.zero_()
             else:
-                side.run()  # hot: the side itself has filled the cache
+                side.run()  # fills the cache with the side's own data
             if self._clock is not None:
                 self._clock.stamp()
             start.record()
@@ -212,7 +217,7 @@ class Timer:
 
 @functools.cache
 def conditions_reader() -> Callable[[], Conditions]:
-    """Return what reads the conditions of torch's current device from NVML; without NVML all of them are unknown."""
+    """Return a function that reads the conditions of torch's current device from NVML; without NVML they are None."""
     import torch
 
     from tritonhook.device.nvml import Nvml
@@ -226,7 +231,7 @@ def conditions_reader() -> Callable[[], Conditions]:
 
 
 def _others(nvml: Any, uuid: str) -> int | None:
-    """Count the processes on the GPU that do not belong to this comparison, whose processes all have one parent."""
+    """Count the processes on the GPU that do not belong to this comparison: those with another parent process."""
     from tritonhook.device.nvml import others_count
 
     try:
@@ -238,7 +243,7 @@ def _others(nvml: Any, uuid: str) -> int | None:
 
 @contextlib.contextmanager
 def device_errors() -> Iterator[None]:
-    """Raise errors of the GPU as DeviceError: out of memory, a launch that failed."""
+    """Convert torch's errors of the GPU (out of memory, a failed launch) to DeviceError."""
     import torch
 
     try:

@@ -1,6 +1,7 @@
-"""One side of a timed comparison whose target launches by itself.
+"""One side of a timed comparison of a target function, which launches its kernels itself.
 
-The launch runs under a session of its own, which renames, rewrites or takes another ptxas, and notes what is compiled.
+The function runs under the side's own capture session, which renames, rewrites or uses another ptxas, and captures the
+compiled kernels.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from tritonhook.timing.statistics import CANDIDATE
 if TYPE_CHECKING:
     from tritonhook.capture.model import Capture
 
-CALLS_BEFORE = 2  # the first compiles and tunes; in the second nothing is compiled any more
+CALLS_BEFORE = 2  # the first call compiles and tunes; after the second nothing is left to compile
 
 
 class Variant:
-    """One side of the comparison: a launch under its own session."""
+    """One side of the comparison: a launch under its own capture session."""
 
     def __init__(
         self,
@@ -37,8 +38,8 @@ class Variant:
         rewrites: Sequence[Rewrite | str],
         chosen: Mapping[str, str] | None = None,
     ) -> None:
-        """Set up a side. chosen: the configurations of the reference's kernels, which this side takes, too; None: it
-        tunes."""
+        """Set up a side. launch: the function to time. chosen: configurations of the reference's autotuned kernels, to
+        use on this side; None: this side is tuned."""
         from tritonhook.capture.front_ends import new_session
         from tritonhook.capture.settings import make_settings
 
@@ -71,7 +72,7 @@ class Variant:
             yield
 
     def load_again(self) -> None:
-        """Load the side's Triton kernels again, behind what was loaded meanwhile."""
+        """Load the side's Triton kernels again, so that they get new addresses."""
         if self._loaded:
             forget_loaded(self._loaded)
             self._call()
@@ -79,8 +80,8 @@ class Variant:
     def first_calls(self, target: str) -> list[Any]:
         """Call the launch until everything is compiled, and return its outputs.
 
-        If the session sees no kernel, the launch holds code compiled for another side, as those of torch.compile and
-        CuTe do. Then the target is called again for a new launch, with buffers of its own.
+        If the session sees no kernel, the launch keeps code that was compiled for another side, as with torch.compile
+        and CuTe. Then the target is called again to make a new launch, with its own buffers.
         """
         result = self._call()
         if not self.session.seen:
@@ -105,15 +106,15 @@ class Variant:
         return result
 
     def _captures(self) -> list[Capture]:
-        """Read the kernels that were launched, without the losers of an autotuning."""
+        """Read the captured kernels, without those that lost an autotuning."""
         from tritonhook.capture.store import CaptureFolder
 
         folder = CaptureFolder.open(self.session.out)
         return [folder.capture(record) for record in self.session.records if record not in folder.lost]
 
     def check_names(self, rename: Rename | Control | None) -> None:
-        """Check that no launched kernel still has the name that the rename changes: it would be compared with itself.
-        Raises UsageError."""
+        """Raise UsageError if a launched kernel still has a name that the rename changes, since it would be compared
+        with itself."""
         for capture in self._captures():
             new = capture.kernel if rename is None else rename.new_name(capture.kernel)
             if capture.rewritten_from is None and new != capture.kernel:
@@ -121,14 +122,14 @@ class Variant:
                 raise UsageError(f"{capture.kernel} was not renamed to {new} as the {self.name}{why}")
 
     def compiled(self) -> Compiled:
-        """List the names under which kernels were compiled, and the ptxas versions that made them, as far as known."""
+        """List the names of the compiled kernels, and the versions of ptxas that made them, if known."""
         captures = self._captures()
         versions = {capture.assembler.version for capture in captures} - {None}
         return Compiled(tuple(sorted({c.kernel for c in captures})), tuple(sorted(map(str, versions))))
 
     def kernels(self) -> Kernels:
-        """Map each launched kernel's source name to its code digest, registers and stack, one entry for each
-        configuration. Configurations that lost an autotuning are omitted."""
+        """Map each launched kernel's source name to its code, one entry for each configuration. Configurations that
+        lost an autotuning are omitted."""
         codes: dict[str, list[KernelCode]] = {}
         for capture in self._captures():
             entry = described(capture.cubin, capture.kernel)
@@ -137,7 +138,7 @@ class Variant:
 
 
 def described(image: bytes, kernel: str) -> KernelCode:
-    """Digest a kernel's code; read its registers and its stack bytes."""
+    """Compute the hash of a kernel's code, and read its registers and stack."""
     from tritonhook.cubin.image import Cubin
 
     cubin = Cubin.from_bytes(image, kernel)
@@ -147,10 +148,8 @@ def described(image: bytes, kernel: str) -> KernelCode:
 
 
 def load_launch(target: str) -> Callable[[], Any]:
-    """Load MODULE:FUNCTION and call it once. If it returns a function, that is the launch, else it is.
-
-    A launch returns its output tensors, or nothing.
-    """
+    """Load MODULE:FUNCTION, call it once, and return the launch: the function that it returned, or, if it returned
+    none, FUNCTION itself. A launch returns its output tensors, or nothing."""
     function = load_function(target)
     made: Any = function()
     launch: Callable[[], Any] = made if callable(made) else function
@@ -162,8 +161,8 @@ def load_launch(target: str) -> Callable[[], Any]:
 
 @contextmanager
 def noting_loads(kernels: dict[int, Any]) -> Iterator[None]:
-    """Keep the kernels that Triton loads in a `with` block, by their id. torch.compile's static launcher and the CuTe
-    DSL load theirs themselves."""
+    """Record the kernels that Triton loads in a `with` block: id() -> kernel. Kernels of torch.compile's static
+    launcher and of the CuTe DSL are not loaded by Triton."""
     from triton.compiler import CompiledKernel
 
     def noting(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -178,6 +177,6 @@ def noting_loads(kernels: dict[int, Any]) -> Iterator[None]:
 
 
 def forget_loaded(kernels: dict[int, Any]) -> None:
-    """Have Triton load these kernels again at their next launch. Their old code stays where it is."""
+    """Make Triton load these kernels again at their next launch. Their old code stays in GPU memory."""
     for kernel in kernels.values():
         kernel.module = kernel.function = kernel._run = None

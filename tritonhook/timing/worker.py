@@ -1,7 +1,7 @@
 """One process of a timed comparison: `python -m tritonhook.timing.worker`, started by coordinator.py.
 
-It gets a plan, answers with what it prepared, and then takes as many blocks as each further request asks for
-(plan.py).
+It answers the requests of plan.py: first Prepare, which compiles and checks the sides, then any number of Take, each
+for some blocks of samples.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ _ToTime = tuple[str, Callable[[], Any], Callable[[], contextlib.AbstractContextM
 
 
 class TimingWorker:
-    """The part of the comparison that runs in this process."""
+    """Carries out the requests to this process."""
 
     plan: Plan
     timer: Any
 
     def __init__(self) -> None:
-        self._outputs: list[Any] = []  # the reference's, until the baselines have been compared
+        self._outputs: list[Any] = []  # outputs of the reference, until the baselines have been compared
 
     def carry_out(self, request: Prepare | Take) -> Iterator[Message]:
         with _errors_of_the_target():
             yield self.prepare(request.plan) if isinstance(request, Prepare) else self.take(request)
 
     def prepare(self, plan: Plan) -> Prepared:
-        """Run every side, compare outputs and code; unless they are wrong or equal, make the timer ready."""
+        """Run each side, and compare outputs and code. Prepare the timer, unless an output is wrong or the code is
+        equal."""
         try:
             import torch
         except ModuleNotFoundError:
@@ -71,13 +72,13 @@ class TimingWorker:
         return replace(prepared, flushes=self.timer.flushes, sides=how)
 
     def _launches(self) -> tuple[list[_ToTime], Prepared]:
-        """Prepare the sides of a target that launches by itself; they, and the report."""
+        """Prepare the sides of a target function. Returns the sides and the report."""
         plan = self.plan
-        # What torch.compile leaves on disk would make the next process tune and compile something else.
+        # torch.compile's cache on disk would change what the next process tunes and compiles.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(plan.out / "inductor")
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
         reference = Variant(REFERENCE, plan, _no_launch, ())
-        with reference.active():  # a target may compile before it launches
+        with reference.active():  # the target may compile already while it makes the launch
             reference.launch = launch = load_launch(plan.target)
         outputs = {REFERENCE: reference.first_calls(plan.target)}
         other = launch if plan.candidate is None else load_launch(plan.candidate)
@@ -110,7 +111,8 @@ class TimingWorker:
         return [(variant.name, variant.launch, variant.active) for variant in variants], prepared
 
     def _images(self) -> tuple[list[_ToTime], Prepared]:
-        """Prepare the sides that are cubins with a recorded launch, all on the same buffers; they, and the report."""
+        """Prepare the sides of cubins with a recorded launch, all on the same buffers. Returns the sides and the
+        report."""
         import torch
 
         from tritonhook.capture.store import read_launch
@@ -122,7 +124,7 @@ class TimingWorker:
         images = {image.side: Path(image.path).read_bytes() for image in plan.images}
         load = {image.side: partial(LoadedKernel, images[image.side], image.entry, buffers) for image in plan.images}
         placed = list(CodePlaces(plan.seed).load(load, PLACES))
-        kernels = [(name, kernel) for name in load for side, kernel in placed if side == name]  # the reference first
+        kernels = [(name, kernel) for name in load for side, kernel in placed if side == name]  # reference comes first
         prepared = Prepared(
             {image.side: {image.kernel: (described(images[image.side], image.entry),)} for image in plan.images},
             {image.side: Compiled((image.entry,), (image.ptxas,) if image.ptxas else ()) for image in plan.images},
@@ -147,7 +149,7 @@ class TimingWorker:
             return Taken(tuple(self.timer.take_block(wanted.process) for _ in range(wanted.blocks)))
 
     def _baseline(self, name: str, differ: dict[str, str]) -> _ToTime:
-        """Prepare a baseline. It is timed even if it computes something else; the report then notes that."""
+        """Prepare a baseline. It is timed even if its outputs differ, which the report then states."""
         import torch
 
         launch = load_launch(name)
@@ -165,12 +167,11 @@ class TimingWorker:
 
 
 def _no_launch() -> None:
-    """Do nothing: stand in for the launch until the target is loaded."""
+    """Do nothing; replaces the launch until the target is loaded."""
 
 
 def _check_kernels(plan: Plan, kernels: dict[str, Kernels]) -> None:
-    """Check that each side compiled a kernel: else there is nothing to rename and no code to compare. Raises
-    UsageError."""
+    """Raise UsageError if a side compiled no kernel: then there is nothing to rename and no code to compare."""
     for side in (REFERENCE, CANDIDATE, CONTROL):
         if not kernels[side] and not (side == CANDIDATE and plan.candidate is not None):
             raise UsageError(
@@ -189,7 +190,7 @@ def _triton() -> dict[str, str]:
 
 @contextlib.contextmanager
 def _errors_of_the_target() -> Iterator[None]:
-    """Raise what goes wrong in the user's code as TritonHookError."""
+    """Convert exceptions of the user's code to UsageError, and print their traceback."""
     try:
         yield
     except TritonHookError:
@@ -206,7 +207,7 @@ def _errors_of_the_target() -> Iterator[None]:
 def main() -> None:
     answers = own_output()
     with contextlib.suppress(ImportError):
-        import torch  # noqa: F401  (takes seconds, and needs no plan)
+        import torch  # noqa: F401  (takes seconds, so it is done while the process waits for the plan)
     serve(sys.stdin, answers, TimingWorker().carry_out, Prepare, Take)
 
 

@@ -137,7 +137,7 @@ def test_a_kernel_folder_that_is_none_is_said(out, tmp_path):
     with pytest.raises(CaptureError, match="no capture.json"):
         read_capture(tmp_path)
     (tmp_path / "capture.json").write_text("{")
-    with pytest.raises(CaptureError, match="capture.json: damaged: no JSON: .*truncated"):
+    with pytest.raises(CaptureError, match="capture.json: damaged: not JSON: .*truncated"):
         read_capture(tmp_path)
 
 

@@ -1,1 +1,1 @@
-"""The PTX of the experiments: one-instruction kernels, the published table's kernels."""
+"""Kernels of the experiments: probes of one PTX instruction, and a Triton kernel."""

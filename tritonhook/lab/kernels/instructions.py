@@ -1,4 +1,4 @@
-"""The probes of the capability matrix: PTX, the PTX version that introduced it, and the SASS it should become."""
+"""The probes of the capability matrix: PTX, the PTX version that introduced it, and the expected SASS opcode."""
 
 # ruff: noqa: E501  (one probe per line: the small differences between neighbours are easy to see)
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A layer norm in Triton: the kernel of `tritonhook demo`, compiled with no GPU and no torch."""
+"""A layer norm in Triton, the kernel of `tritonhook demo`. It is compiled without a GPU and without torch."""
 
 from __future__ import annotations
 

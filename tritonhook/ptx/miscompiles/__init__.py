@@ -1,4 +1,4 @@
-"""Known miscompilations: find PTX that some versions of ptxas assemble wrongly. Pure; runs no ptxas."""
+"""Known miscompilations: find PTX statements that some versions of ptxas assemble wrongly. ptxas itself is not run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class BugPlace:
 
 
 def places(ptx: Ptx, bugs: Sequence[Miscompilation] = MISCOMPILATIONS) -> tuple[BugPlace, ...]:
-    """Find every statement that a bug matches, in order. A module without the opcodes of these bugs is not parsed."""
+    """Find each statement that matches the pattern of a bug, in order. A module without opcodes of these bugs is not
+    parsed."""
     return tuple(_places(ptx, _possible(ptx.text, bugs)))
 
 
@@ -53,7 +54,8 @@ def _places(ptx: Ptx, bugs: Sequence[Miscompilation]) -> Iterator[BugPlace]:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A matching statement, and what a version of ptxas makes of it for the module's target. ptxas: None if unknown."""
+    """A matching statement, and the verdict on one version of ptxas for the module's target. ptxas: None if not
+    known."""
 
     place: BugPlace
     ptxas: str | None
@@ -61,27 +63,24 @@ class Hit:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether this ptxas is wrong, or may be."""
+        """Whether this ptxas miscompiles the statement, or may miscompile it."""
         return self.ptxas is not None and self.verdict is not PtxasVerdict.RIGHT
 
     @property
     def warning(self) -> str:
         bug = self.place.bug
-        says = (
-            "miscompiles" if self.verdict is PtxasVerdict.WRONG else "was not tried, and versions beside it miscompile"
-        )
+        wrong = self.verdict is PtxasVerdict.WRONG
+        verb = "miscompiles" if wrong else "was not tried, and versions beside it miscompile"
         return (
-            f"ptxas {self.ptxas} {says} {self.place.function}, line {self.place.line}: it {bug.does} ({bug.name}): "
+            f"ptxas {self.ptxas} {verb} {self.place.function}, line {self.place.line}: it {bug.does} ({bug.name}): "
             f"{bug.remedy}; see {PAGE}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class KnownModule:
-    """A module of PTX that was read. name: its file, or the id of its first kernel. target: such as "sm_90a".
-
-    unread: why it could not be read; None if it was.
-    """
+    """A PTX module that was checked for known bugs. name: its file, or the id of its first kernel. target: e.g.
+    "sm_90a". found: the matches. unread: reason why the module could not be read; None if it was read."""
 
     name: str
     target: str | None
@@ -91,18 +90,15 @@ class KnownModule:
 
 
 def findings(text: str, ptxas: str | None, level: str = "-O3") -> tuple[Hit, ...]:
-    """Find every match in a module's text, for this version of ptxas at this level. Raises PtxError if it is not
-    PTX."""
+    """Find all matches in a module's text, with verdicts on this version of ptxas at this optimisation level. Raises
+    PtxError if the text is not PTX."""
     return _findings(text, ptxas, level, MISCOMPILATIONS)
 
 
 def suspects(text: str, ptxas: str | None, level: str = "-O3") -> tuple[Hit, ...]:
-    """Find code that this ptxas version miscompiles, or may miscompile; empty if the version is unknown. Raises
-    PtxError.
+    """Find statements that this version of ptxas miscompiles, or may miscompile; empty if the version is None.
 
-    If no opcode of this version's bugs occurs, the text is not parsed.
-
-    A text without the opcodes of bugs that this version may have is not read further.
+    A text without opcodes of bugs that this version may have is not parsed. Raises PtxError.
     """
     if ptxas is None:
         return ()
@@ -123,13 +119,12 @@ def _verdict(bug: Miscompilation, ptxas: str | None, target: str, level: str) ->
 
 
 def warnings_of(text: str, ptxas: str | None, level: str = "-O3") -> list[str]:
-    """Write a warning for each suspect. Raises PtxError."""
+    """List a warning for each statement that ptxas miscompiles or may miscompile. Raises PtxError."""
     return [suspect.warning for suspect in suspects(text, ptxas, level)]
 
 
 def bugs_met(text: str, ptxas: str | None, level: str) -> frozenset[str]:
-    """List the names of the bugs that a module meets; empty if it cannot be read. Each process checks a text only
-    once."""
+    """Return the names of the bugs that a module can trigger; empty if it cannot be read. The result is cached."""
     key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(), ptxas, level
     if key not in _met:
         _met[key] = frozenset()
@@ -142,8 +137,8 @@ _met: dict[tuple[bytes, str | None, str], frozenset[str]] = {}
 
 
 def note_of(modules: Iterable[tuple[str | None, str | None, str]]) -> list[str]:
-    """Write one note on many kernels (module text, ptxas, level): the bugs that they meet, each with the number of
-    kernels. Empty if they meet none; unreadable texts are skipped."""
+    """List one note on many kernels: the bugs that they can trigger, each with the number of kernels; no note if there
+    are none. modules: (text, ptxas, level) of each kernel; unreadable texts are skipped."""
     met: Counter[str] = Counter()
     for (text, ptxas, level), kernels in Counter(modules).items():
         met.update(dict.fromkeys(bugs_met(text or "", ptxas, level), kernels))

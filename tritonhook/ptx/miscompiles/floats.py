@@ -1,4 +1,4 @@
-"""Miscompilations where a register is taken for another kind of number, of conversions, and of sums."""
+"""Miscompilations in which ptxas mistakes a register for another kind of number; and those of conversions and sums."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tritonhook.ptx.dataflow import Operation, Part, Source, elements, only_make
 from tritonhook.ptx.miscompiles.packed import CUTS, has_negated_16_bits
 from tritonhook.ptx.miscompiles.record import Miscompilation, Range, all_targets
 
-_LEAST = 1 << 31  # the bits of the least number of .s32
+_LEAST = 1 << 31  # the bits of the smallest .s32 number
 _TYPE = re.compile(r"(?:[bsuf]|bf|tf|e\dm)\d+(?:x2)?")
 
 
 def _counts_by_a_float(operation: Operation) -> bool:
-    """Match a 64-bit shift whose count is the register of a float32 instruction. A register that was copied counts as
-    bits."""
+    """Match a 64-bit shift whose count is a register that a float32 instruction wrote directly; a copy of such a
+    register is compiled correctly."""
     count = operation.source(1)
     is_shift = operation.is_a("shl", "b64") or operation.is_a("shr", "u64", "s64")
     if not is_shift or not isinstance(count, Part):
@@ -33,12 +33,12 @@ def _gives_a_float(opcode: str) -> bool:
 
 
 def _is_expanded(parts: list[str]) -> bool:
-    """Check whether ptxas makes several instructions of it."""
+    """Return True if ptxas expands an opcode with these modifiers to several instructions."""
     return "full" in parts or ("approx" in parts and "ftz" not in parts)
 
 
 def _converts_a_pair(operation: Operation) -> bool:
-    """Match `cvt.rn.tf32` or `cvt.rz.tf32` of what an instruction on two halves gives."""
+    """Match `cvt.rn.tf32` or `cvt.rz.tf32` of the result of an instruction on two packed halves."""
     how, made = operation.name.split("."), operation.made_by(0)
     if made is None or made.statement.guard or how[0] != "cvt" or how[-1] != "tf32" or "rna" in how:
         return False
@@ -57,7 +57,7 @@ def _subtracts_the_least(operation: Operation) -> bool:
 
 
 def _converts_a_negated(operation: Operation) -> bool:
-    """Match `cvt.sat` of a negated .s32, and of a negated .s16 to a number that is no longer."""
+    """Match `cvt.sat` of a negated .s32, and of a negated .s16 to a type of at most 16 bits."""
     if operation.type == "s16" and operation.name in CUTS:
         return has_negated_16_bits(operation)
     return operation.name.startswith("cvt.sat.") and operation.type == "s32" and _has_a_negation(operation)
@@ -82,10 +82,10 @@ def _saturates_a_cancelled_sum(operation: Operation) -> bool:
 
 
 def _terms(operation: Operation, index: int) -> set[tuple[Source | None, int]]:
-    """List an operand, and what it is a sum of, each with its sign."""
+    """Return an operand and the terms of the sum that made it, each with its sign."""
     found, made = {(operation.source(index), 1)}, operation.made_by(index)
     if made is None or made.statement.opcode.partition(".")[0] not in ("add", "sub"):
-        return found  # of `mad`, ptxas leaves the sum
+        return found  # ptxas does not split the sum in a `mad`
     if made.is_a("add", "b32"):
         found |= {(source, 1) for source in made.sources}
     elif made.is_a("sub", "b32") or made.is_a("sub.cc", "u32", "s32"):
@@ -98,7 +98,7 @@ def _negated(source: Source | None, sign: int) -> tuple[Source | None, int]:
 
 
 def _shifts_a_product_away(operation: Operation) -> bool:
-    """Match `shl.b64` by 64 or more of the product of 64 bits with a number."""
+    """Match `shl.b64` by 64 or more of a 64-bit product with a constant."""
     count, made = operation.number(1), operation.made_by(0)
     if not operation.is_a("shl", "b64") or made is None or (count or 0) & 0xFFFF_FFFF < 64:
         return False
@@ -107,7 +107,7 @@ def _shifts_a_product_away(operation: Operation) -> bool:
 
 
 def _saturates_a_converted(operation: Operation) -> bool:
-    """Match `cvt.sat` of the integer that a float became, which ptxas converts at once."""
+    """Match `cvt.sat` of an integer that was converted from a float; ptxas merges the two conversions."""
     made = only_maker(operation.source(0))
     sources = _AT_ONCE.get((operation.name, operation.type), ())
     return made is not None and made.name.startswith("cvt.") and (
@@ -116,7 +116,7 @@ def _saturates_a_converted(operation: Operation) -> bool:
 
 
 def _takes_a_set_for_an_integer(operation: Operation) -> bool:
-    """Match `abs.f32` or `neg.f32` of the ones of a `set`."""
+    """Match `abs.f32` or `neg.f32` of the result of a `set`, whose bits are all ones or 0."""
     made = operation.made_by(0) if operation.name in ("abs", "neg") and operation.type == "f32" else None
     return made is not None and made.is_a("selp", "b32") and _is_set(made.statement.opcode)
 
@@ -126,13 +126,14 @@ def _is_set(opcode: str) -> bool:
 
 
 def _converts_what_was_there(operation: Operation) -> bool:
-    """Match a guarded `set` with a float as result, whose register holds a number other than 0."""
+    """Match a guarded `set` with a float result whose register has an old value other than 0."""
     name, *parts = operation.statement.opcode.split(".")
     return name == "set" and parts[-2:-1] in (["f32"], ["f16"], ["bf16"]) and kept(operation) not in (None, 0)
 
 
 def kept(operation: Operation) -> Source | None:
-    """Find what a register holds if a guarded statement is not done; None if nothing wrote it before."""
+    """Return the old value of a register, which it keeps if a guarded statement is not executed; None if nothing wrote
+    it before."""
     guard = operation.statement.guard
     if not guard or not operation.is_a("selp", "b32"):
         return None
@@ -148,7 +149,7 @@ _BYTE_SUMS = ("vadd4.u32.u32.u32.add", "vsub4.u32.u32.u32.add")
 
 
 def _takes_nan_for_a_number(operation: Operation) -> bool:
-    """Match a comparison, or `slct`, that holds for each float32 that a value may be, except for NaN."""
+    """Match a comparison or `slct` that is true for each possible float32 value except NaN."""
     name, sources = operation.name.removesuffix(".ftz"), operation.sources
     if operation.type != "f32" or len(sources) < 2:
         return False
@@ -165,7 +166,7 @@ def _takes_nan_for_a_number(operation: Operation) -> bool:
 
 
 def _least(value: Source) -> float | None:
-    """Find the least number that a float32 may be, as ptxas does; None if it is not known."""
+    """Compute the lower bound that ptxas assumes for a float32; None if it assumes none."""
     if isinstance(value, str):
         value = int(value[2:], 16) if re.fullmatch("0[fF][0-9a-fA-F]{8}", value) else value
     if isinstance(value, int):
@@ -184,7 +185,7 @@ def _least(value: Source) -> float | None:
 
 
 def _adds_products_in_a_loop(operation: Operation) -> bool:
-    """Match `mad.hi` that adds to its own result behind a label. Whether the label begins a loop is not looked at."""
+    """Match `mad.hi` that adds to its own earlier result after a label. The label need not begin a loop."""
     operands, added = operation.statement.operands, operation.source(2)
     is_sum = operation.is_a("mad.hi", "s32", "u32") and operands[3:4] == operands[:1]
     return is_sum and isinstance(added, str) and " behind label " in added
@@ -200,7 +201,7 @@ _AT_ONCE = {
 FLOATS = (
     Miscompilation(
         name="float-as-count",
-        does="takes a float32 for a number, not for its bits, in the count of a 64-bit shift",
+        does="uses the value of a float32, not its bits, as the count of a 64-bit shift",
         instead="copy the count with `mov.u32`",
         sources=(),
         ranges=all_targets("11.7.99", "13.5.37"),
@@ -211,7 +212,7 @@ FLOATS = (
     ),
     Miscompilation(
         name="pair-to-tf32",
-        does="loses the upper half of a register of two halves in `cvt.rn.tf32` and `cvt.rz.tf32`",
+        does="drops the upper half of a register with two packed halves in `cvt.rn.tf32` and `cvt.rz.tf32`",
         instead="convert with `cvt.rna.tf32`, or move the register through `mov.b32 {h, h}`",
         sources=(),
         ranges=(Range(("sm_90a", "sm_100a", "sm_120a"), "12.3.107", "13.5.37"),),
@@ -221,8 +222,8 @@ FLOATS = (
     ),
     Miscompilation(
         name="saturated-difference",
-        does="takes -(-2147483648) for +2147483648 or for itself in `add.sat.s32` and `sub.sat.s32`",
-        instead="write `not.b32` with 1 added for the negation",
+        does="evaluates -(-2147483648) as +2147483648, or not at all, in `add.sat.s32` and `sub.sat.s32`",
+        instead="write `not.b32` plus 1 for the negation",
         sources=(),
         ranges=all_targets("11.7.99", "12.9.86"),
         words=(("add.sat.s32", "sub.sat.s32"),),
@@ -231,7 +232,7 @@ FLOATS = (
     ),
     Miscompilation(
         name="saturated-cancellation",
-        does="takes `y` for `sub.sat.s32` of `x + y` and `x`, also where `x + y` has wrapped",
+        does="replaces `sub.sat.s32` of `x + y` and `x` by `y`, also if `x + y` overflowed",
         instead="write the sum with `add.sat.s32`, or in 64 bits",
         sources=(),
         ranges=all_targets("11.7.99", "13.3.73"),
@@ -241,7 +242,7 @@ FLOATS = (
     ),
     Miscompilation(
         name="product-shifted-away",
-        does="drops a `shl.b64` by 64 or more of a product with a number; the result is 0",
+        does="drops a `shl.b64` by 64 or more of a product with a constant; the result should be 0",
         instead="write 0",
         sources=(),
         ranges=all_targets("11.7.99", "13.5.37"),
@@ -251,7 +252,8 @@ FLOATS = (
     ),
     Miscompilation(
         name="set-as-integer",
-        does="takes `abs.f32` and `neg.f32` of the ones of `set` for 1, in a module with a directed `div` or `rcp`",
+        does="treats the all-ones result of `set` as 1 in `abs.f32` and `neg.f32`, if the module has a `div` or `rcp` "
+        "with directed rounding",
         instead="write `setp` and `selp`",
         sources=(),
         ranges=all_targets("11.7.99", "13.5.37"),
@@ -265,7 +267,7 @@ FLOATS = (
     ),
     Miscompilation(
         name="guarded-set-to-float",
-        does="converts what the register of a guarded `set` held, too, if the result is a float",
+        does="also converts the old value of the register of a guarded `set`, if the result is a float",
         instead="write `set` without a guard, and `selp`",
         sources=(),
         ranges=all_targets("11.7.99", "13.5.37"),
@@ -276,7 +278,7 @@ FLOATS = (
     ),
     Miscompilation(
         name="nan-at-least",
-        does="takes `x >= y` for true, also for NaN, where y is a number below all that x can be: `abs(z) >= 0`",
+        does="evaluates `x >= y` as true, also for NaN, if y is a lower bound of x, e.g. `abs(z) >= 0`",
         instead="write the opposite, `setp.ltu`",
         sources=(),
         ranges=all_targets("11.7.99", "13.5.37"),
@@ -286,7 +288,7 @@ FLOATS = (
     ),
     Miscompilation(
         name="guarded-byte-sums",
-        does="does a guarded `vadd4...add` or `vsub4...add` of bytes without a sign whatever the guard is",
+        does="executes a guarded `vadd4...add` or `vsub4...add` of unsigned bytes even if the guard is false",
         instead="branch around it",
         sources=(),
         ranges=all_targets("12.2.140", "13.5.37"),
@@ -297,8 +299,8 @@ FLOATS = (
     ),
     Miscompilation(
         name="saturated-negation",
-        does="takes -(-2147483648) for +2147483648 in `cvt.sat`, and -(-32768) for +32768",
-        instead="write `not` with 1 added for the negation",
+        does="evaluates -(-2147483648) as +2147483648 in `cvt.sat`, and -(-32768) as +32768",
+        instead="write `not` plus 1 for the negation",
         sources=(),
         ranges=all_targets("11.7.99", "13.5.37"),
         words=(("cvt.sat.",), ("neg.s", "abs.s16", "sub.", "mul.lo")),
@@ -307,8 +309,8 @@ FLOATS = (
     ),
     Miscompilation(
         name="saturated-conversion",
-        does="makes one conversion of `cvt.sat` and the conversion of a float before it: other integers for NaN, and "
-        "from .u32 to .s16 for negative numbers",
+        does="merges `cvt.sat` with the conversion of a float before it; the integers differ for NaN, and from .u32 to "
+        ".s16 also for negative numbers",
         instead="clamp with `min` and `max`",
         sources=(),
         ranges=all_targets("11.7.99", "13.5.37"),
@@ -318,7 +320,7 @@ FLOATS = (
     ),
     Miscompilation(
         name="high-products-in-loop",
-        does="does `mad.hi` that adds to its own result twice where it unrolls a loop four times",
+        does="executes a `mad.hi` that adds to its own result twice, if it unrolls the loop four times",
         instead="write `mul.wide`, a shift and `add`",
         sources=(),
         ranges=all_targets("11.7.99", "13.3.73"),

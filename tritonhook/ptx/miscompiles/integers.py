@@ -9,17 +9,17 @@ from tritonhook.ptx.miscompiles.record import Miscompilation, Range, all_targets
 _FUZZX = "https://github.com/SemiAnalysisAI/FuzzX/tree/master/ptx/known-miscompiles/"
 _OPENPTXAS = "https://github.com/garrick99/openptxas"
 _TOP_BIT, _ONES = 1 << 31, 0xFFFF_FFFF
-_NAN = 0x7F80_0001  # the least number whose bits are a NaN
+_NAN = 0x7F80_0001  # the smallest positive integer whose bits are a NaN in float32
 
 
 def _is_spelled(operation: Operation, *names: str) -> bool:
-    """Check whether the text has one of these instructions there. ptxas makes other spellings equal only later, where
-    they come out right."""
+    """Return True if the text has one of these instructions. Some bugs occur only with them: ptxas converts equivalent
+    instructions to the same form only after the pass with the bug."""
     return operation.statement.opcode.partition(".")[0] in names
 
 
 def _made(value: Source | None, name: str, *types: str) -> Operation | None:
-    """Find the operation of this name that made a value, even if a guard replaces the value by 0."""
+    """Find the operation with this name that made a value, also if a guard may replace the value by 0."""
     made = only_maker(value)
     if made is not None and (guarded := _guarded(made)) is not None:
         made = made.made_by(guarded)
@@ -27,7 +27,7 @@ def _made(value: Source | None, name: str, *types: str) -> Operation | None:
 
 
 def _guarded(operation: Operation) -> int | None:
-    """Find the source that a guard lets through, if the value is 0 otherwise; None if there is no guard."""
+    """If an operation selects between a source and 0, return the index of that source, else None."""
     if not operation.is_a("selp"):
         return None
     return next((index for index in (0, 1) if operation.number(1 - index) == 0), None)
@@ -48,7 +48,7 @@ def _is_rotation(left: Operation, right: Operation) -> bool:
     if not (_is_spelled(left, "shl") and _is_spelled(right, "shr", "div")):
         return False
     counts = left.number(1), right.number(1)
-    if number(left.statement.operands[-1]) not in (None, counts[0]):  # one of several shifts
+    if number(left.statement.operands[-1]) not in (None, counts[0]):  # merged from several shifts
         return False
     return counts[0] is not None and counts[1] is not None and counts[0] + counts[1] == 64
 
@@ -83,8 +83,9 @@ def _selects_by_nan(operation: Operation) -> bool:
 
 
 def _compares_shifted_sign(operation: Operation) -> bool:
-    """Match an unsigned comparison of a number with `(x | 0x80000000) >> k`, which keeps its sign, if the largest
-    number of 32 - k bits decides the comparison. ptxas is right with more than four sign bits in front."""
+    """Match an unsigned comparison of a constant with `(x | 0x80000000) >> k`, an arithmetic shift of a negative
+    number, if the comparison would always be true or false for a logical shift. With more than four leading sign bits
+    ptxas is right."""
     if operation.name not in ("setp.lt", "setp.le") or operation.type != "u32":
         return False
     for index, source in enumerate(operation.sources):
@@ -102,8 +103,8 @@ def _compares_shifted_sign(operation: Operation) -> bool:
 
 
 def _multiplies_known_bits(operation: Operation) -> bool:
-    """Match a product of two numbers whose lowest bit is known to be 1, if its result is read bit by bit. The lowest
-    bit of the product is then known, too."""
+    """Match a product of two numbers whose lowest 1 bit is known, if single bits of the product are read. The lowest 1
+    bit of the product is then also known."""
     if not operation.is_a("mul.lo", "b32"):
         return False
     places = [_lowest_one(operation.source(index)) for index in (0, 1)]
@@ -113,9 +114,9 @@ def _multiplies_known_bits(operation: Operation) -> bool:
 
 
 def _reads_known(place: int, product: Operation) -> bool:
-    """Check whether the bits of a product up to its lowest 1 decide the result of an operation on it: `and` with no
-    others, `or` with no others or with all others, a shift that leaves no others. A guard, a shift to the left, an
-    added number or a cut may come between."""
+    """Return True if an operation on the product depends only on the bits up to its lowest 1 bit, `place`: an `and`
+    with a mask of such bits, an `or` with a mask of such bits or of all higher bits, a left shift that keeps only such
+    bits. A guard, a left shift, an added constant or a truncation may be in between."""
     for _, reader in product.readers:
         count = reader.number(1)
         if reader.is_a("and", "b32", "b16") or reader.is_a("or", "b32"):
@@ -140,8 +141,8 @@ def _passes_on(operation: Operation) -> bool:
 
 
 def _lowest_one(value: Source | None) -> int | None:
-    """Find the lowest 1 of `(x << k) + number`, if it is below k, or of `x | 1`; a further shift may follow. None if
-    unknown."""
+    """Find the position of the lowest 1 bit of `(x << k) + constant`, if it is below k, or of `x | 1`; a further shift
+    may follow. None if not known."""
     made = only_maker(value)
     added = made.number(1) if made is not None else None
     if made is not None and added and made.is_a("shl", "b32"):
@@ -172,8 +173,9 @@ def _inserts_too_many_bits(operation: Operation) -> bool:
 
 
 def _masks_signs(operation: Operation) -> bool:
-    """Match `prmt` whose used bytes are whole, contain the lowest, are all signs, and one is of the first operand: by
-    `and`, in a register of 16 or 8 bits that is widened without a sign, or by a store."""
+    """Match a mask on a `prmt`: an `and`, a register of 16 or 8 bits that is zero-extended, or a store of 16 or 8 bits.
+    The mask must keep whole bytes, among them the lowest; all of them must be replicated signs, at least one of them of
+    the first operand."""
     mask = operation.number(1)
     if operation.is_a("and", "b32", "b64") and _is_spelled(operation, "and", "cvt"):
         value = operation.sources[0]
@@ -191,7 +193,7 @@ def _masks_signs(operation: Operation) -> bool:
 
 
 def _widest(value: Source) -> Source:
-    """Find the 32-bit number whose low bits are this value, or which was widened to 64 bits to make it."""
+    """Find the 32-bit number of which this value is the low bits or the extension to 64 bits."""
     made = only_maker(value)
     if isinstance(value, Part) and value.operation.is_a("mov", "b32") and not value.index:
         return value.operation.sources[0] if value.operation.results == 2 else value
@@ -208,7 +210,7 @@ def _clamps_to_zero(operation: Operation) -> bool:
 
 
 def _below_zero(operation: Operation) -> bool:
-    """Match `0 > -cnot(x)`, unsigned, or `0 > set.eq(x, 0)`; or `0 <= ` these."""
+    """Match the unsigned comparisons `0 > -cnot(x)` and `0 > set.eq(x, 0)`, and their negations."""
     zero = 1 if operation.is_a("setp.lt", "u32") else 0
     is_below = operation.is_a("setp.lt", "u32") or operation.is_a("setp.le", "u32")
     negated = operation.made_by(1 - zero)
@@ -223,7 +225,7 @@ def _below_zero(operation: Operation) -> bool:
 
 
 def _carries_nothing(operation: Operation) -> bool:
-    """Match `add.cc` of another number and a number that two shifts have emptied; or `sub.cc`."""
+    """Match `add.cc` or `sub.cc` of a nonzero constant and a value that two left shifts made 0."""
     if operation.name not in ("add.cc", "sub.cc") or not operation.number(1):
         return False
     for outer, _ in operation.operands("shl", "b32"):
@@ -242,8 +244,9 @@ def _borrows_after_cnot(operation: Operation) -> bool:
 
 
 def _folds_repeated_operand(operation: Operation) -> bool:
-    """Match a logical operation on a `lop3` that repeats a register, and on one of the registers of that `lop3`. ptxas
-    takes 0 for one of the two. That is wrong if the table differs in the rows that the operation leaves open."""
+    """Match a logical operation on the result of a `lop3` with a repeated operand and on one of that `lop3`'s operands.
+    ptxas replaces one of the two equal operands by 0. The result is wrong if that changes a row of the truth table that
+    the logical operation does not mask."""
     if operation.name not in ("and", "or", "xor"):
         return False
     narrow = [_narrow(source) if operation.name == "and" else source for source in operation.sources]
@@ -266,7 +269,8 @@ def _folds_repeated_operand(operation: Operation) -> bool:
 
 
 def _narrow(value: Source) -> Source:
-    """Find the 32-bit number that was widened, or became the low half of a pair, to make this value."""
+    """Find the 32-bit number that was extended to this value, or is the low half of this pair; else return the
+    value."""
     made = only_maker(value)
     is_wide = made is not None and (made.is_a("cvt.u64", "u32") or made.is_a("cvt.s64", "s32"))
     is_pair = made is not None and made.is_a("mov", "b64") and len(made.sources) == 2
@@ -276,7 +280,7 @@ def _narrow(value: Source) -> Source:
 INTEGERS = (
     Miscompilation(
         name="shift-sub-rotate-64",
-        does="makes a rotation, which adds, of the 64-bit difference `(x << k) - (x >> 64 - k)`",
+        does="compiles the 64-bit difference `(x << k) - (x >> 64 - k)` as a rotation, which is the sum",
         instead="write `add` and a negation",
         sources=(_OPENPTXAS,),
         ranges=all_targets("11.7.99", "13.2.86"),
@@ -299,8 +303,8 @@ INTEGERS = (
     ),
     Miscompilation(
         name="product-low-bits",
-        does="takes the lowest 1 of a product for 0, e.g. of `(x | 1) * (y | 1)`, where single bits are read",
-        instead="take the low half of `mul.wide`",
+        does="assumes 0 for the lowest 1 bit of a product, e.g. of `(x | 1) * (y | 1)`, if single bits are read",
+        instead="use the low half of `mul.wide`",
         sources=(),
         ranges=all_targets("13.4.59", "13.5.37"),
         words=(("mul.lo", "mad.lo"),),
@@ -309,7 +313,7 @@ INTEGERS = (
     ),
     Miscompilation(
         name="unsigned-of-shifted-sign",
-        does="takes `shr.s32` of a negative number for `shr.u32` in an unsigned comparison with a number",
+        does="treats `shr.s32` of a negative number as `shr.u32` in an unsigned comparison with a constant",
         instead="compare signed numbers",
         sources=(f"{_FUZZX}m010-shr-s32-range-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
@@ -319,8 +323,8 @@ INTEGERS = (
     ),
     Miscompilation(
         name="bit-field-beyond-register",
-        does="fills `bfe.s32` with ones where the field begins at bit 32 or later, whatever the sign",
-        instead="take `shr.s32` by 31",
+        does="returns all ones for `bfe.s32` if the field begins at bit 32 or later, also for positive numbers",
+        instead="use `shr.s32` by 31",
         sources=(f"{_FUZZX}m052-bfe-reg-pos-fold", _OPENPTXAS),
         ranges=all_targets("11.7.99", "13.4.92"),
         words=(("bfe.s32",),),
@@ -329,8 +333,8 @@ INTEGERS = (
     ),
     Miscompilation(
         name="bit-field-too-long",
-        does="counts the bits of `bfi.b32` modulo 32 where there are 32 or more",
-        instead="give 32 minus the first bit as the length",
+        does="takes the length of `bfi.b32` modulo 32 if it is 32 or more",
+        instead="write 32 minus the first bit as the length",
         sources=(f"{_FUZZX}m053-bfi-reg-len-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
         words=(("bfi.b32",),),
@@ -340,7 +344,7 @@ INTEGERS = (
     Miscompilation(
         name="select-by-number",
         does="chooses the wrong value in `slct.s32.s32` by a constant whose bits are a NaN, e.g. 0x7fc00000",
-        instead="write `mov` of the right value",
+        instead="write `mov` of the value to choose",
         sources=(f"{_FUZZX}m016-slct-s32-immediate-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
         words=(("slct.s32.s32",),),
@@ -349,7 +353,7 @@ INTEGERS = (
     ),
     Miscompilation(
         name="signs-of-bytes",
-        does="drops signs of bytes that `prmt.b32` takes and `and.b32` masks",
+        does="drops the replicated signs of bytes in `prmt.b32` if `and.b32` masks the result",
         instead="mask before `prmt.b32`",
         sources=(f"{_FUZZX}m024-prmt-cvt-u16-fold", f"{_FUZZX}m066-prmt-sign-byte-and-fold"),
         ranges=all_targets("11.7.99", "13.3.73"),
@@ -359,8 +363,8 @@ INTEGERS = (
     ),
     Miscompilation(
         name="clamp-of-mixed-signs",
-        does="makes 0 of `min.s32` with 0 of `max.u32` with 0, which is a negative number for one with the top bit",
-        instead="leave out the `max.u32`, which does nothing",
+        does="replaces `min.s32(max.u32(x, 0), 0)` by 0, also if x is negative",
+        instead="omit the `max.u32`, which has no effect",
         sources=(f"{_FUZZX}m020-mixed-minmax-signedness-fold",),
         ranges=all_targets("12.0.140", "13.3.73"),
         words=(("max.u32", "setp."), ("min.s32", "setp.")),
@@ -369,7 +373,7 @@ INTEGERS = (
     ),
     Miscompilation(
         name="unsigned-below-zero",
-        does="takes the unsigned `0 > -cnot(x)`, which is never true, for true where x is 0",
+        does="evaluates the unsigned `0 > -cnot(x)`, which is never true, as true if x is 0",
         instead="compare with `ne`",
         sources=(f"{_FUZZX}m032-cnot-neg-ugt-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
@@ -379,7 +383,7 @@ INTEGERS = (
     ),
     Miscompilation(
         name="lop3-repeated-operand",
-        does="folds a logical operation with `lop3` of a repeated operand wrongly, e.g. `lop3(a, b, a) & a`",
+        does="folds a logical operation on a `lop3` with a repeated operand wrongly, e.g. `lop3(a, b, a) & a`",
         instead="write `and`, `or` and `xor`",
         sources=(f"{_FUZZX}m002-structured-lop3",),
         ranges=all_targets("11.7.99", "13.3.73"),
@@ -389,8 +393,8 @@ INTEGERS = (
     ),
     Miscompilation(
         name="carry-of-nothing",
-        does="carries 1 out of `add.cc` of a number that two shifts have emptied",
-        instead="write 0 for the emptied number",
+        does="sets the carry of `add.cc` of a number that two shifts have made 0",
+        instead="write 0 instead of the shifted number",
         sources=(f"{_FUZZX}m017-addc-shift-carry-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
         words=(("add.cc.", "sub.cc."),),

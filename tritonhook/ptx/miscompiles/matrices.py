@@ -7,8 +7,7 @@ from tritonhook.ptx.miscompiles.record import Miscompilation, Range
 
 
 def _shares_a_descriptor(operation: Operation) -> bool:
-    """Match `wgmma` with A in registers and B's descriptor equal to A's descriptor in a `wgmma` with both in shared
-    memory."""
+    """Match a `wgmma` with A in registers whose descriptor of B equals the descriptor of A in another `wgmma`."""
     if not _is_wgmma(operation) or operation.statement.operands[1][:1] != "{":
         return False
     shared = _descriptor(operation, 2)
@@ -23,13 +22,13 @@ def _is_wgmma(operation: Operation) -> bool:
 
 
 def _descriptor(operation: Operation, place: int) -> Source | None:
-    """Look up the value of an operand; None for a vector."""
+    """Return the source of a scalar operand. place: its position."""
     behind = sum(len(elements(operand)) for operand in operation.statement.operands[place:])
     return operation.source(len(operation.sources) - behind)
 
 
 def _adds_to_itself(operation: Operation) -> bool:
-    """Match an `mma` on fp8 numbers that writes its result into the registers of its addend."""
+    """Match an `mma` of fp8 numbers that writes its result into the registers of its addend."""
     statement = operation.statement
     is_fp8 = operation.name.startswith("mma.") and {"e4m3", "e5m2"} & set(statement.parts)
     if not is_fp8 or len(statement.operands) < 4:
@@ -41,9 +40,9 @@ def _adds_to_itself(operation: Operation) -> bool:
 MATRICES = (
     Miscompilation(
         name="wgmma-shared-descriptor",
-        does="multiplies by the wrong matrix in a `wgmma` with A in registers, if its descriptor of B is that of A "
-        "in another one",
-        instead="keep the tile twice in shared memory",
+        does="multiplies by the wrong matrix in a `wgmma` with A in registers, if its descriptor of B is also the "
+        "descriptor of A in another `wgmma`",
+        instead="store the tile twice in shared memory",
         sources=(),
         ranges=(Range(("sm_90a",), "12.0.140", "12.6.85"),),
         words=(("wgmma.mma_async",),),
@@ -52,8 +51,9 @@ MATRICES = (
     ),
     Miscompilation(
         name="fp8-mma-in-place",
-        does="adds the product to itself, not to the sum, in an fp8 `mma` whose result takes the registers of its sum",
-        instead="give the result registers of its own",
+        does="adds the product to itself instead of the addend, in an fp8 `mma` with the same registers for result and "
+        "addend",
+        instead="use separate registers for the result",
         sources=(),
         ranges=(Range(("sm_90a",), "12.4.131", "12.4.131"),),
         words=(("mma.sync",), ("e4m3", "e5m2")),

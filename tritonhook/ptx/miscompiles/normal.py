@@ -1,18 +1,19 @@
-"""PTX in normal form: one operation for each of its spellings, so that a pattern has one thing to look for.
+"""Normal form of PTX: operations that can be spelled in several ways become one operation, so that the pattern of a bug
+needs only one form.
 
-Moves are gone, and a value that is computed twice is one value. Constants are folded, also through registers, and stand
-last in what commutes. What an operation is called:
+Moves are removed, and equal computations become one value. Constants are folded, also through registers, and are the
+last operand of commutative operations. The following become one operation:
 
-* `neg` is also `0 - x`, a product with -1 and `not` with 1 added; `sub` is also the sum with a negation
-* `shl` is also a product with a power of two, and a number added to itself; `mad` is a product and a sum
-* `or`, `and`, `xor`, `not` are also `bfi`, and sums of numbers that share no bit
-* `max` and `min` are also `setp` with `selp` or with a guarded `mov`; `selp` is also a guarded statement
-* `setp.lt` and `setp.le` are also `gt` and `ge` with their operands exchanged; `cnot` is also `setp.eq` with `selp`
+* `neg`: `0 - x`, a product with -1, and `not` plus 1; `sub`: the sum with a negation
+* `shl`: a product with a power of two, and a number added to itself; `mad` becomes a product and a sum
+* `or`, `and`, `xor`, `not`: `bfi`, and sums of numbers that have no 1 bit in common
+* `max` and `min`: `setp` with `selp` or with a guarded `mov`; `selp`: a guarded statement
+* `setp.lt` and `setp.le`: `gt` and `ge` with exchanged operands; `cnot`: `setp.eq` with `selp`
 
-What ptxas makes equal only later, where it comes out right, stays apart: `lop3`, `bfe`, `shf`, `and` of 64 bits.
+Forms that ptxas unifies only after the pass with the bug stay separate: `lop3`, `bfe`, `shf`, `and` of 64 bits.
 
-Types: b16 to b64 where the sign makes no difference, else s16 to u64. Numbers have no sign: -1 of 32 bits is
-0xffffffff. An operation that does not stand here keeps its name, its qualifiers and its operands.
+Types are b16 to b64 if the sign makes no difference, else s16 to u64. Constants are unsigned: -1 in 32 bits is
+0xffffffff. Any other operation keeps its name, its qualifiers and its operands.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from tritonhook.ptx.dataflow import Chain, Operation, Part, Source, only_maker, 
 from tritonhook.ptx.module import Ptx, Statement
 
 _WARP_SIZE = 32
-_DEPTH = 4  # operations that the search for constant bits goes back
+_DEPTH = 4  # how many operations back the search for constant bits goes
 _TYPE = re.compile(r"[sub](8|16|32|64)")
-_FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}")  # by its bits
+_FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}")  # a floating-point constant, written as its bits
 _SIGNLESS = frozenset(
     {"add", "sub", "neg", "mul.lo", "mad.lo", "shl", "and", "or", "xor", "not", "selp", "cnot", "mov"}
 )
@@ -49,7 +50,8 @@ _FOLDS: dict[str, Callable[[int, int, int], int]] = {
     "not": lambda a, _, bits: ~a,
     "mov": lambda a, _, bits: a,
 }
-_SAME = {"add": 0, "sub": 0, "or": 0, "xor": 0, "shl": 0, "shr": 0, "mul.lo": 1}  # with this number behind it, a copy
+# Operations that copy the first operand if the second is this number.
+_SAME = {"add": 0, "sub": 0, "or": 0, "xor": 0, "shl": 0, "shr": 0, "mul.lo": 1}
 
 
 def normal_operations(ptx: Ptx) -> Iterator[list[Operation]]:
@@ -58,7 +60,8 @@ def normal_operations(ptx: Ptx) -> Iterator[list[Operation]]:
 
 
 class NormalChain(Chain):
-    """The operations of one function. Those that compute equal values share their readers."""
+    """The operations of one function in normal form. Operations that compute equal values share their list of
+    readers."""
 
     def __init__(self, body: Sequence[Statement]) -> None:
         self.known: dict[tuple[object, ...], Operation] = {}
@@ -66,7 +69,7 @@ class NormalChain(Chain):
         super().__init__(body)
 
     def add(self, statement: Statement, targets: Sequence[str], operands: Sequence[str]) -> None:
-        self.is_move = statement.opcode.startswith("mov.")  # copies bits
+        self.is_move = statement.opcode.startswith("mov.")  # then a float constant means its bits
         super().add(statement, targets, operands)
 
     def source(self, text: str) -> Source:
@@ -78,7 +81,7 @@ class NormalChain(Chain):
         statement, sources = operation.statement, operation.sources
         name, type_ = _named(operation)
         if is_pure(name) and len(sources) < _fewest(name):
-            operation.name = f"?{name}"  # ptxas refuses it: no rule and no pattern means it
+            operation.name = f"?{name}"  # invalid PTX: with this name, no rule and no pattern matches it
             return list(super().values(operation, targets))
         if len(targets) == 2 and name in (*_NOT, *_COMPARISONS):
             made = [self.make(statement, name, type_, *sources)]
@@ -86,21 +89,21 @@ class NormalChain(Chain):
         elif len(targets) == 1 and is_pure(name):
             made = [self.make(statement, name, type_, *sources)]
         else:
-            operation.name = "@" * bool(statement.guard) + name  # a guarded one may not be done: no pattern means it
+            operation.name = "@" * bool(statement.guard) + name  # with "@", no pattern matches a guarded operation
             made = list(super().values(operation, targets))
         if not statement.guard:
             return made
         return [self.chosen(statement, new, target) for new, target in zip(made, targets, strict=True)]
 
     def chosen(self, statement: Statement, new: Source, target: str) -> Source:
-        """Compute the value of a register after a guarded statement."""
+        """Compute the value of a register after a guarded statement: a `selp` of the new and the old value."""
         pair = new, self.source(target)
         is_negated = statement.guard.startswith("!")
         guard = self.source(statement.guard.lstrip("! "))
         return self.make(statement, "selp", "b32", *(pair[::-1] if is_negated else pair), guard)
 
     def make(self, statement: Statement, name: str, type_: str, *sources: Source) -> Source:
-        """Return the value of an operation: reuse an equal one, fold it to a number, or make a new operation."""
+        """Return the value of an operation: fold it to a number, reuse an equal operation, or make a new one."""
         if name.startswith("set.") and _bits(name.rpartition(".")[2]):
             compared = self.make(statement, f"setp.{name.split('.')[1]}", type_, *sources)
             return self.make(statement, "selp", "b32", (1 << _bits(name.split(".")[-1])) - 1, 0, compared)
@@ -125,7 +128,7 @@ class NormalChain(Chain):
 
 
 def _named(operation: Operation) -> tuple[str, str]:
-    """Normalise the name and type of an operation: types that give the same result become one."""
+    """Normalise the name and the type of an operation: types for which the result is the same become one type."""
     name, type_ = operation.name, operation.type
     if name in _SIGNLESS and _bits(type_):
         return name, f"b{_bits(type_)}"
@@ -143,17 +146,17 @@ def _bits(type_: str) -> int:
 
 
 def is_pure(name: str) -> bool:
-    """Check whether equal operands give equal results, and nothing else happens."""
+    """Return True if the operation has no side effects, and equal operands give equal results."""
     return name.partition(".")[0] in _PURE
 
 
 def _fewest(name: str) -> int:
-    """Return the least number of operands of an operation."""
+    """Return the minimum number of operands of an operation."""
     return _OPERANDS.get(name) or (2 if name.partition(".")[0] in ("add", "mul", "mad", "set", "setp", "slct") else 1)
 
 
 def zeros(value: Source, bits: int, depth: int = _DEPTH) -> int:
-    """Compute the mask of bits that are always 0 in a value."""
+    """Compute the mask of the bits of a value that are always 0. depth: how many operations back to search."""
     ones = (1 << bits) - 1
     if isinstance(value, int):
         return ~value & ones
@@ -179,7 +182,7 @@ def zeros(value: Source, bits: int, depth: int = _DEPTH) -> int:
 
 
 class _Rule:
-    """One operation that may be another one: `rule(*sources)` of its name gives another value for it, or None."""
+    """Rewrites one operation to its normal form. The method `_<opcode>` returns another value for it, or None."""
 
     def __init__(self, chain: NormalChain, statement: Statement, name: str, type_: str) -> None:
         self.chain, self.statement, self.name, self.type = chain, statement, name, type_
@@ -190,20 +193,21 @@ class _Rule:
         return self.chain.make(self.statement, name, type_ or self.type, *sources)
 
     def value(self, sources: tuple[Source, ...]) -> Source | None:
-        """Return the source of a copy, a number, or the result of the rule for this opcode."""
+        """Return another value for the operation: the source of a copy, a constant, or the result of the method for its
+        opcode. None: the operation already has normal form."""
         name = self.name
         numbers = [source for source in sources if isinstance(source, int)]
         if name == "mov" and len(numbers) == len(sources) > 1:
             size = int(self.type[1:]) // len(sources)
             return sum((number & (1 << size) - 1) << size * at for at, number in enumerate(numbers))
         if name == "mov" and len(parts := {one.operation for one in sources if isinstance(one, Part)}) == 1:
-            (made,) = parts  # taken apart, and put together again
+            (made,) = parts  # a value that was split into parts and joined again
             if made.name == "mov" and list(sources) == [Part(made, at) for at in range(made.results)] and sources[1:]:
                 return made.sources[0]
         if self.bits and len(numbers) == len(sources) and name in _FOLDS:
             return _FOLDS[name](numbers[0], numbers[-1], self.bits) & self.ones
         if len(sources) == 2 and sources[1] == _SAME.get(name) and not (name in ("or", "xor") and self.bits == 64):
-            return sources[0]  # ptxas splits `or` and `and` of 64 bits first
+            return sources[0]  # not `or` and `and` of 64 bits, which ptxas splits into halves first
         if len(sources) != _OPERANDS.get(name) or not (self.bits or name in _OF_ANY_TYPE):
             return None
         rule: Callable[..., Source | None] | None = getattr(self, "_" + name.partition(".")[0], None)
@@ -269,7 +273,7 @@ class _Rule:
         return None
 
     def _negated(self, value: Source) -> Source | None:
-        """Find x if this value is `not x`."""
+        """Return x if this value is `not x`, else None."""
         made = only_maker(value)
         return ~value & self.ones if isinstance(value, int) else made.sources[0] if made and made.is_a("not") else None
 
@@ -313,12 +317,13 @@ class _Rule:
         return None
 
     def _shl(self, a: Source, b: Source) -> Source | None:
-        """Merge two shifts into one, if any bits are left."""
+        """Merge two shifts into one, if the result keeps any bits."""
         inner = only_maker(a)
         before = inner.number(1) if inner is not None and inner.is_a("shl") else None
         if inner is not None and before is not None and isinstance(b, int) and before + b < self.bits:
             return self.make("shl", inner.sources[0], before + b)
-        return 0 if isinstance(b, int) and self.bits <= b and self.bits < 64 else None  # ptxas drops some of 64 bits
+        # For 64 bits ptxas does not fold all of these shifts to 0.
+        return 0 if isinstance(b, int) and self.bits <= b and self.bits < 64 else None
 
     def _shr(self, a: Source, b: Source) -> Source | None:
         inner = only_maker(a)
@@ -354,7 +359,8 @@ class _Rule:
         return None
 
     def _bfi(self, a: Source, b: Source, c: Source, d: Source) -> Source | None:
-        """Fold `bfi` of numbers, or of bits behind the last bit that is kept."""
+        """Replace `bfi` with constant position and length, if it inserts a constant or a field that ends at the top
+        bit."""
         if not isinstance(c, int) or not isinstance(d, int) or not 0 <= c < c + d <= self.bits:
             return None
         field = ((1 << d) - 1) << c

@@ -1,4 +1,4 @@
-"""Miscompilations of two numbers in one register, and of numbers of 16 bits."""
+"""Miscompilations of two numbers packed in one register, and of 16-bit numbers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from tritonhook.ptx.miscompiles.record import Miscompilation, Range, all_targets
 
 
 def _twice_the_pair(operation: Operation) -> bool:
-    """Match `mov.b32 r, {h, h}` of a converted pair, also as a half of `mov.b64`, or a store of `{h, h}`. Two
-    conversions of equal operands count as one pair, as in ptxas."""
+    """Match `mov.b32 r, {h, h}` of a pair converted to fp8, also as a half of `mov.b64`, or a store of `{h, h}`. Two
+    conversions of equal operands count as the same pair, as in ptxas."""
     if not operation.is_a("mov", "b32", "b64") and not operation.name.startswith("st."):
         return False
     makers = [only_maker(source) for source in operation.sources[operation.name.startswith("st.") :]]
@@ -19,7 +19,7 @@ def _twice_the_pair(operation: Operation) -> bool:
 
 
 def _adds_to_half(operation: Operation) -> bool:
-    """Match `add.s16x2` of a number, if only one half of its result is used."""
+    """Match `add.s16x2` of a constant, if only one half of its result is used."""
     if not operation.is_a("add", "s16x2", "u16x2") or all(operation.number(index) is None for index in (0, 1)):
         return False
     halves: set[int] = set()
@@ -35,13 +35,14 @@ def _adds_to_half(operation: Operation) -> bool:
 
 
 def _widens_a_negated(operation: Operation) -> bool:
-    """Match a signed 16-bit number, made by a negation, that is widened, compared, divided or shifted."""
+    """Match an operation that widens, compares, divides or shifts a signed 16-bit number made by a negation."""
     is_wider = operation.name.startswith(_WIDENING) and operation.name not in CUTS
     return is_wider and operation.type == "s16" and has_negated_16_bits(operation)
 
 
 def has_negated_16_bits(operation: Operation) -> bool:
-    """Check whether a 16-bit operand is a negation; the third one of `sad`, which is added, does not count."""
+    """Return True if a 16-bit operand is the result of a negation. The third operand of `sad`, which is added, does not
+    count."""
     negated = (*operation.operands("neg", "b16"), *operation.operands("abs", "s16"))
     for made in {made for made, index in negated if index < 2 or operation.name != "sad"}:
         name, is_unsigned = made.statement.opcode.partition(".")[0], made.statement.opcode.endswith("u16")
@@ -52,7 +53,8 @@ def has_negated_16_bits(operation: Operation) -> bool:
 
 
 _WIDENING = ("cvt.s", "cvt.u", "mul.", "mad.", "set", "shr", "div", "rem", "sad")
-CUTS = ("cvt.sat.u8", "cvt.sat.s8", "cvt.sat.u16")  # of .s16: newer versions are wrong, too (`saturated-negation`)
+# Saturating conversions of .s16, which newer versions also miscompile: the bug `saturated-negation`.
+CUTS = ("cvt.sat.u8", "cvt.sat.s8", "cvt.sat.u16")
 
 _VIDEO = tuple(f"v{name}." for name in ("add", "sub", "absdiff", "min", "max"))
 
@@ -65,8 +67,8 @@ def _writes_an_upper_half(operation: Operation) -> bool:
 PACKED = (
     Miscompilation(
         name="fp8-pair-twice",
-        does="writes garbage into one half of a register that holds the same pair of fp8 numbers twice",
-        instead="make the pair as integers",
+        does="writes garbage into one half of a register that contains the same pair of fp8 numbers twice",
+        instead="build the pair with integer operations",
         sources=(),
         ranges=(Range(("sm_89", "sm_90a", "sm_100a", "sm_120a"), "12.6.85", "12.9.86"),),
         words=(("e4m3x2.f32", "e5m2x2.f32"),),
@@ -75,8 +77,8 @@ PACKED = (
     ),
     Miscompilation(
         name="packed-add-one-half",
-        does="adds 0 instead of the constant where one half alone of an `add.s16x2` is used",
-        instead="add numbers of 16 bits one by one (`add.s16`)",
+        does="adds 0 instead of the constant if only one half of the result of an `add.s16x2` is used",
+        instead="add 16-bit numbers one by one (`add.s16`)",
         sources=("https://github.com/triton-lang/triton/issues/11581",),
         ranges=(Range(("sm_90a", "sm_100a", "sm_120a"), "12.0.140", "13.1.80"),),
         words=(("add.s16x2", "add.u16x2"),),
@@ -85,7 +87,7 @@ PACKED = (
     ),
     Miscompilation(
         name="negated-16-bits",
-        does="takes the negation of -32768 in 16 bits for +32768 when it widens or compares it",
+        does="treats the 16-bit negation of -32768 as +32768 when it is widened or compared",
         instead="negate in 32 bits and convert to 16 bits and back",
         sources=(
             "https://github.com/llvm/llvm-project/issues/160482",
@@ -98,7 +100,7 @@ PACKED = (
     ),
     Miscompilation(
         name="video-upper-half",
-        does="writes the upper half of a result into `.h1`, where PTX wants the lower one",
+        does="writes the upper half of a result into `.h1`; PTX defines it as the lower half",
         instead="write `.h0` and move it with `prmt`",
         sources=(),
         ranges=all_targets("11.7.99", "13.2.86"),
