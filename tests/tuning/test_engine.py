@@ -31,8 +31,9 @@ from tritonhook.tuning import engine
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped
 from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
 from tritonhook.tuning.gpu import GpuProcess, LeverCode, LoadCodes, RaceReady
-from tritonhook.tuning.race import TuneRun, TuneVerdict, entries, pins
+from tritonhook.tuning.race import TuneRun, TuneVerdict
 from tritonhook.tuning.same_bits import held
+from tritonhook.tuning.wins import entries, pins
 
 COMMAND = (sys.executable, str(SUPPORT / "fake_worker.py"))
 

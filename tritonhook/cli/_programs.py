@@ -18,10 +18,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
 from tritonhook._util.variables import DRY_RUN
-from tritonhook.capture.dry_run.gpu import ALL, DryRun, Emulation
-from tritonhook.capture.dry_run.process import assembled
+from tritonhook.capture.dry_run.gpu import DryRun, Emulation
 from tritonhook.capture.model import Stage
-from tritonhook.capture.settings import SHAPES, VALUES, make_settings
+from tritonhook.capture.settings import SHAPES, VALUES, Settings
 from tritonhook.capture.store import read_capture
 from tritonhook.children.environment import capture_environment, watch_environment
 from tritonhook.cli._signals import Witness, heeded, interrupt
@@ -124,9 +123,10 @@ def run_well(command: list[str], environment: dict[str, str], what: str, without
 
 
 def run_emulated(command: list[str], dry: DryRun, emulation: Emulation, out: Path, what: str, without: str) -> None:
-    """Run a program dry, with its launches executed on the CPU. out: its captures. what, without: as for run_well.
-    Raises ProgramError, ToolError."""
-    environment = capture_environment(make_settings(out, dry_run=assembled(dry)), os.environ, command)
+    """Run a program dry, with its launches executed on the CPU. out: folder for its captures. what, without: as for
+    run_well. Raises ProgramError."""
+    settings = Settings(out.absolute(), dry_run=dry)
+    environment = capture_environment(settings, os.environ, command)
     print(f"running {what} dry for {dry.arch}, on the CPU ...", file=sys.stderr, flush=True)
     run_well(command, environment | emulation.to_environment(), what, without, dry.arch)
 
@@ -203,16 +203,17 @@ def why_not_timed() -> str | None:
     return why_no_gpu()
 
 
-def record_launches(words: Sequence[str], out: Path, without: str, arch: str | None = None) -> None:
-    """Run a script with its arguments, or MODULE:FUNCTION, with launches recorded; with an architecture dry.
+def record_launches(words: Sequence[str], out: Path, without: str, dry: DryRun | None = None) -> None:
+    """Run a script with its arguments, or MODULE:FUNCTION, with launches recorded. out: folder for the captures.
+    without: as for run_well. dry: the target of a dry run; None: run on the GPU.
 
-    without: as of run_well. Raises UsageError if no kernel was seen, and else as run_well.
+    Raises UsageError if no kernel was seen, and else as run_well.
     """
     target, command = words[0], program_command(words)
-    dry = None if arch is None else assembled(DryRun.of(arch, autotune=ALL))
-    settings = make_settings(out, launches=VALUES if dry is None else SHAPES, dry_run=dry)
+    settings = Settings(out.absolute(), launches=VALUES if dry is None else SHAPES, dry_run=dry)
     print(f"running {target} once, to record its launches ...", file=sys.stderr, flush=True)
-    run_well(command, capture_environment(settings, os.environ, command), target, without, arch)
+    environment = capture_environment(settings, os.environ, command)
+    run_well(command, environment, target, without, None if dry is None else dry.arch)
     if not (out / "index").is_dir():
         raise UsageError(f"{target}: no kernel was seen: Triton was not used")
 
