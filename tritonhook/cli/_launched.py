@@ -13,8 +13,8 @@ from tritonhook.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class LaunchedKernel:
-    """A kernel and one recorded launch. path, entry: for load_input. launch: file of the launch. record: its record in
-    a capture folder, whose other kernels follow; "" if the user named this kernel."""
+    """A kernel and one recorded launch. path, entry: for load_input. launch: file of the launch. record: the kernel's
+    record, if the target is a capture folder; "" if the target is this kernel alone."""
 
     kernel: str
     path: str
