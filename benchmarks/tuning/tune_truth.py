@@ -21,7 +21,7 @@ from tritonhook.timing import coordinator
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, MIN_PROCESSES, REFERENCE, Comparison
 from tritonhook.tuning.candidates import Candidate, plain_choice
 from tritonhook.tuning.engine import TuneSettings
-from tritonhook.tuning.gpu import LIMIT_S, GpuProcess, LeverCode
+from tritonhook.tuning.gpu import LIMIT_S, GpuProcess, LeverCode, LoadCodes
 from tritonhook.tuning.policy_check import State, against_captures, policy_here
 
 AGAIN_SEED, AGAIN_SECONDS = 20261123, 30.0
@@ -88,7 +88,8 @@ def _timed_again(
     while until <= coordinator.MAX_PROCESSES:
         processes += [START(LIMIT_S) for _ in range(len(processes), until)]
         for number in range(first, until):
-            ready = processes[number].prepare(codes, kernel.launches[0].path, None, seed + number, racing=False)
+            request = LoadCodes(tuple(codes), kernel.launches[0].path, None, seed + number, racing=False)
+            ready = processes[number].prepare(request)
             if ready.failed or ready.unsteady:
                 raise TritonHookError(f"not timed: {dict(ready.failed) or 'its outputs differ from run to run'}")
         for _ in range(coordinator.BLOCKS_PER_PROCESS):

@@ -31,7 +31,7 @@ from tritonhook.timing.statistics import (
     percent,
 )
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped
-from tritonhook.tuning.gpu import LIMIT_S, GpuProcess, LeverCode, RaceReady
+from tritonhook.tuning.gpu import LIMIT_S, GpuProcess, LeverCode, LoadCodes, RaceReady
 from tritonhook.tuning.race import (
     CONFIRM_BLOCKS,
     CONFIRM_PROCESSES,
@@ -333,7 +333,7 @@ class _OneKernel:
         """Load codes in a process, the reference first. Raises _Left if the reference cannot be timed."""
         seed = self.settings.seed * (1 + CONFIRM_PROCESSES) + number
         keep = self._steering(launched) if racing and self.special else None
-        ready = process.prepare(codes, launched.path, self.settings.rtol, seed, racing, keep)
+        ready = process.prepare(LoadCodes(tuple(codes), launched.path, self.settings.rtol, seed, racing, keep))
         if (why := ready.failed.get(REFERENCE)) is not None:
             raise _Left(f"the compiler's own code cannot be launched as recorded: {why}", is_judged=False)
         if ready.unsteady:

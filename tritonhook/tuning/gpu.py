@@ -72,18 +72,10 @@ class GpuProcess(Child):
         super().__init__(command, limit_s)
         self.begin()
 
-    def prepare(
-        self,
-        codes: Sequence[LeverCode],
-        launch: Path,
-        rtol: float | None,
-        seed: int,
-        racing: bool,
-        keep: tuple[int, ...] | None = None,
-    ) -> RaceReady:
-        """Load codes, check what they store, and prepare to time them. The fields are those of LoadCodes."""
+    def prepare(self, request: LoadCodes) -> RaceReady:
+        """Load codes, compare what they store, and prepare to time them."""
         _ = self.device  # waits until the process has a CUDA context
-        return self.ask(LoadCodes(tuple(codes), launch, rtol, seed, racing, keep), RaceReady, rest_s=_REST_S)
+        return self.ask(request, RaceReady, rest_s=_REST_S)
 
     def blocks(self, count: int, process: int, sides: Sequence[str]) -> tuple[SampleBlock, ...]:
         return self.ask(Take(count, process, tuple(sides)), Taken, rest_s=_REST_S).blocks
