@@ -54,7 +54,7 @@ from tritonhook.cli._results import Results, check_new, give, write_new
 from tritonhook.errors import NotUnderstood, TritonHookError, UsageError, listed
 from tritonhook.ptxas.tool import find_ptxas
 from tritonhook.ptxas.toolchain import toolchain_of
-from tritonhook.verify.cpu import LIMIT_S, counted, sanitized
+from tritonhook.verify.cpu import LIMIT_S, ExecutionSettings, counted, sanitized
 from tritonhook.verify.differential import Case, case_of
 
 if TYPE_CHECKING:
@@ -217,15 +217,13 @@ def _emulated(options: Options, one: LaunchedKernel | Skipped, file: str) -> Emu
         files = _files(options, file or kernel, len(case.launch.buffers))
         # The emulator has its own time limit, which names the line; this limit ends the decoding.
         with _limit(options.limit, began - time.monotonic() + 1):
-            how = options.input, options.ctas, options.limit, options.seed, began
+            how = ExecutionSettings(options.input, options.ctas, options.limit, options.seed, began)
             if options.count:
                 counting, contents = _counted(given, case, options.gpu or "", how)
             else:
                 assert given.ptx is not None
                 is_triton = given.capture is not None and Stage.TTIR in given.capture.artifacts
-                done = sanitized(
-                    case, given.ptx, *how, options.orders, cubin=given.cubin, bounds=options.bounds, is_triton=is_triton
-                )
+                done = sanitized(case, given.ptx, how, options.orders, given.cubin, options.bounds, is_triton)
                 contents = done.ran.contents if done.ran is not None else ()
     except _FAILURES as error:
         reason = _reason(error, one)
@@ -240,9 +238,7 @@ def _emulated(options: Options, one: LaunchedKernel | Skipped, file: str) -> Emu
     return EmulatedKernel.of(kernel, launch, done, hashes, str(done.error or ""))
 
 
-def _counted(
-    given: Input, case: Case, gpu: str, how: tuple[str, int | None, float, int, float]
-) -> tuple[CountedKernel, tuple[bytes, ...]]:
+def _counted(given: Input, case: Case, gpu: str, how: ExecutionSettings) -> tuple[CountedKernel, tuple[bytes, ...]]:
     """Count one kernel. PTX without machine code is assembled first. gpu: its name, for the floor of time. Also return
     the contents of its buffers."""
     from tritonhook.report.results.counters import CountedKernel, held_at_once, rates_of
@@ -252,7 +248,7 @@ def _counted(
         assert given.ptx is not None
         cubin = toolchain_of(find_ptxas()).assemble_or_raise(given.ptx).cubin
     rates_of(cubin.arch, gpu)  # an unknown name is refused before the work
-    found, ran = counted(case, cubin, *how)
+    found, ran = counted(case, cubin, how)
     held = held_at_once(case.launch, cubin, case.kernel)
     return CountedKernel.of(case.launch.summary, found, held, gpu), ran.contents
 

@@ -282,13 +282,11 @@ def _verified(options: Options, subject: _Subject | Skipped, built: Future[Built
 
     note = "not minimised: cubins have no PTX; give the PTX and --args"
     if subject.ptx is not None:
+        folder = options.minimise / case.kernel[:_MOST_CHARACTERS]
         try:
-            folder, gpu = options.minimise / verified.kernel[:_MOST_CHARACTERS], runner.device or "a GPU"
-            with working(f"minimising {verified.kernel}") as advance, runner.trials() as trials:
-                run, tools, on_step = trials.run_until_lost, tuple(available_ptxas()), lambda name, trial: advance(1)
-                note = reproduce(
-                    case, subject.ptx, verified, subject.recipes, run, folder, gpu=gpu, tools=tools, on_step=on_step
-                ).note
+            with working(f"minimising {case.kernel}") as advance:
+                on_step = lambda name, trial: advance(1)  # noqa: E731
+                note = reproduce(case, subject.ptx, verified, subject.recipes, runner, folder, on_step).note
         except DeviceError:
             raise
         except TritonHookError as error:

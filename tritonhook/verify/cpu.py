@@ -10,14 +10,14 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.dry_run.gpu import GPUS
 from tritonhook.capture.dry_run.room import room_of
-from tritonhook.capture.launches.contents import NORMAL, before
+from tritonhook.capture.launches.contents import NORMAL, RECORDED, before
 from tritonhook.capture.launches.record import Launch, Scratch
 from tritonhook.capture.launches.views import STORAGE, views_of
 from tritonhook.cubin.image import Cubin
@@ -74,8 +74,8 @@ class CpuExecutor(Runner):
         results = []
         _read_together(order.builds)
         # All CTAs are executed if they may wait for one another, or if orders of CTAs are compared.
-        everything = order.launch.cooperative or self.orders > 1
-        inputs = _Inputs(order, _run(order.launch, None if everything else self.ctas, self.limit_s))
+        ctas = None if order.launch.cooperative or self.orders > 1 else self.ctas
+        inputs = _Inputs(order, _run(order.launch, ExecutionSettings(ctas=ctas, limit_s=self.limit_s)))
         for name in order.inputs:
             for ran in self._on_input(inputs, name):
                 results.append(ran)
@@ -170,17 +170,35 @@ class _Before(Sequence[bytes]):
         return made
 
 
-def sanitized(
-    case: Case, ptx: Ptx, name: str, ctas: int | None, limit_s: float = LIMIT_S, seed: int = 0,
-    began: float | None = None, orders: int = 1, cubin: Cubin | None = None,
-    bounds: str = STORAGE, is_triton: bool = False,
-) -> Sanitized:  # fmt: skip
-    """Execute the PTX of a launch on one input, and look for faults of the kernel.
+@dataclass(frozen=True, slots=True)
+class ExecutionSettings:
+    """How to execute a launch on the CPU.
 
-    name: of the input. ctas: number of CTAs; None for all. seed: for the order of CTAs, warps and atomics. began: time
-    at which limit_s begins, as time.monotonic(); None for now. orders: number of orders to execute; a buffer with other
-    bits in another order is a finding. cubin: the kernel's machine code, which has its number of registers; None if
-    unknown. bounds: what a pointer may access, as in capture/launches/views.py. is_triton: as in sanitize.
+    input: contents of the buffers, one of INPUTS. ctas: number of CTAs; None for all. limit_s: seconds from `began`, a
+    time.monotonic(); None: from the start of the execution. seed: for the order of CTAs, warps and atomics.
+    """
+
+    input: str = RECORDED
+    ctas: int | None = None
+    limit_s: float = LIMIT_S
+    seed: int = 0
+    began: float | None = None
+
+
+def sanitized(
+    case: Case,
+    ptx: Ptx,
+    how: ExecutionSettings,
+    orders: int = 1,
+    cubin: Cubin | None = None,
+    bounds: str = STORAGE,
+    is_triton: bool = False,
+) -> Sanitized:
+    """Execute the PTX of a launch, and look for faults of the kernel.
+
+    orders: number of orders to execute; a buffer with other bits in another order is a finding. cubin: the kernel's
+    machine code, which has its number of registers; None if unknown. bounds: what a pointer may access, as in
+    capture/launches/views.py. is_triton: as in sanitize.
 
     Raises NotUnderstood, UsageError. Errors of the kernel are findings; but in the second and further orders Fault,
     Hang and Unfinished are raised."""
@@ -188,8 +206,8 @@ def sanitized(
     from tritonhook.emulate.sanitizer.findings import ORDER, Finding
     from tritonhook.emulate.sanitizer.run import sanitize
 
-    whole, views = _Before(case, name), views_of(case.launch, bounds)
-    run = replace(_run(case.launch, ctas, limit_s, seed, began), launch=views.launch)
+    whole, views = _Before(case, how.input), views_of(case.launch, bounds)
+    run = replace(_run(case.launch, how), launch=views.launch)
     given = views.split(whole)
     kernel = read_kernel(ptx, case.kernel)
     gpu = GPUS.get(int(re.sub(r"\D", "", kernel.target)))
@@ -228,26 +246,23 @@ def unsteady(
     return [largest[number] for number in sorted(largest)]
 
 
-def counted(
-    case: Case, cubin: Cubin, name: str, ctas: int | None, limit_s: float = LIMIT_S, seed: int = 0,
-    began: float | None = None,
-) -> tuple[Counted, Emulated]:  # fmt: skip
-    """Execute the machine code of a launch on one input, and compute its counters, as Nsight Compute names them.
-    Arguments: as in `sanitized`.
+def counted(case: Case, cubin: Cubin, how: ExecutionSettings) -> tuple[Counted, Emulated]:
+    """Execute the machine code of a launch, and compute its counters, as Nsight Compute names them.
 
     Raises NotUnderstood, UsageError, Fault, Hang, Unfinished."""
     from tritonhook.emulate.counters.run import count
 
     sass = _disassembled(cubin, case.kernel)
-    return count(cubin, sass, _run(case.launch, ctas, limit_s, seed, began), _Before(case, name))
+    return count(cubin, sass, _run(case.launch, how), _Before(case, how.input))
 
 
 def stored_by(cubin: Cubin, case: Case, ctas: int | None = CTAS, name: str = NORMAL) -> tuple[bytes, ...]:
-    """Execute the machine code of a launch on one input. Returns the contents of the buffers afterwards. ctas: None for
-    all CTAs.
+    """Execute the machine code of a launch. Returns the contents of the buffers afterwards. ctas, name: as `ctas` and
+    `input` in ExecutionSettings.
 
     Raises NotUnderstood, UsageError, Fault, Hang, Unfinished."""
-    return run_cubin(cubin, case.kernel, _run(case.launch, ctas), _Before(case, name)).contents
+    how = ExecutionSettings(name, ctas)
+    return run_cubin(cubin, case.kernel, _run(case.launch, how), _Before(case, name)).contents
 
 
 def how_far(launch: Launch, reference: Sequence[bytes], other: Sequence[bytes]) -> str:
@@ -256,14 +271,13 @@ def how_far(launch: Launch, reference: Sequence[bytes], other: Sequence[bytes]) 
     return "; ".join(f"{buffer_name(launch, one.buffer)}: {apart([one])}" for one in found)
 
 
-def _run(launch: Launch, ctas: int | None, limit_s: float = LIMIT_S, seed: int = 0, began: float | None = None) -> Run:
-    """Choose the CTAs to execute of a launch. Arguments: as in `sanitized`."""
+def _run(launch: Launch, how: ExecutionSettings) -> Run:
+    """Choose the CTAs to execute of a launch."""
     from tritonhook.emulate.launch import edges
     from tritonhook.emulate.run import Run
 
-    return Run(
-        launch, edges(launch, ctas or math.prod(launch.grid)), seed, limit_s=limit_s, began=began or time.monotonic()
-    )
+    ctas, began = how.ctas or math.prod(launch.grid), how.began or time.monotonic()
+    return Run(launch, edges(launch, ctas), how.seed, limit_s=how.limit_s, began=began)
 
 
 def _by_nans(

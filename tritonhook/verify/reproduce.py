@@ -23,12 +23,12 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx, newest_version, version_for
 from tritonhook.ptxas.pool import Job, sweep
-from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.tool import available_ptxas
 from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.verify.differential import Case, Recipe, Verified, parting
 from tritonhook.verify.judgement import judge, latitude_of
-from tritonhook.verify.minimise import SECONDS, Minimised, Trial, minimise
-from tritonhook.verify.model import Build, Order, Ran, Verdict
+from tritonhook.verify.minimise import Minimised, Trial, minimise
+from tritonhook.verify.model import Build, Order, Ran, Runner, Verdict
 
 _WITHOUT_EFFECT = ("-v", "--verbose", "-lineinfo", "--generate-line-info")  # ptxas options that change no machine code
 
@@ -49,27 +49,22 @@ class Reproduced:
 def reproduce(
     case: Case,
     ptx: Ptx,
-    result: Verified,
+    verified: Verified,
     recipes: Sequence[Recipe],
-    run: Run,
+    runner: Runner,
     folder: Path,
-    *,
-    gpu: str,
-    tools: Sequence[Tool] = (),
-    seconds: float = SECONDS,
-    on_step: Callable[[str, Trial], None] | None = None,
+    on_step: Callable[[str, Trial], None],
 ) -> Reproduced:
     """Minimise a kernel with verdict DIFFERENT, and write a reproducer into `folder`.
 
-    recipes: those of the builds. run: carries out an order, as Runner.run_until_lost. gpu: its name, for the report.
-    tools: further ptxas versions to try for the report. seconds: time limit. on_step: as in minimise. Raises UsageError
-    if the difference does not appear again.
+    recipes: those of the builds. runner: ran the builds; its trials run those of smaller kernels. on_step: as in
+    minimise. Raises UsageError if the difference does not appear again.
     """
-    sides = _sides(result, recipes)
-    with tempfile.TemporaryDirectory(prefix="tritonhook-minimise-") as place:
-        judge_ = LaunchedJudge(sides, run, Path(place), partial(_is_different, sides))
-        smallest = minimise(_start(case, ptx, result, sides), judge_, seconds, on_step)
-        written = write_reproducer(folder, _gathered(smallest.trial, judge_, gpu, tools))
+    sides = _sides(verified, recipes)
+    with tempfile.TemporaryDirectory(prefix="tritonhook-minimise-") as place, runner.trials() as trials:
+        judge_ = LaunchedJudge(sides, trials.run_until_lost, Path(place), partial(_is_different, sides))
+        smallest = minimise(_start(case, ptx, verified, sides), judge_, on_step=on_step)
+        written = write_reproducer(folder, _gathered(smallest.trial, judge_, runner.device or "a GPU"))
     return Reproduced(smallest, written)
 
 
@@ -111,7 +106,7 @@ def _is_different(sides: Sequence[Recipe], ran: Sequence[Ran], launch: Launch, p
     return judge(ran, launch, latitude_of(ptx), as_used).verdict is Verdict.DIFFERENT
 
 
-def _gathered(trial: Trial, judge_: LaunchedJudge, gpu: str, tools: Sequence[Tool]) -> Reproducer:
+def _gathered(trial: Trial, judge_: LaunchedJudge, gpu: str) -> Reproducer:
     """Collect the stored values, the machine code, and the results of other ptxas versions."""
     codes: tuple[tuple[str, ...], tuple[str, ...]] = (), ()
     with suppress(TritonHookError):  # without nvdisasm the report has no machine code
@@ -123,13 +118,14 @@ def _gathered(trial: Trial, judge_: LaunchedJudge, gpu: str, tools: Sequence[Too
         for side, code, values in zip(judge_.sides, codes, stored, strict=True)
     )
     title = f"{second.label} and {first.label} store different values for the same PTX ({Ptx(trial.ptx).target})"
-    return Reproducer(title, trial, (first, second), gpu, tuple(_tried(trial, judge_, tools)))
+    return Reproducer(title, trial, (first, second), gpu, tuple(_tried(trial, judge_)))
 
 
-def _tried(trial: Trial, judge_: LaunchedJudge, tools: Sequence[Tool]) -> Iterator[Tried]:
-    """Yield for each further ptxas version with which side it agrees."""
+def _tried(trial: Trial, judge_: LaunchedJudge) -> Iterator[Tried]:
+    """Yield for each further installed ptxas version with which side it agrees."""
     first, second = judge_.sides
-    for tool in sorted({tool.version: tool for tool in tools}.values(), key=lambda tool: version_key(tool.version)):
+    by_version = {tool.version: tool for tool in available_ptxas()}
+    for tool in sorted(by_version.values(), key=lambda tool: version_key(tool.version)):
         if tool.version in (first.ptxas.version, second.ptxas.version):
             continue
         other = Recipe(tool, first.options)
