@@ -33,7 +33,7 @@ def held(captures: CaptureFolder, kernels: Sequence[Kernel], config: str) -> Ite
             chosen[kernel] = fitting[0]
     if not chosen:
         there = "; ".join(str(one.config) for own in kernels for one in (own, *own.siblings) if one.config)
-        there = f"these have code of their own: {there}" if there else "none is autotuned"
+        there = f"configurations with different code: {there}" if there else "no kernel is autotuned"
         raise UsageError(f"--same-bits-as {config}: no kernel has this configuration; {there}")
     for kernel in kernels:
         if kernel in chosen:

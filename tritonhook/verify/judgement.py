@@ -189,7 +189,7 @@ def _of_difference(
         spreads = [difference.share for difference in unsteady[change.buffer]]
         spread = max((spread for spread in spreads if spread is not None), default=0.0)
         if not is_float or share is None or None in spreads or share <= max(_SPREAD * spread, _LARGE):
-            return Verdict.NONDETERMINISTIC, "as its runs do"
+            return Verdict.NONDETERMINISTIC, "its runs differ, too"
         return Verdict.DIFFERENT, f"its runs differ by only {spread:.2g}"
     if is_float and special and latitude.contracted:
         return Verdict.ROUNDING, "contraction: a product that overflows alone may not overflow within a multiply-add"

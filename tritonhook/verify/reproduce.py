@@ -81,7 +81,7 @@ def _sides(verified: Verified, recipes: Sequence[Recipe]) -> tuple[Recipe, Recip
         alike = next((group for group in verified.groups if reference in group), ())
         reference = next((label for label in alike if label in by_label), "")
         if not reference:
-            raise UsageError(f"{verified.kernel}: no build stores the result of the PTX, so no two can be compared")
+            raise UsageError(f"{verified.kernel}: no build stores the same as the PTX, so no two can be compared")
     first, second = (
         replace(variant, options=tuple(option for option in variant.options if option not in _WITHOUT_EFFECT))
         for variant in (by_label[reference], by_label[worst.build])
@@ -303,7 +303,9 @@ def _case(reproducer: Reproducer) -> dict[str, Any]:
     trial, launch = reproducer.trial, reproducer.trial.launch
     assert launch is not None
     if len(trial.contents) != len(launch.buffers):
-        raise UsageError(f"{trial.entry}: {len(launch.buffers)} buffers, with contents of {len(trial.contents)}")
+        raise UsageError(
+            f"{trial.entry}: the launch has {len(launch.buffers)} buffers, but contents of {len(trial.contents)}"
+        )
     buffers = [
         {"dtype": buffer.dtype, "width": DTYPE_BYTES[buffer.dtype], "size": buffer.size, "data": _packed(data)}
         for buffer, data in zip(launch.buffers, trial.contents, strict=True)
