@@ -123,7 +123,7 @@ def run_well(command: list[str], environment: dict[str, str], what: str, without
 
 
 def run_emulated(command: list[str], dry: DryRun, emulation: Emulation, out: Path, what: str, without: str) -> None:
-    """Run a program dry, with its launches executed on the CPU. out: folder for its captures. what, without: as for
+    """Run a program dry, and execute its launches on the CPU. out: folder for its captures. what, without: as for
     run_well. Raises ProgramError."""
     settings = Settings(out.absolute(), dry_run=dry)
     environment = capture_environment(settings, os.environ, command)
@@ -204,10 +204,10 @@ def why_not_timed() -> str | None:
 
 
 def record_launches(words: Sequence[str], out: Path, without: str, dry: DryRun | None = None) -> None:
-    """Run a script with its arguments, or MODULE:FUNCTION, with launches recorded. out: folder for the captures.
+    """Run a script with its arguments, or MODULE:FUNCTION, and record its launches. out: folder for the captures.
     without: as for run_well. dry: the target of a dry run; None: run on the GPU.
 
-    Raises UsageError if no kernel was seen, and else as run_well.
+    Raises UsageError if no kernel was captured, and otherwise as run_well.
     """
     target, command = words[0], program_command(words)
     settings = Settings(out.absolute(), launches=VALUES if dry is None else SHAPES, dry_run=dry)
