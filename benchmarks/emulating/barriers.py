@@ -44,9 +44,9 @@ def looked_at(case: Any, text: str, ctas: int) -> Row:
 def _look(case: Any, text: str, ctas: int) -> Any:
     from tritonhook.capture.launches.contents import NORMAL
     from tritonhook.ptx.module import Ptx
-    from tritonhook.verify.cpu import sanitized
+    from tritonhook.verify.cpu import ExecutionSettings, sanitized
 
-    return sanitized(case, Ptx(text), NORMAL, ctas)
+    return sanitized(case, Ptx(text), ExecutionSettings(NORMAL, ctas))
 
 
 def _kinds(case: Any, text: str, ctas: int) -> list[str]:

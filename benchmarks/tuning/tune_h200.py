@@ -52,7 +52,7 @@ from tritonhook.tuning.candidates import (
     subject_of,
 )
 from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
-from tritonhook.tuning.race import entry_of
+from tritonhook.tuning.wins import entry_of
 
 SHORTEST_US, LONGEST_US = 8.0, 10_000.0  # of a launch that is tuned
 DEVICE = "NVIDIA H200"

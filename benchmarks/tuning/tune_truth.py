@@ -21,8 +21,8 @@ from tritonhook.timing import coordinator
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, MIN_PROCESSES, REFERENCE, Comparison
 from tritonhook.tuning.candidates import Candidate, plain_choice
 from tritonhook.tuning.engine import TuneSettings
-from tritonhook.tuning.gpu import LIMIT_S, GpuProcess, LeverCode
-from tritonhook.tuning.policy_check import State, against_captures
+from tritonhook.tuning.gpu import LIMIT_S, GpuProcess, LeverCode, LoadCodes
+from tritonhook.tuning.policy_check import State, against_captures, policy_here
 
 AGAIN_SEED, AGAIN_SECONDS = 20261123, 30.0
 START = TuneSettings().start  # what has the GPU
@@ -88,7 +88,8 @@ def _timed_again(
     while until <= coordinator.MAX_PROCESSES:
         processes += [START(LIMIT_S) for _ in range(len(processes), until)]
         for number in range(first, until):
-            ready = processes[number].prepare(codes, kernel.launches[0].path, None, seed + number, racing=False)
+            request = LoadCodes(tuple(codes), kernel.launches[0].path, None, seed + number, racing=False)
+            ready = processes[number].prepare(request)
             if ready.failed or ready.unsteady:
                 raise TritonHookError(f"not timed: {dict(ready.failed) or 'its outputs differ from run to run'}")
         for _ in range(coordinator.BLOCKS_PER_PROCESS):
@@ -108,11 +109,13 @@ def _timed_again(
 def step_applied(options: argparse.Namespace) -> None:
     """Which kernels of the programs that ran with the policy have got the code that was certified."""
     rows, policy = Rows(options), options.work / "tritonhook.toml"
+    listed, _ = policy_here(policy)
     run = lambda jobs: sweep(jobs, os.cpu_count(), None, None, Limits())  # noqa: E731
     for path in sorted(path for path in options.work.iterdir() if (path / "index").is_dir()):
         source, folder = source_of(path), CaptureFolder.open(path)
         captures = [one for one in map(folder.try_capture, folder.records) if isinstance(one, Capture)]
-        found = [one for one in against_captures(policy, captures, run) if one.state is not State.NOT_SEEN]
+        checked = against_captures(listed, captures, run, policy.absolute().parent)
+        found = [one for one in checked if one.state is not State.NOT_SEEN]
         for one in found:
             told = {"kernel": one.entry.kernel, "ptx": one.entry.ptx, "winner": one.entry.lever.text}
             rows.add({"kind": "applied", "source": source, **told, "state": one.state.value, "reason": one.reason})

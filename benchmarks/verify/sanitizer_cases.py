@@ -69,10 +69,11 @@ def _findings(folder: Path, name: str) -> list[str]:
     from tritonhook.capture.launches.contents import RECORDED
     from tritonhook.capture.store import read_launch
     from tritonhook.ptx.module import Ptx
-    from tritonhook.verify.cpu import sanitized
+    from tritonhook.verify.cpu import ExecutionSettings, sanitized
     from tritonhook.verify.differential import case_of
     from tritonhook.verify.judgement import latitude_of
 
     ptx = Ptx((folder / f"{name}.ptx").read_text())
     case = case_of(ptx.only_entry(None), read_launch(folder / f"{name}.json"), folder, ptx, latitude_of(ptx))
-    return [f"{one.kind}: {one.text}" for one in sanitized(case, ptx, RECORDED, None, LIMIT_S).findings]
+    done = sanitized(case, ptx, ExecutionSettings(RECORDED, limit_s=LIMIT_S))
+    return [f"{one.kind}: {one.text}" for one in done.findings]

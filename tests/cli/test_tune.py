@@ -29,7 +29,8 @@ from tritonhook.cli import _programs, main, tune
 from tritonhook.errors import PolicyError
 from tritonhook.tuning import candidates as made
 from tritonhook.tuning.engine import tune as tune_kernels
-from tritonhook.tuning.race import TuneRun, entries
+from tritonhook.tuning.race import TuneRun
+from tritonhook.tuning.wins import entries
 
 LEVERS = ("--levers", "O1,maxnreg=24,name,regusage=5+name")
 FASTER = {"O1": {"us": 48.0}, "candidate": {"us": 48.0}}
@@ -209,7 +210,7 @@ def test_a_policy_that_cannot_be_written_loses_no_result(captures: str, capsys, 
     def full(*_: Any) -> None:
         raise PolicyError("tritonhook.toml: cannot be written: No space left on device")
 
-    monkeypatch.setattr(tune, "write_policy", full)
+    monkeypatch.setattr("tritonhook.tuning.wins.write_policy", full)
     assert main(["tune", "--json", captures, *LEVERS]) == 2
     said = capsys.readouterr()
     assert json.loads(said.out)["counts"]["WIN"] == 1 and "No space left" in said.err
@@ -270,7 +271,7 @@ def test_a_controls_file_takes_the_newest_ptxas_and_its_path_begins_at_the_polic
         (["CAPTURES", "--min-share", "2"], "give a share such as 0.01 or 1%"),
         (["CAPTURES", "--top", "0"], "give a number of 1 or more"),
         (["CAPTURES", "--entry", "nobody"], "no kernel 'nobody'"),
-        (["CAPTURES", "other"], "not understood"),
+        (["CAPTURES", "other"], "too many targets"),
         (["CAPTURES", "--", "--steps"], "only a script takes arguments"),
         (["script.py", "--assemble-only"], "give --arch SM to run it dry"),
         (["script.py", "--arch", "sm_90a"], "only for a script or MODULE:FUNCTION with --assemble-only"),

@@ -13,7 +13,7 @@ from tritonhook.cubin.summary import summarise_image
 from tritonhook.ptx.normal_form import normal_sha256
 from tritonhook.ptxas.pool import sweep
 from tritonhook.tuning.candidates import Choice, Subject, choices
-from tritonhook.tuning.race import entry_of
+from tritonhook.tuning.wins import entry_of
 
 GAIN, INTERVAL, GPU, DATE = 5.25, (4.5, 6.0), "NVIDIA H200", "2026-11-22"
 

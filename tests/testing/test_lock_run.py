@@ -92,7 +92,7 @@ def test_tests_that_workers_leave_out_by_a_hook_make_a_part(locked: Project) -> 
     for words in ((), ("-n2",)) if "NIGHTLY" in os.environ else (("-n1",),):
         done = locked.run("tests", LOCK, *words)
         assert done.code == 0, done.said
-        assert "1 kernel not compiled, and neither compared nor removed" in done.said
+        assert "1 kernel not compiled, so neither compared nor removed" in done.said
         assert "deselected: gemm_kernel sm_90a" in done.said
 
 
@@ -148,7 +148,7 @@ def test_a_test_that_did_not_pass_leaves_its_kernels_alone(locked: Project, how:
     before = locked.lock()
     locked.write("tests/test_child.py", f"import pytest\ndef test():\n    pytest.{how}\n")
     done = locked.run("tests", LOCK)
-    kept = "1 kernel not compiled, and neither compared nor removed, as 1 test" in done.said
+    kept = "1 kernel not compiled, so neither compared nor removed, because 1 test" in done.said
     assert (done.code, kept) == {"s": (0, True), "f": (1, True), "x": (1, False)}[how[0]], done.said
     done = locked.run("tests", LOCK, "--kernel-update")
     assert (locked.lock() == before) is (how[0] != "x")
@@ -159,7 +159,7 @@ def test_kernels_for_another_architecture_are_left_alone(locked: Project) -> Non
     locked.write("tests/test_kernels.py", "def test():\n    kernels.compile_kernel(arch=80)\n")
     (locked.folder / "tests/test_child.py").unlink()
     done = locked.run("tests", LOCK, "--kernel-update")
-    assert "as these tests compiled for sm_80 only" in done.said
+    assert "these tests compiled for sm_80 only" in done.said
     assert names(locked) == ["add_kernel", "add_kernel", "gemm_kernel", "multiply_kernel"]
 
 

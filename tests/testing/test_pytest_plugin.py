@@ -62,12 +62,12 @@ def test_several(captured_kernels):
     assert captured_kernels["add_kernel", "BLOCK=256", "sm_90a"] in captured_kernels.all("add_kernel")
     with pytest.raises(KeyError) as error:
         captured_kernels["add_kernel"]
-    said = "2 kernels are 'add_kernel'; choose one, as in captured_kernels['add_kernel', 'BLOCK=128']"
+    said = "2 kernels match 'add_kernel'; choose one, as in captured_kernels['add_kernel', 'BLOCK=128']"
     assert said in str(error.value)
     assert "BLOCK=256" in str(error.value) and "BLOCK=512" not in str(error.value)
-    with pytest.raises(KeyError, match="no kernel is 'add_kernel', 'BLOCK=9'; of that name there are:\\n  add_kernel"):
+    with pytest.raises(KeyError, match="matches 'add_kernel', 'BLOCK=9'; kernels of that name:\\n  add_kernel"):
         captured_kernels["add_kernel", "BLOCK=9"]
-    with pytest.raises(KeyError, match="no kernel is 'sub'; captured until now:\\n  add_kernel sm_90a"):
+    with pytest.raises(KeyError, match="no kernel matches 'sub'; captured so far:\\n  add_kernel sm_90a"):
         captured_kernels["sub"]
 def test_of_another_source(captured_kernels):
     other = kernels.fresh(kernels.multiply_kernel)

@@ -30,9 +30,10 @@ from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, SampleBl
 from tritonhook.tuning import engine
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped
 from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
-from tritonhook.tuning.gpu import GpuProcess, LeverCode, LoadCodes, RaceReady
-from tritonhook.tuning.race import TuneRun, TuneVerdict, entries, pins
+from tritonhook.tuning.gpu import GpuProcess, LoadCodes, RaceReady
+from tritonhook.tuning.race import TuneRun, TuneVerdict
 from tritonhook.tuning.same_bits import held
+from tritonhook.tuning.wins import entries, pins
 
 COMMAND = (sys.executable, str(SUPPORT / "fake_worker.py"))
 
@@ -50,8 +51,8 @@ class Simulated:
     def __init__(self, limit_s: float) -> None:
         self.worker = FakeWorker()
 
-    def prepare(self, codes: Sequence[LeverCode], *how: Any) -> RaceReady:
-        return self._ask(LoadCodes(tuple(codes), *how))
+    def prepare(self, request: LoadCodes) -> RaceReady:
+        return self._ask(request)
 
     def blocks(self, count: int, process: int, sides: Sequence[str]) -> tuple[SampleBlock, ...]:
         return self._ask(Take(count, process, tuple(sides))).blocks
@@ -271,9 +272,9 @@ def test_each_code_is_launched_as_its_configuration_and_stores_what_that_does(sa
     asked: list[dict[str, tuple[str | None, str | None]]] = []
 
     class Asked(Simulated):
-        def prepare(self, codes: Sequence[LeverCode], *how: Any) -> RaceReady:
-            asked.append({code.name: (code.like, code.launch and code.launch.name) for code in codes})
-            return super().prepare(codes, *how)
+        def prepare(self, request: LoadCodes) -> RaceReady:
+            asked.append({code.name: (code.like, code.launch and code.launch.name) for code in request.codes})
+            return super().prepare(request)
 
     wanted = kernel_with(code("name", us=48.0), siblings={"B": configuration(code("O1", us=60.0), us=49.0)})
     (row,) = tuned(wanted, start=Asked, same_bits=same_bits).rows
@@ -310,10 +311,10 @@ class Started:
     def __init__(self, gpu: Gpu) -> None:
         self.gpu, self.taken = gpu, 0
 
-    def prepare(self, codes: Sequence[LeverCode], launch: Path, *how: Any) -> RaceReady:
-        self.racing, self.launch = how[2], launch.name
-        self.how = {code.name: json.loads(code.path.read_bytes()) for code in codes}
-        self.gpu.keeps.append(how[-1])
+    def prepare(self, request: LoadCodes) -> RaceReady:
+        self.racing, self.launch = request.racing, request.launch.name
+        self.how = {code.name: json.loads(code.path.read_bytes()) for code in request.codes}
+        self.gpu.keeps.append(request.keep)
         if self.gpu.lost[self.racing]:
             raise self.gpu.lost[self.racing].pop(0)
         return self.gpu.answer.get(self.racing, RaceReady({}, False, ("a note",)))

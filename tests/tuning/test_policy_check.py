@@ -12,7 +12,7 @@ import pytest
 from tritonhook.capture.policy.levers import lever
 from tritonhook.capture.policy.model import read_entries, write_policy
 from tritonhook.report.results.policy import PolicyResult
-from tritonhook.tuning.policy_check import State, against_captures
+from tritonhook.tuning.policy_check import Checked, State, against_captures, policy_here
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +42,16 @@ def captured(gemm: Any, tmp_path: Path, triton_cache: Path) -> tuple[list[Any], 
     return gemm[0], tmp_path / "tritonhook.toml"
 
 
-def state(captures: Any, path: Path, **values: Any) -> tuple[State, str]:
+def check(path: Path, captures: Any) -> list[Checked]:
     from tritonhook.ptxas.pool import sweep
 
+    return against_captures(policy_here(path)[0], captures, sweep, path.parent)
+
+
+def state(captures: Any, path: Path, **values: Any) -> tuple[State, str]:
     (entry,) = read_entries(path)
     write_policy(path, [replace(entry, **values)])
-    (checked,) = against_captures(path, captures, sweep)
+    (checked,) = check(path, captures)
     return checked.state, checked.reason
 
 
@@ -78,28 +82,25 @@ def test_a_variant_whose_kernel_was_not_captured_is_not_stale(captured, tmp_path
     from triton_kernels import compile_gemm
 
     import tritonhook
-    from tritonhook.ptxas.pool import sweep
 
     captures, path = captured
     (entry,) = read_entries(path)
     write_policy(path, [entry, replace(entry, ptx="0" * 64, code="0" * 16)])
-    states = {one.entry.ptx: one.state for one in against_captures(path, captures, sweep)}
+    states = {one.entry.ptx: one.state for one in check(path, captures)}
     assert states == {entry.ptx: State.APPLIES, "0" * 64: State.NOT_SEEN}
     with tritonhook.session(tmp_path / "tuned", policy=path) as session:
         compile_gemm()
-    states = {one.entry.ptx: one.state for one in against_captures(path, session.captures, sweep)}
+    states = {one.entry.ptx: one.state for one in check(path, session.captures)}
     assert states == {entry.ptx: State.APPLIED, "0" * 64: State.NOT_SEEN}
     write_policy(path, [entry])
     assert state(session.captures, path, code="0" * 16)[0] is State.STALE
 
 
 def test_an_entry_is_called_as_its_kernel_among_the_others(gemm, captured) -> None:
-    from tritonhook.ptxas.pool import sweep
-
     captures, path = captured
     (entry,) = read_entries(path)
     write_policy(path, [entry, replace(entry, ptx="0" * 64)])
-    checked = against_captures(path, [*captures, *gemm[1]], sweep)
+    checked = check(path, [*captures, *gemm[1]])
     assert {one.entry.ptx: one.title for one in checked} == {entry.ptx: "gemm_kernel[num_warps=8]", "0" * 64: ""}
     rows = PolicyResult.of(str(path), "captures", checked).summary().tables[0].rows
     assert {row[0] for row in rows} == {"gemm_kernel[num_warps=8]", "gemm_kernel (PTX 00000000)"}

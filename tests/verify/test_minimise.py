@@ -174,7 +174,7 @@ def test_a_pointer_stays_a_pointer() -> None:
 
 
 def test_without_a_difference_there_is_nothing_to_minimise() -> None:
-    with pytest.raises(UsageError, match="not there at the start"):
+    with pytest.raises(UsageError, match="nothing to minimise"):
         shrink(lambda trial: False)
 
 

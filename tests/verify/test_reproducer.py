@@ -95,7 +95,7 @@ def start(folder: Path, libcuda: Path | None, *arguments: str | Path) -> subproc
     [
         ((1, 1), 0, ("SAME: both store the same bytes",)),
         ((1, 2), 1, ("buffer 0 (float32): 2 of 2 elements differ", "0x40810101", "4.0313", "0x41820202", "DIFFERENT")),
-        ((1, 0xEE), 1, ("b.cubin: cuCtxSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS", "a.cubin: came to its")),
+        ((1, 0xEE), 1, ("b.cubin: cuCtxSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS", "a.cubin: finished")),
         ((1, 0xDD), 1, ("b.cubin: no end within 60 s", "DIFFERENT")),
     ],
 )  # fmt: skip

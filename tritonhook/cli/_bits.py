@@ -1,5 +1,5 @@
-"""`tritonhook verify` with a script and --orders, --configs, --set, --rows or --stages: run it dry, execute its kernels
-on the CPU more than once, and compare the bits that they store."""
+"""`tritonhook verify` with a script and --orders, --configs, --set, --rows or --stages: run the script dry, execute its
+kernels several times on the CPU, and compare the bits that they store."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.imports import check_numpy
 from tritonhook.capture.dry_run.gpu import ALL, FIRST, TUNED, Compared, DryRun, Emulation
+from tritonhook.capture.dry_run.process import assembled
 from tritonhook.cli._programs import program_command, run_emulated
 from tritonhook.errors import UsageError
 
@@ -26,8 +27,8 @@ _ROWS = re.compile(r"(?:\w+\.)?\w+(?::\d+)?")
 
 
 def compare_bits(options: Options) -> tuple[Result, int]:
-    """Run the script dry, and compare. Also return the exit code: 1 if bits differ, else 2 if a kernel was not judged.
-    Raises UsageError."""
+    """Run the script dry, and compare the bits that its kernels store. Also return the exit code: 1 if bits differ,
+    else 2 if a kernel was not judged. Raises UsageError."""
     from tritonhook.report.results.same_bits import SameBits
     from tritonhook.verify.same_bits import judge_all
     from tritonhook.verify.schema import read_executions
@@ -37,8 +38,8 @@ def compare_bits(options: Options) -> tuple[Result, int]:
     if options.rows is not None and not all(_ROWS.fullmatch(word) for word in options.rows.split(",")):
         raise UsageError(f"--rows {options.rows}: write ARG, ARG:DIM or FUNCTION.ARG:DIM, several with commas")
     if options.rows is not None and (options.configs or settings or options.stages or options.orders > 1):
-        raise UsageError("--rows: not with --configs, --set, --stages or --orders; ask one after the other")
-    dry = DryRun.of(options.arch or ARCH, autotune=ALL if options.configs else FIRST)
+        raise UsageError("--rows: not with --configs, --set, --stages or --orders; run verify once for each")
+    dry = assembled(DryRun.of(options.arch or ARCH, autotune=ALL if options.configs else FIRST))
     with tempfile.TemporaryDirectory(prefix="tritonhook-bits-") as folder:
         compared = Compared(folder, options.orders, options.configs, settings, options.rows or "", options.stages)
         emulation = Emulation(options.sanitize, options.limit or math.inf, compared=compared)
@@ -50,7 +51,7 @@ def compare_bits(options: Options) -> tuple[Result, int]:
     if not judged:
         why = "it launched no autotuned kernel" if options.configs else "it launched no kernel of Triton"
         if options.set:
-            why = "no kernel was launched that has a constant or an option of these names"
+            why = "no kernel that it launched has a constant or an option of these names"
         raise UsageError(f"{options.target[0]}: nothing to compare: {why}")
     tuned = list(dict.fromkeys(one.kernel for one in executions if one.kind == TUNED))
     result = SameBits.of(" ".join(options.target), dry.arch, judged, tuned)
@@ -58,7 +59,7 @@ def compare_bits(options: Options) -> tuple[Result, int]:
 
 
 def _settings(words: Sequence[str]) -> dict[str, list[Any]]:
-    """Read --set num_warps=4,8 --set BLOCK_K=32,64. Raises UsageError."""
+    """Parse the values of --set, e.g. ["num_warps=4,8", "BLOCK_K=32,64"]. Raises UsageError."""
     settings: dict[str, list[Any]] = {}
     for word in words:
         name, _, values = word.partition("=")
@@ -69,6 +70,7 @@ def _settings(words: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _value(text: str) -> Any:
+    """Parse a Python literal; other text stays text."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):

@@ -1,5 +1,5 @@
-"""Run the script, program or MODULE:FUNCTION that a verb is about: make the command, run it to its end, and for ab,
-verify and tune record its launches."""
+"""Scripts, programs and MODULE:FUNCTION that a verb runs: their command line, and how to run one to its end, also with
+its launches recorded, for ab, verify and tune."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
 from tritonhook._util.variables import DRY_RUN
-from tritonhook.capture.dry_run.gpu import ALL, DryRun, Emulation
-from tritonhook.capture.dry_run.process import assembled
+from tritonhook.capture.dry_run.gpu import DryRun, Emulation
 from tritonhook.capture.model import Stage
-from tritonhook.capture.settings import SHAPES, VALUES, make_settings
+from tritonhook.capture.settings import SHAPES, VALUES, Settings
 from tritonhook.capture.store import read_capture
 from tritonhook.children.environment import capture_environment, watch_environment
 from tritonhook.cli._signals import Witness, heeded, interrupt
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from tritonhook.memory.timeline import MemoryTimeline
 
 _STDERR = 2
-_AHEAD_S = 0.5  # between two searches for new captures
+_AHEAD_S = 0.5  # between looks at what was captured
 
 
 def script_command(words: Sequence[str], module: bool) -> list[str]:
@@ -69,23 +68,23 @@ def program_command(words: Sequence[str]) -> list[str]:
 
 
 class Ended(NamedTuple):
-    """How a program ended. code: its exit code, or 128 plus the number of the signal that ended it. signal: the last
-    signal that this process received meanwhile; None: it received none."""
+    """code: of a program, or 128 and the number of the signal that ended it. signal: the last one that this process got
+    meanwhile; None: it got none."""
 
     code: int
     signal: int | None
 
     @property
     def status(self) -> int:
-        """The exit code; if the program handled a signal and ended with 0, 128 plus the number of that signal."""
+        """The code; that of the signal where the program took it and ended well."""
         return self.code or (128 + self.signal if self.signal is not None else 0)
 
 
 def run_to_end(command: list[str], environment: dict[str, str], stdout_is_ours: bool = False) -> Ended:
-    """Run a program to its end. Pass signals on to it, except those that its whole process group receives, such as a
-    terminal's Ctrl-C.
+    """Run a program to its end. Signals are passed on, but not those that the whole process group gets, such as a
+    terminal's Ctrl-C: the program has them already.
 
-    stdout_is_ours: redirect the program's standard output to standard error, because standard output is for our result.
+    stdout_is_ours: what it prints goes to standard error, because standard output is for our result.
     """
     child: subprocess.Popen[bytes] | None = None
     seen: list[int] = []
@@ -99,7 +98,7 @@ def run_to_end(command: list[str], environment: dict[str, str], stdout_is_ours: 
     previous = {number: signal.signal(number, pass_on) for number in heeded()}
     try:
         child = subprocess.Popen(command, env=environment, stdout=_STDERR if stdout_is_ours else None)
-        for number in seen[:]:  # signals that came before the program ran
+        for number in seen[:]:  # they came before it was there
             child.send_signal(number)
         code = child.wait()
     finally:
@@ -110,10 +109,10 @@ def run_to_end(command: list[str], environment: dict[str, str], stdout_is_ours: 
 
 
 def run_well(command: list[str], environment: dict[str, str], what: str, without: str, arch: str | None = None) -> None:
-    """Run a program that must succeed so that a verb can go on. Its output goes to standard error.
+    """Run a program whose end decides whether a verb goes on. What it prints goes to standard error.
 
     what: names it in messages. without: what a failure leaves undone, such as "nothing was timed". arch: of a dry run.
-    Raises ProgramError if it fails, and KeyboardInterrupt if a signal came, even if the program handled the signal.
+    Raises ProgramError if it fails, and KeyboardInterrupt if a signal came, however the program took that.
     """
     code, number = run_to_end(command, environment, stdout_is_ours=True)
     if number is not None:
@@ -125,17 +124,17 @@ def run_well(command: list[str], environment: dict[str, str], what: str, without
 
 def run_emulated(command: list[str], dry: DryRun, emulation: Emulation, out: Path, what: str, without: str) -> None:
     """Run a program dry, and execute its launches on the CPU. out: folder for its captures. what, without: as for
-    run_well. Raises ProgramError, ToolError."""
-    environment = capture_environment(make_settings(out, dry_run=assembled(dry)), os.environ, command)
+    run_well. Raises ProgramError."""
+    settings = Settings(out.absolute(), dry_run=dry)
+    environment = capture_environment(settings, os.environ, command)
     print(f"running {what} dry for {dry.arch}, on the CPU ...", file=sys.stderr, flush=True)
     run_well(command, environment | emulation.to_environment(), what, without, dry.arch)
 
 
 @contextmanager
 def reading_ahead(out: Path) -> Iterator[None]:
-    """While a dry run compiles, look for known bugs in the kernels captured so far, and import what the report needs.
-    After the run, this would take as long as compiling small kernels. Not for runs on a GPU, which a busy core would
-    disturb."""
+    """While a dry run compiles, look for known bugs in the kernels that it has captured so far, and load what shows
+    them: at its end that would take as long as compiling small kernels. Not on a GPU, where a busy core disturbs."""
     earlier, ended = set(_kernels(out)), threading.Event()
     thread = threading.Thread(target=_read_ahead, args=(out, earlier, ended), daemon=True)
     thread.start()
@@ -148,7 +147,7 @@ def reading_ahead(out: Path) -> Iterator[None]:
 
 def _read_ahead(out: Path, seen: set[Path], ended: threading.Event) -> None:
     import tritonhook.report.render.terminal
-    import tritonhook.report.results.captures  # noqa: F401  (imported early)
+    import tritonhook.report.results.captures  # noqa: F401  (loaded for the end)
     from tritonhook.ptx.miscompiles import bugs_met
 
     while not ended.wait(_AHEAD_S):
@@ -186,7 +185,7 @@ def is_script(target: str) -> bool:
 
 
 def why_no_gpu() -> str | None:
-    """Return why nothing can be launched here; None if there is a GPU. Does not import torch."""
+    """Why nothing can be launched here; None if there is a GPU. Loads no torch."""
     if DRY_RUN in os.environ:
         return "this is a dry run, which launches nothing"
     try:
@@ -198,29 +197,30 @@ def why_no_gpu() -> str | None:
 
 
 def why_not_timed() -> str | None:
-    """Return why nothing can be timed here; None if there are torch and a GPU. Does not import torch."""
+    """Why nothing can be timed here; None if there are torch and a GPU. Loads no torch."""
     if find_spec("torch") is None and DRY_RUN not in os.environ:
         return "torch is not installed"
     return why_no_gpu()
 
 
-def record_launches(words: Sequence[str], out: Path, without: str, arch: str | None = None) -> None:
-    """Run a script with its arguments, or MODULE:FUNCTION, and record its launches; with `arch` run it dry.
+def record_launches(words: Sequence[str], out: Path, without: str, dry: DryRun | None = None) -> None:
+    """Run a script with its arguments, or MODULE:FUNCTION, and record its launches. out: folder for the captures.
+    without: as for run_well. dry: the target of a dry run; None: run on the GPU.
 
-    without: as for run_well. Raises UsageError if no kernel was captured, and otherwise as run_well.
+    Raises UsageError if no kernel was captured, and otherwise as run_well.
     """
     target, command = words[0], program_command(words)
-    dry = None if arch is None else assembled(DryRun.of(arch, autotune=ALL))
-    settings = make_settings(out, launches=VALUES if dry is None else SHAPES, dry_run=dry)
+    settings = Settings(out.absolute(), launches=VALUES if dry is None else SHAPES, dry_run=dry)
     print(f"running {target} once, to record its launches ...", file=sys.stderr, flush=True)
-    run_well(command, capture_environment(settings, os.environ, command), target, without, arch)
+    environment = capture_environment(settings, os.environ, command)
+    run_well(command, environment, target, without, None if dry is None else dry.arch)
     if not (out / "index").is_dir():
-        raise UsageError(f"{target}: no kernel was captured: it did not use Triton")
+        raise UsageError(f"{target}: no kernel was seen: Triton was not used")
 
 
 def watched(command: list[str], stdout_is_ours: bool = False) -> tuple[Ended, list[MemoryTimeline], list[str]]:
-    """Run a program to its end, and watch its GPU memory. Returns how it ended, the timelines, and notes on missing
-    data.
+    """Run a program to its end while its GPU memory is watched. Returns how it ended, the timelines, and notes on what
+    is missing.
 
     Raises DeviceError without a GPU, before anything runs.
     """

@@ -1,15 +1,15 @@
 """Run a script or a program, and capture the kernels that it and its child processes compile.
 
-Options come before the script. The exit status is the script's; 128 + N if signal N ended it; 2 if it did not run.
-The list of kernels goes to standard error. With --json or --markdown it goes to standard output, and what the script
-prints to standard error.
+Options come before the script. The exit code is the script's; 128 + N if signal N ended it; 2 if it did not run.
+The list of kernels is printed on standard error. With --json or --markdown it is printed on standard output, and the
+output of the script goes to standard error.
 
   tritonhook run script.py arg ...
   tritonhook run --prefix cutlass_ --out captures -m package.module
   tritonhook run --rewrite tma-cta script.py
   tritonhook run --arch sm_90a train.py    # without a GPU
   tritonhook run -- torchrun --nproc-per-node 2 train.py
-  tritonhook run --install-startup         # a .pth file, which reaches child processes that clear PYTHONPATH
+  tritonhook run --install-startup         # also capture in child processes that clear PYTHONPATH
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ if TYPE_CHECKING:
 
 _LISTED = 20
 _NOT_REACHED = (
-    "no process that tritonhook reached compiled a kernel, or took one from a cache. Processes under `python -E` or "
-    "`-I`, or with PYTHONPATH cleared, are reached after `tritonhook run --install-startup`"
+    "no captured process compiled a kernel, or loaded one from a cache. Processes under `python -E` or `-I`, or with "
+    "PYTHONPATH cleared, are captured only after `tritonhook run --install-startup`"
 )
 
 _NO_GPU = "this machine has no GPU: `tritonhook run --arch sm_90a script.py` compiles the kernels and launches none"
 
 
 def _startup_option(what: str) -> Any:
-    """Declare a field for an option that may name a Python; without one it means this Python."""
-    text = f"{what}, in the environment of this or another Python"
+    """Declare an option that takes the path of a Python interpreter; without a value, it means this interpreter."""
+    text = f"{what}, in the environment of this Python or of the named one"
     return option(one_of="startup", nargs="?", const=sys.executable, metavar="PYTHON", help=text)
 
 
@@ -82,38 +82,43 @@ class Options(Group):
     )
     policy: str | None = option(metavar="FILE", help="apply the levers of this policy, which `tritonhook tune` wrote")
     pin: str | None = option(
-        metavar="FILE", help="pin the winner of each autotuning in this policy: later runs with it do not measure"
+        metavar="FILE",
+        help="write the winner of each autotuning to this policy: later runs with --policy FILE do not measure again",
     )
-    launches: bool = flag(one_of="launches", help="record how kernels are launched, for `tritonhook ab`")
-    launch_values: bool = flag(one_of="launches", help="the same, with the contents of all buffers")
+    launches: bool = flag(
+        one_of="launches", help="record the launches of kernels, without the contents of buffers, for `tritonhook ab`"
+    )
+    launch_values: bool = flag(
+        one_of="launches", help="record the launches of kernels, with the contents of all buffers"
+    )
     arch: str | None = option(
-        metavar="sm_XX", help="dry run, without a GPU: compile all kernels for this architecture, and launch none"
+        metavar="sm_XX", help="dry run, without a GPU: compile all kernels for this architecture, launch none"
     )
-    gpu: str | None = option(metavar="NAME", help='dry run as on this GPU, such as "H100": its figures and its name')
+    gpu: str | None = option(metavar="NAME", help='dry run that reports this GPU to the program, e.g. "H100"')
     autotune: str | None = option(
         choices=(FIRST, ALL, PINNED),
-        help="of an autotuned kernel in a dry run, compile the first configuration that fits (default), all, or what "
-        "the policy pins",
+        help="in a dry run: of an autotuned kernel, compile the first configuration that fits (default), all, or the "
+        "pinned one",
     )
-    emulate: bool = flag(help="in a dry run, execute each launch on the CPU, so that its results are real")
-    count: bool = flag(help="--emulate: then give Nsight Compute's counters of a launch of each kernel")
-    sanitize: bool = flag(help="with --emulate, look for faults of the kernels; one that is found makes the status 1")
-    suppress: str | None = option(metavar="FILE", help="with --sanitize, findings that do not count, in TOML")
-    bounds: str | None = option(choices=BOUNDS, metavar="WHAT", help="with --sanitize, as in emulate")
+    emulate: bool = flag(help="in a dry run: execute each launch on the CPU, so that tensors have real results")
+    count: bool = flag(help="with --emulate: at the end, compute Nsight Compute's counters for a launch of each kernel")
+    sanitize: bool = flag(help="with --emulate: look for faults of the kernels; exit code 1 if there is one")
+    suppress: str | None = option(metavar="FILE", help="with --sanitize: TOML file of findings that do not count")
+    bounds: str | None = option(choices=BOUNDS, metavar="WHAT", help="with --sanitize: as in `tritonhook emulate`")
     memory: str | None = option(
-        choices=(REAL, NONE), help="tensors of a dry run are in the CPU's memory (default), or have no memory"
+        choices=(REAL, NONE), help="in a dry run: whether tensors have memory on the CPU (real, the default) or none"
     )
     ptxas_limit: float | None = option(
         type=float,
         metavar="SECONDS",
-        help=f"dry run: leave out a kernel for which ptxas takes longer (default: {PTXAS_SECONDS:.0f})",
+        help=f"in a dry run: leave out a kernel if ptxas takes longer (default: {PTXAS_SECONDS:.0f})",
     )
-    launch_anyway: bool = flag(help="in a dry run, note what the GPU would refuse to launch, and go on")
-    watch: bool = flag(help="run again when a source that the run loaded changes, and say what changed in the kernels")
+    launch_anyway: bool = flag(help="in a dry run: go on after a launch that the GPU would refuse, with a note")
+    watch: bool = flag(help="run again when a source file of the program changes, and show what changed in the kernels")
     install_startup: str | None = _startup_option(
-        "install a .pth file, which lets runs reach processes that clear PYTHONPATH"
+        "install a .pth file, so that processes that clear PYTHONPATH are captured, too"
     )
-    remove_startup: str | None = _startup_option("remove that file")
+    remove_startup: str | None = _startup_option("remove the .pth file of --install-startup")
     module: bool = flag("-m", help="run a module instead of a script, as python -m does")
     command: tuple[str, ...] = argument(
         nargs=argparse.REMAINDER, help="script and its arguments, or -- program and arguments"
@@ -129,7 +134,7 @@ def run(options: Options) -> int:
 
 
 def _change_startup(options: Options) -> int:
-    """Install or remove the .pth file in an environment."""
+    """Install or remove the .pth file in the environment of a Python."""
     from tritonhook.report.results.tools import Installed
 
     folder = site_folder(options.install_startup or options.remove_startup or sys.executable)
@@ -143,22 +148,23 @@ def _change_startup(options: Options) -> int:
 
 
 def _watch(options: Options) -> int:
-    """Run, and again after each change of a source, until a signal such as Ctrl-C. Only the first run may raise."""
+    """Run the program, and again after each change of a source, until a signal such as Ctrl-C. Errors of the first run
+    are raised, later ones printed."""
     from tritonhook.cli._changes import give_folders
 
-    out = near(Path(options.out or default_out()).absolute())
+    out = Path(options.out or default_out())
     runs, times, sources = _runs(out), times_of(_sources(options, out)), list[Path]()
     while True:
         try:
             if (ended := _run_once(options)).signal is not None:
                 return ended.status
             sources = _sources(options, out)
-            times = {**times_of(sources), **times}  # what was edited during the run counts
+            times = {**times_of(sources), **times}  # times before the run: an edit during the run counts as a change
             if runs < (runs := _runs(out)):
                 with suppress(CaptureError):  # the first run of its command
                     before, latest = CaptureFolder.open(out).previous()
                     give_folders(options.results, (), f"{out}@{before}", f"{out}@{latest}")
-        except (TritonHookError, OSError) as error:  # a checkout removes a source for a moment
+        except (TritonHookError, OSError) as error:  # e.g. git checkout removes a source for a moment
             if not sources:
                 raise
             complain("run", error)
@@ -173,7 +179,7 @@ def _runs(out: Path) -> int:
 
 
 def _sources(options: Options, out: Path) -> list[Path]:
-    """List the script and what the runs into this folder have loaded."""
+    """List the script, and the source files that earlier runs into this folder have loaded."""
     script = [Path(word) for word in options.command[:1] if word.endswith(".py")]
     loaded = CaptureFolder.open(out).sources if (out / "index").is_dir() else ()
     return list(dict.fromkeys([*(path.absolute() for path in script), *map(Path, loaded)]))
@@ -245,8 +251,8 @@ def _run_once(options: Options) -> Ended:
 
 
 def _dry_run(options: Options) -> DryRun | None:
-    """Return the target of a dry run; None without --arch or --gpu. Raises UsageError, and ToolError if no ptxas of
-    this Python's Triton knows the architecture."""
+    """Make the settings of a dry run; None without --arch and --gpu. Raises UsageError, and ToolError if the ptxas of
+    this Python's Triton does not support the architecture."""
     if options.arch is None and options.gpu is None:
         return None
     limit = PTXAS_SECONDS if options.ptxas_limit is None else options.ptxas_limit
@@ -255,8 +261,9 @@ def _dry_run(options: Options) -> DryRun | None:
 
 
 def _completed(options: Options, project: Project) -> Options:
-    """Check options that need or exclude others, and add the settings of the project; `out` comes by the environment,
-    to other verbs too. A policy does not go with options that say how kernels are changed. Raises UsageError."""
+    """Check the combination of options, and add the settings of the project (pyproject.toml). The project's policy is
+    not added if options change kernels. `out` is not added here: default_out reads it from the environment. Raises
+    UsageError."""
     if options.count and not options.emulate:
         raise UsageError("--count: only with --emulate; `tritonhook emulate CAPTURES --count` counts recorded launches")
     if options.pin is not None and options.policy is not None:
@@ -290,7 +297,7 @@ def _completed(options: Options, project: Project) -> Options:
 
 
 def _unmatched(rename: Rename | None, folder: CaptureFolder) -> Iterator[str]:
-    """Write a note for each OLD of --to that no kernel had."""
+    """Yield a note for each OLD of --to OLD=NEW that is the name of no kernel."""
     if rename is None or not rename.mapping:
         return
     captures = [folder.try_capture(record) for record in folder.records]
@@ -301,7 +308,8 @@ def _unmatched(rename: Rename | None, folder: CaptureFolder) -> Iterator[str]:
 
 
 def _behind_script(command: Sequence[str]) -> Iterator[str]:
-    """Write a note on options of ours behind the script. Options that its text has are its own."""
+    """Yield a note on options of `tritonhook run` that stand after the script, where they are the script's arguments.
+    An option that occurs in the script's text is left out."""
     script, *words = command
     text = Path(script).read_text(errors="replace") if Path(script).is_file() else ""
     ours = option_names(Options)
@@ -311,18 +319,18 @@ def _behind_script(command: Sequence[str]) -> Iterator[str]:
 
 
 def _passed_by(command: Sequence[str], folder: CaptureFolder) -> Iterator[str]:
-    """Note a compiler that was called by its full path, and so not through the wrapper on PATH."""
+    """Yield a note on a compiler called by its full path: it bypasses our wrapper, which is found through PATH."""
     program = command[0]
     if not folder.records and "/" in program and Path(program).name in ("nvcc", "ptxas", "tileiras"):
         yield f"{program}: its full path bypasses the wrapper; put its folder on PATH and write {Path(program).name}"
 
 
 def _report(summary: Summary, folder: CaptureFolder, dry_run: DryRun | None) -> None:
-    """Print the kernels on standard error: standard output is the script's."""
+    """Print the list of kernels on standard error, as standard output belongs to the script."""
     from tritonhook.report.render.terminal import render_terminal
 
     records = folder.records
-    hits = sum(all(s.cache_hit for s in folder.seen(record)) for record in records)  # a worker may have compiled it
+    hits = sum(all(s.cache_hit for s in folder.seen(record)) for record in records)  # False if any process compiled it
     if summary.tables:
         tables = tuple(replace(table, rows=table.rows[:_LISTED]) for table in summary.tables)
         write_err(render_terminal(replace(summary, tables=tables), sys.stderr))
@@ -338,21 +346,23 @@ def _report(summary: Summary, folder: CaptureFolder, dry_run: DryRun | None) -> 
 # --- --watch -------------------------------------------------------------------------------------
 
 _POLL_S = 0.3
-Times = Mapping[Path, int]  # when each file was written; files that are not there have no time
+Times = Mapping[Path, int]  # modification time of each existing file, in ns
 
 
 def times_of(paths: Iterable[Path]) -> Times:
+    """Read when each file was last written. Missing files are left out."""
     times = {}
     for path in paths:
         try:
-            times[path] = os.stat(path).st_mtime_ns  # noqa: PTH116  (many, several times a second)
+            times[path] = os.stat(path).st_mtime_ns  # noqa: PTH116  (many files, several times a second)
         except OSError:
-            continue  # an editor replaces it
+            continue  # missing, e.g. while an editor replaces it
     return times
 
 
 def await_change(paths: Iterable[Path], before: Times, sleep: Callable[[float], None] = time.sleep) -> list[Path]:
-    """Wait until some of the files have been written since `before`, and are no longer being written. Returns them."""
+    """Wait until some files have changed since `before`, and have not changed for _POLL_S. Returns them. sleep: for
+    tests."""
     paths = list(paths)
     last = dict(before)
     while True:
@@ -368,18 +378,20 @@ def await_change(paths: Iterable[Path], before: Times, sleep: Callable[[float], 
 
 
 def pins_of(folder: CaptureFolder, gpu: str) -> list[Pin]:
-    """Return a pin for each autotuned function and key. gpu: the name of the GPU that measured;
-    "" where not known."""
+    """Make a pin of the winner for each autotuned function and key. gpu: name of the GPU that measured; "" if
+    unknown."""
     today = date.today().isoformat()
     return [Pin(won.function, won.arch, won.key, won.config, None, gpu, today, won.source) for won in winners(folder)]
 
 
 def keep_pins(path: Path, folder: CaptureFolder) -> str:
-    """Write the winners to a policy beside what it has; a pin of the same function, target, key and GPU is replaced.
-    Returns a note. Raises PolicyError."""
+    """Add the winners of autotunings to a policy file as pins. Pins of the same function, architecture, key and GPU are
+    replaced; all else stays. Returns a note. Raises PolicyError."""
     won = pins_of(folder, gpu_name())
     if not won:
-        return f"{path} is unchanged: no autotuner measured; a winner from an autotuning cache is not seen"
+        return (
+            f"{path} is unchanged: no autotuner measured; a winner that was read from an autotuning cache is not pinned"
+        )
     with changing(path):
         entries, pins = (read_entries(path), read_pins(path)) if path.exists() else ((), ())
         kept = updated_pins(pins, won, entries, entries)

@@ -1,21 +1,23 @@
-"""Find what makes each kernel faster on this GPU, and write the wins to a policy.
+"""Find faster machine code for each kernel on this GPU, and write the wins to a policy.
 
 TARGET is a script or MODULE:FUNCTION, which runs once to record its launches, or a capture folder with launches. A
-lever is another name, ptxas version or ptxas option for the same PTX. tune first assembles each kernel with every
-lever. Then the codes that store the same as the compiler's own code race on the GPU. The fastest code of each kernel
-is confirmed in fresh processes. For an autotuned kernel the configurations that its tuner tried race too: a lever has
-to beat the best of them, and a win pins configuration and lever. Wins go to a policy: `tritonhook run --policy` or
-tritonhook.enable(policy=...) applies it. Ctrl-C keeps the wins that are confirmed. tune needs torch and a GPU;
---assemble-only and --check need neither. --check exits with 1 if an entry is stale, or does not apply on
-this machine, or if another configuration than the pinned one won an autotuning. 2: a kernel could not be tuned.
+lever is another kernel name, ptxas version or ptxas option for the same PTX. tune assembles each kernel with every
+lever. Codes that store the same values as the compiler's own code then race on the GPU. The fastest code of each kernel
+is confirmed in fresh processes. For an autotuned kernel, the configurations that its autotuner tried race too: a lever
+has to beat the best of them, and a win pins both configuration and lever. Wins are written to a policy file, which
+`tritonhook run --policy` or tritonhook.enable(policy=...) applies. Ctrl-C keeps the wins confirmed so far. tune needs
+torch and a GPU; --assemble-only and --check need neither.
+
+Exit codes: 2 if a kernel could not be tuned. With --check: 1 if an entry is stale or does not apply on this machine, or
+if an autotuning chose another configuration than the pinned one.
 
   tritonhook tune train.py -o tritonhook.toml -- --steps 3
   tritonhook tune my_kernels:launch --levers name,pragma+ptxas=13.5.37,O1
   tritonhook tune captures --assemble-only      # on a machine without a GPU
-  tritonhook tune train.py --arch sm_90a --assemble-only        # the same; it runs dry first
-  tritonhook tune captures -o tritonhook.toml   # then on the one with it
-  tritonhook tune --check                       # the kernels, levers and gains of the policy
-  tritonhook tune --check captures              # which of its entries are stale?
+  tritonhook tune train.py --arch sm_90a --assemble-only        # the same for a script, which runs dry
+  tritonhook tune captures -o tritonhook.toml   # then on the machine with the GPU
+  tritonhook tune --check                       # list kernels, levers and gains of the policy
+  tritonhook tune --check captures              # list entries that are stale
 """
 
 from __future__ import annotations
@@ -23,44 +25,38 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import date
 from pathlib import Path
 
 from tritonhook._util.imports import check_numpy
-from tritonhook._util.locks import changing
 from tritonhook._util.text import say
+from tritonhook.capture.dry_run.gpu import ALL, DryRun
+from tritonhook.capture.dry_run.process import assembled
 from tritonhook.capture.policy.levers import controls_levers, levers
 from tritonhook.capture.policy.model import (
     USUAL_NAME,
-    Entry,
-    Pin,
     read_entries,
-    read_pins,
-    updated,
-    updated_pins,
-    write_policy,
 )
+from tritonhook.capture.policy.winners import winners
 from tritonhook.capture.project import read_project
 from tritonhook.capture.selection import Kernel, Skipped, kernels_in, that_matter, with_shares
 from tritonhook.capture.settings import default_out
-from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import HUNG, OnlyKernel, Tolerance, captures_at, limit_option, outdated_note, trust_option
 from tritonhook.cli._parser import Group, argument, flag, option, part, positive, rest, share
 from tritonhook.cli._programs import is_function, is_script, record_launches, why_not_timed
 from tritonhook.cli._progress import is_quiet, working
 from tritonhook.cli._results import Results, check_new, give
 from tritonhook.cli._sweeps import Sweep, running
-from tritonhook.errors import INTERRUPTED, DeviceError, PolicyError, UsageError
+from tritonhook.errors import INTERRUPTED, DeviceError, UsageError
 from tritonhook.report.result import count
 from tritonhook.timing.rough import rough_times
 from tritonhook.tuning.candidates import Asked, Choice, all_choices, keep_choices
 from tritonhook.tuning.engine import TuneProgress, TuneSettings, tune
 from tritonhook.tuning.gpu import LIMIT_S, GpuProcess
 from tritonhook.tuning.policy_check import against_captures, pins_against, policy_here
-from tritonhook.tuning.race import TriedKernel, TuneRun, assembled, entries, pins
+from tritonhook.tuning.race import TriedKernel, TuneRun, not_raced
 from tritonhook.tuning.same_bits import held
+from tritonhook.tuning.wins import write_wins
 
 _MIN_SHARE = 0.01
 _CONFIGS = 3
@@ -76,12 +72,15 @@ class Options(Group):
         "-o",
         "--policy",
         metavar="FILE",
-        help=f"the policy to write (default: that of pyproject.toml, else {USUAL_NAME}); it keeps entries of "
-        "kernels that are not tuned now",
+        help=f"policy file to write (default: the one in pyproject.toml, else {USUAL_NAME}); entries of kernels that "
+        "are not tuned now stay in it",
     )
-    check_policy: bool = flag("--check", help="tune nothing: list the policy, or compare it with a capture folder")
+    check_policy: bool = flag(
+        "--check", help="tune nothing: list the policy; with a capture folder, find stale entries"
+    )
     levers: str | None = option(
-        metavar="LEVER,...", help="levers to try, besides those that won before (default: all except controls=FILE)"
+        metavar="LEVER,...",
+        help="levers to try, besides those that the policy already has (default: all except controls=FILE)",
     )
     controls: tuple[str, ...] = option(
         action="append",
@@ -101,30 +100,34 @@ class Options(Group):
         type=positive,
         default=_CONFIGS,
         metavar="N",
-        help=f"for an autotuned kernel, try levers with the N fastest configurations (default: {_CONFIGS}); without "
-        "levers all configurations race",
+        help=f"for an autotuned kernel, try levers with the N fastest configurations (default: {_CONFIGS}); all other "
+        "configurations race without levers",
     )
     same_bits_as: str | None = option(
         metavar="CONFIG",
-        help="of autotuned kernels, keep only configurations that store the same bits as this one, as num_warps=4: "
-        "executed on the CPU, and compared on the GPU again",
+        help="of autotuned kernels, use only configurations that store the same bits as CONFIG, e.g. num_warps=4; they "
+        "are executed on the CPU, and compared again on the GPU",
     )
     tolerance: Tolerance = part(Tolerance)
     limit: float = limit_option(HUNG, f"{LIMIT_S:g}", LIMIT_S)
-    assemble_only: bool = flag(help="assemble, and keep the codes in the capture folder, for a machine with a GPU")
-    arch: str | None = option(metavar="SM", help="with --assemble-only: run the script dry for this architecture first")
+    assemble_only: bool = flag(
+        help="assemble only, and store the codes in the capture folder, for a machine with a GPU"
+    )
+    arch: str | None = option(
+        metavar="SM", help="with --assemble-only: first run the script dry for this architecture, e.g. sm_90a"
+    )
     trust: bool = trust_option()
     sweep: Sweep = part(Sweep)
     results: Results = part(Results)
 
     @property
     def policy(self) -> Path:
-        """The policy to write."""
+        """The policy file to write or check."""
         return Path(self.output or USUAL_NAME)
 
     @property
     def is_program(self) -> bool:
-        """Whether the target is run, to record its launches."""
+        """Whether the target is a program, which is run to record its launches."""
         return bool(self.target) and (is_function(self.target[0]) or is_script(self.target[0]))
 
     def check(self) -> None:
@@ -137,7 +140,7 @@ class Options(Group):
         first = self.target[0]
         if len(self.target) > 1 and not is_script(first):
             raise UsageError(
-                f"{' '.join(self.target)}: not understood; give one target, or a script with its arguments"
+                f"{' '.join(self.target)}: too many targets; give one target, or a script with its arguments"
             )
         if self.rest is not None and not is_script(first):
             raise UsageError(f"-- {' '.join(self.rest)}: only a script takes arguments after --")
@@ -156,29 +159,28 @@ def run(options: Options) -> int:
 
 
 def _check_policy(options: Options) -> int:
-    """List the policy's kernels with levers and gains, and whether they apply on this machine; or compare it with the
-    kernels of a capture folder: 1 if an entry is stale or does not apply on this machine, or another configuration than
-    the pinned one won."""
+    """List the policy's entries and pins, and whether they apply on this machine. With a capture folder, compare them
+    with its kernels. Returns 1 if an entry or a pin is stale, or an entry does not apply here; 0 without a folder."""
     from tritonhook.report.results.policy import PolicyResult
 
     path, target, notes = options.policy, None, list[str]()
-    if not options.target:
-        checked, pinned = policy_here(path)
-    else:
+    checked, pinned = policy_here(path)
+    if options.target:
         target = options.target[0]
-        folder = captures_at(target)  # an earlier run's leftovers would count as having a lever
+        folder = captures_at(target)  # only its latest run: a kernel of an earlier run may have a lever
         notes = outdated_note(folder)
+        captures, won = [folder.capture(record) for record in folder.records], list(winners(folder))
         with running(options.sweep) as (go, _):
-            checked = against_captures(path, [folder.capture(record) for record in folder.records], go)
-        pinned = pins_against(path, folder)
+            pinned = pins_against(pinned, won)
+            checked = against_captures(checked, captures, go, path.absolute().parent)
     give(options.results, PolicyResult.of(str(path), target, checked, notes, pinned), str(path))
     states = (*(one.state for one in checked), *(one.state for one in pinned))
     return int(target is not None and any(state.is_trouble for state in states))
 
 
 def _tune(options: Options) -> int:
-    """Record the launches of a program, choose kernels, assemble their candidates, and race these; with --assemble-only
-    keep them in the capture folder instead."""
+    """Record the launches of a program, choose kernels, assemble their candidates and race them; with --assemble-only,
+    store the candidates in the capture folder instead. Returns the exit code."""
     from tritonhook.report.results.tuning import Tuning
 
     asked = _asked(options)
@@ -187,9 +189,16 @@ def _tune(options: Options) -> int:
     with tempfile.TemporaryDirectory(prefix="tritonhook-tune-") as folder:
         made = Path(folder, "captures") if races else Path(default_out())
         if options.is_program:
-            record_launches(words, made, f"nothing was {'tuned' if races else 'assembled'}", options.arch)
+            dry = None if options.arch is None else assembled(DryRun.of(options.arch, autotune=ALL))
+            record_launches(words, made, f"nothing was {'tuned' if races else 'assembled'}", dry)
         captures = captures_at(made if options.is_program else options.target[0])
-        kernels, skipped = _kernels(options, captures)
+        entry = options.only.entry
+        met = kernels_in(captures, entry, dry=options.assemble_only)
+        kernels = [kernel for kernel in met if isinstance(kernel, Kernel)]
+        skipped = [kernel for kernel in met if isinstance(kernel, Skipped)]
+        if not kernels:
+            what = f"no kernel {entry!r}" if entry and not skipped else "no kernel that can be tuned"
+            raise UsageError("; ".join([f"{options.target[0]}: {what}", *dict.fromkeys(it.reason for it in skipped)]))
         if races:
             with working("timing the recorded launches"):
                 configured = [launch for own in kernels for sibling in own.siblings for launch in sibling.launches]
@@ -205,12 +214,12 @@ def _tune(options: Options) -> int:
         if options.assemble_only:
             for kernel, choice in chosen:
                 keep_choices(captures.path, kernel, choice)
-            ran = assembled(chosen)
+            ran = not_raced(chosen)
         else:
             ran = _raced(options, chosen)
     try:
         if races:
-            _keep(options.policy, asked.before, ran)
+            write_wins(options.policy, asked.before, ran)
     finally:  # show the result even if the policy cannot be written
         target = " ".join([*options.target, *(["--", *options.rest] if options.rest else [])])
         left = [*unequal, *failed, *others, *skipped]
@@ -222,8 +231,9 @@ def _tune(options: Options) -> int:
 
 
 def _asked(options: Options) -> Asked:
-    """Check, before any work, what the levers need, and whether the policy can be read and written. Returns what to
-    try. Raises UsageError, PolicyError, ToolError for a ptxas that is not installed, DeviceError without a GPU."""
+    """Return the levers and configurations to try. Before any work, check the options, that each ptxas is installed,
+    and that the policy can be read and written. Raises UsageError, PolicyError, ToolError, or DeviceError without a
+    GPU."""
     policy, folder = options.policy, options.policy.absolute().parent
     given = None if options.levers is None else levers(options.levers)
     controls = controls_levers(os.path.relpath(file, folder) for file in options.controls)
@@ -241,21 +251,8 @@ def _asked(options: Options) -> Asked:
     return Asked(given, controls, before, options.configs, trust, is_anew, folder)
 
 
-def _kernels(options: Options, captures: CaptureFolder) -> tuple[list[Kernel], list[Skipped]]:
-    """Find the kernels that can be tuned, and the others. Raises UsageError if there is nothing to tune."""
-    met = kernels_in(captures, options.only.entry, dry=options.assemble_only)
-    kernels = [kernel for kernel in met if isinstance(kernel, Kernel)]
-    skipped = [kernel for kernel in met if isinstance(kernel, Skipped)]
-    if not kernels:
-        entry = options.only.entry
-        what = f"no kernel {entry!r}" if entry and not skipped else "no kernel that can be tuned"
-        reasons = dict.fromkeys(kernel.reason for kernel in skipped)
-        raise UsageError(f"{options.target[0]}: {what}{''.join(f'; {reason}' for reason in reasons)}")
-    return kernels, skipped
-
-
 def _raced(options: Options, chosen: Sequence[tuple[Kernel, Choice]]) -> TuneRun:
-    """Race the candidates, and report each kernel that is done."""
+    """Race the candidates, and print a line for each finished kernel."""
     with working("tuning", len(chosen)) as work:
 
         def show(step: TuneProgress) -> None:
@@ -268,29 +265,8 @@ def _raced(options: Options, chosen: Sequence[tuple[Kernel, Choice]]) -> TuneRun
         return tune(chosen, settings, show)
 
 
-def _keep(policy: Path, before: Sequence[Entry], ran: TuneRun) -> None:
-    """Write the wins to the policy. before: its entries at the start, used if it can no longer be read. Raises
-    PolicyError if it cannot be written."""
-    judged = {
-        (tried.kernel.name, *tried.kernel.identity[1:3], configuration.subject.ptx_sha256): configuration.levers
-        for row in ran.rows
-        if (tried := row.tried).is_judged
-        for configuration in tried.choice.configurations
-    }
-    if not judged and ran.stopped:
-        return
-    today, earlier = date.today().isoformat(), tuple[Pin, ...]()
-    pinned, won = pins(ran, today), entries(ran, today, policy.absolute().parent)
-    with changing(policy):
-        with suppress(PolicyError):  # another tuning may have added to it meanwhile
-            before, earlier = read_entries(policy), read_pins(policy)
-        after = updated(before, won, judged)
-        pinned = updated_pins(earlier, pinned, before, after)
-        write_policy(policy, after, pinned)
-
-
 def finished_line(kernel: TriedKernel) -> str:
-    """Report a kernel that has just finished. All are judged together later."""
+    """Write the line for a kernel that has just finished. Its verdict comes later: kernels are judged together."""
     effect = None if kernel.comparison is None else kernel.comparison.effect()
     if kernel.reason or kernel.winner is None or effect is None:
         return f"{kernel.kernel.name}: {kernel.reason}"

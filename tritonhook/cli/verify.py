@@ -1,31 +1,32 @@
-"""Check that ptxas computes what the PTX says: run each kernel as several ptxas versions and levels assemble it.
+"""Check that ptxas translates kernels correctly: run the builds of several ptxas versions and optimisation levels.
 
 All builds of a kernel get the same buffers: recorded contents, random numbers, zeros, denormals, special numbers.
-What they store is compared bit by bit. This needs a GPU, and no torch. Without a GPU, or with --cpu, a few CTAs of each
-launch are emulated on the CPU: the PTX, and each build, which must store what the PTX stores.
+The values that they store are compared bit by bit. This needs a GPU, but no torch. Without a GPU, or with --cpu, the
+emulator executes a few CTAs of each launch on the CPU, once from the PTX and once from each build, and compares.
 
-  tritonhook verify script.py                             # every kernel that it launches
-  tritonhook verify tritonhook-captures                   # with launches, from `tritonhook run --launches`
+  tritonhook verify script.py                             # every kernel that the script launches
+  tritonhook verify tritonhook-captures                   # captures of `tritonhook run --launches script.py`
   tritonhook verify kernel.ptx --args launch.json
-  tritonhook verify --cpu captures                        # of a dry run: `tritonhook run --arch sm_90a script.py`
-  tritonhook verify a.cubin b.cubin --args launch.json    # two builds as they are
+  tritonhook verify --cpu captures                        # captures of `tritonhook run --arch sm_90a script.py`
+  tritonhook verify a.cubin b.cubin --args launch.json    # compare two builds, unchanged
 
-A script runs dry, on the CPU. For it, these options compare the bits that kernels store: in each configuration of an
-autotuned kernel, in other settings, in other orders of CTAs, warps and atomics, for the same rows among fewer and more.
+With the following options a script runs dry, without a GPU, and its kernels are executed several times on the CPU. The
+bits that they store are compared: between configurations of an autotuned kernel, between settings, between orders of
+CTAs, warps and atomics, or for the same rows in inputs with fewer and more rows.
 
   tritonhook verify script.py --configs
   tritonhook verify script.py --set num_warps=4,8 --set BLOCK_K=32,64
   tritonhook verify script.py --orders 4
-  tritonhook verify script.py --rows x                    # of the function with an argument x
-  tritonhook verify script.py --stages                    # interpreter, PTX, machine code: which changed the result?
+  tritonhook verify script.py --rows x                    # of the function that has an argument x
+  tritonhook verify script.py --stages                    # interpreter, PTX, machine code: which changes the result?
 
-With --known nothing is run, and no GPU is needed: it lists the known bugs of ptxas whose pattern a kernel has.
+--known runs nothing, and needs no GPU: it lists known bugs of ptxas whose pattern occurs in a kernel.
 
-  tritonhook verify --known tritonhook-captures           # each kernel judged by its own ptxas
-  tritonhook verify --known kernel.ptx --ptxas 12.9.86    # that ptxas need not be installed
+  tritonhook verify --known tritonhook-captures           # bugs of the ptxas that made each kernel
+  tritonhook verify --known kernel.ptx --ptxas 12.9.86    # bugs of this ptxas, which need not be installed
 
-Exit codes: 1 if a kernel crashes, hangs, stores something different, or other bits where these are compared, or if the
-ptxas in use is known to be wrong, or may be; else 2 if one could not be run or read.
+Exit codes: 1 if a kernel crashes, hangs or stores different values, if compared bits differ, or with --known if the
+ptxas in use has, or may have, one of the bugs; else 2 if a kernel could not be run or read.
 """
 
 from __future__ import annotations
@@ -43,18 +44,16 @@ from typing import TYPE_CHECKING
 from tritonhook._util.versions import is_version
 from tritonhook.capture.launches.contents import INPUTS
 from tritonhook.capture.model import Capture
-from tritonhook.capture.selection import Skipped, selected
+from tritonhook.capture.selection import Skipped
 from tritonhook.capture.store import by_module, read_capture, read_launch
 from tritonhook.cli._bits import ARCH, compare_bits
 from tritonhook.cli._inputs import (
     HUNG,
-    Input,
     OnlyKernel,
     RecordedLaunch,
     captures_at,
     chosen_assembler,
     cubin_of,
-    input_of,
     limit_option,
     load_input,
     load_pair,
@@ -63,6 +62,7 @@ from tritonhook.cli._inputs import (
     read_bytes,
     trust_option,
 )
+from tritonhook.cli._launched import LaunchedKernel, launched
 from tritonhook.cli._parser import Group, flag, option, part, rest
 from tritonhook.cli._programs import is_function, is_script, record_launches, why_no_gpu
 from tritonhook.cli._progress import working
@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     from tritonhook.report.result import Result
 
 _BAD = (Verdict.CRASH, Verdict.HANG, Verdict.DIFFERENT)
-_AHEAD = 4  # kernels that are assembled while another one runs
+_AHEAD = 4  # number of kernels that are assembled while another kernel runs
 _MOST_CHARACTERS = 100  # in the name of a kernel's folder
 
 
@@ -117,76 +117,81 @@ class Options(Group):
     target: tuple[str, ...] = place(
         nargs="+",
         help="SCRIPT.py [-- ARGUMENTS], MODULE:FUNCTION, capture folder, captured kernel or its id, PTX file; or two "
-        "builds",
+        "builds of a kernel: cubins, PTX files or captures",
     )
     rest: tuple[str, ...] | None = rest()
-    known: bool = flag(help="list known bugs of ptxas in the PTX, without a GPU")
+    known: bool = flag(help="list known bugs of ptxas whose pattern the PTX has; runs nothing")
     recorded: RecordedLaunch = part(RecordedLaunch)
     only: OnlyKernel = part(OnlyKernel)
-    ptxas: str | None = option(metavar="VERSION|PATH", help="the ptxas in use (default: the capture's)")
+    ptxas: str | None = option(metavar="VERSION|PATH", help="ptxas in use, the reference (default: the capture's)")
     ptxas_options: str | None = option("--options", metavar="'...'", help="ptxas options (default: the capture's)")
     against: tuple[str, ...] | None = option(
         type=_words,
         metavar="VERSION,...",
-        help="compare with these ptxas (default: the oldest and the newest installed that accept the kernel)",
+        help="compare with these ptxas versions (default: the oldest and the newest installed that accept the kernel)",
     )
     inputs: tuple[str, ...] = option(
         type=_inputs,
         default=INPUTS,
         metavar="NAME,...",
-        help=f"contents of buffers before a launch (default: {', '.join(INPUTS)}); indices and flags stay as recorded",
+        help=f"contents of buffers before a launch (default: {', '.join(INPUTS)}); buffers of indices and flags keep "
+        "their recorded contents",
     )
     runs: int = option(type=int, default=RUNS, metavar="N", help=f"runs of each build (default: {RUNS})")
     limit: float | None = limit_option(HUNG, f"{LIMIT_S:g}; on the CPU {CPU_LIMIT_S:g}")
-    cpu: bool = flag(help="emulate on the CPU (default without a GPU)")
+    cpu: bool = flag(help="execute on the CPU, by emulation (default without a GPU)")
     orders: int = option(
         type=int,
         default=1,
         metavar="N",
-        help="on the CPU, execute each launch in N orders of CTAs, warps and atomics, with all CTAs: exit code 1 if "
-        "what it stores depends on the order",
+        help="on the CPU, execute each launch in N orders of CTAs, warps and atomics, with all CTAs; exit code 1 if "
+        "stored values depend on the order",
     )
     ctas: int = option(
-        type=int, default=CTAS, metavar="N", help=f"number of CTAs to emulate of a launch (default: {CTAS})"
+        type=int, default=CTAS, metavar="N", help=f"on the CPU, number of CTAs to execute of a launch (default: {CTAS})"
     )
     minimise: Path | None = option(
         type=Path,
         metavar="FOLDER",
-        help="shrink each kernel that is DIFFERENT (up to 5 minutes each); write reproducers to FOLDER/KERNEL",
+        help="shrink each kernel with verdict DIFFERENT, in up to 5 minutes; write a reproducer to FOLDER/KERNEL",
     )
-    configs: bool = flag(help="compare the bits that the configurations of each autotuned kernel of a script store")
+    configs: bool = flag(help="with a script: compare the bits that the configurations of each autotuned kernel store")
     set: tuple[str, ...] = option(
         action="append",
         default=[],
         metavar="NAME=VALUE,...",
-        help="compare each kernel of a script with these values of a constant, or of num_warps, num_stages, num_ctas, "
-        "maxnreg; may be repeated: all combinations",
+        help="with a script: compare the bits that each kernel stores with these values of a constant, or of "
+        "num_warps, num_stages, num_ctas, maxnreg; if repeated, all combinations",
     )
     rows: str | None = option(
         metavar="ARG[:DIM],...",
-        help="call the function of a script that has this tensor argument again, with 1 to 256 rows, and compare the "
+        help="with a script: call its function that has this tensor argument again with 1 to 256 rows, and compare the "
         "rows of its results; FUNCTION.ARG[:DIM] chooses the function",
     )
     stages: bool = flag(
-        help="compare what the first launch of each kernel of a script stores by Triton's interpreter, from its PTX "
-        "and from its machine code, at -O0 and as built; find uses of values that tl.load without `other` leaves open"
+        help="with a script: execute the first launch of each kernel by Triton's interpreter, from its PTX, and from "
+        "its machine code at -O0 and as built; compare the results, and find uses of masked values of tl.load without "
+        "`other`"
     )
     arch: str | None = option(
         metavar="sm_XX",
-        help=f"with a script and --orders, --configs, --set, --rows or --stages: run it dry for this (default: {ARCH})",
+        help=f"with a script and --orders, --configs, --set, --rows or --stages: architecture of the dry run "
+        f"(default: {ARCH})",
     )
-    sanitize: bool = flag(help="with a script that runs dry: look for faults of its kernels too")
+    sanitize: bool = flag(
+        help="with --orders, --configs, --set, --rows or --stages: look for faults of the kernels, too"
+    )
     trust: bool = trust_option()
     results: Results = part(Results)
 
     @property
     def is_program(self) -> bool:
-        """Whether the target is run, to record or to execute its launches."""
+        """Whether the target is a program, which is run to record or execute its launches."""
         return is_function(self.target[0]) or is_script(self.target[0])
 
     @property
     def compares_bits(self) -> bool:
-        """Whether a program's kernels are executed more than once, and the bits that they store compared."""
+        """Whether the kernels of a program are executed several times, to compare the bits that they store."""
         asked = self.configs or self.set or self.rows is not None or self.stages or self.orders > 1
         return self.is_program and bool(asked)
 
@@ -197,7 +202,7 @@ class Options(Group):
             raise UsageError("--runs, --ctas and --orders must be positive")
         asked = [f"--{it}" for it in ("configs", "set", "rows", "stages", "arch", "sanitize") if getattr(self, it)]
         if asked and not self.is_program:
-            raise UsageError(f"{asked[0]}: for a script, or MODULE:FUNCTION, which runs dry; {self.target[0]} is none")
+            raise UsageError(f"{asked[0]}: only for a script or MODULE:FUNCTION; {self.target[0]} is neither")
         if asked and not self.compares_bits:
             raise UsageError(f"{asked[0]}: only with --orders, --configs, --set, --rows or --stages")
 
@@ -214,24 +219,27 @@ def run(options: Options) -> int:
 
 
 def _verification(options: Options) -> tuple[Result, int]:
-    """Verify each kernel of the target. While one runs, the next ones are assembled. Also return the exit code."""
+    """Verify each kernel of the target; while a kernel runs, the next kernels are assembled. Also return the exit
+    code."""
     from tritonhook.report.results.verification import Verification
 
     no_gpu = why_no_gpu()
     options = replace(options, cpu=options.cpu or no_gpu is not None)
     if options.cpu:
         _check_cpu(options, no_gpu)
-        runner: Runner = CpuExecutor(options.ctas, options.limit or CPU_LIMIT_S, options.orders)
     elif options.orders > 1:
         raise UsageError("--orders: a GPU chooses its orders itself; give --cpu")
-    else:
-        runner = Executor(options.limit or LIMIT_S)
     verified: list[Verified] = []
-    with tempfile.TemporaryDirectory(prefix="tritonhook-verify-") as top, runner, working("verifying kernels") as done:
-        folder = Path(top)
-        for subject, built in _with_builds(_subjects(options, folder), folder, options.cpu):
-            verified.append(_verified(options, subject, built, runner))
-            done(1)
+    with tempfile.TemporaryDirectory(prefix="tritonhook-verify-") as top, working("verifying kernels") as done:
+        subjects = _with_builds(_subjects(options, Path(top)), Path(top), options.cpu)
+        if options.cpu:
+            runner: Runner = CpuExecutor(options.ctas, options.limit or CPU_LIMIT_S, options.orders)
+        else:
+            runner = Executor(options.limit or LIMIT_S)
+        with runner:
+            for subject, built in subjects:
+                verified.append(_verified(options, subject, built, runner))
+                done(1)
     result = Verification.of(" ".join(options.target), runner.device, verified)
     verdicts = {kernel.verdict for kernel in verified}
     if verdicts & {*_BAD, *((Verdict.NONDETERMINISTIC,) if options.orders > 1 else ())}:
@@ -240,7 +248,8 @@ def _verification(options: Options) -> tuple[Result, int]:
 
 
 def _check_cpu(options: Options, no_gpu: str | None) -> None:
-    """Raise DeviceError if nothing can be emulated; UsageError for a script: without a GPU it needs a dry run first."""
+    """Raise DeviceError if numpy is missing, which the emulator needs; UsageError for a script, whose launches
+    must first be recorded by a dry run."""
     first = options.target[0]
     if find_spec("numpy") is None:
         raise DeviceError(
@@ -255,7 +264,7 @@ def _check_cpu(options: Options, no_gpu: str | None) -> None:
 
 
 def _verified(options: Options, subject: _Subject | Skipped, built: Future[Built] | None, runner: Runner) -> Verified:
-    """Run the builds of one kernel and judge; with --minimise also make a reproducer."""
+    """Run the builds of one kernel, and judge. With --minimise, write a reproducer if they differ."""
     if isinstance(subject, Skipped):
         return skipped(subject.kernel, "", subject.reason)
     assert built is not None
@@ -264,22 +273,20 @@ def _verified(options: Options, subject: _Subject | Skipped, built: Future[Built
         verified = verify(case, built.result(), runner, options.inputs, options.runs)
     except DeviceError:
         raise
-    except TritonHookError as error:  # the others can still be verified
+    except TritonHookError as error:  # further kernels can still be verified
         runner.close()
         return skipped(case.kernel, case.launch.summary, str(error))
     if options.minimise is None or verified.verdict is not Verdict.DIFFERENT:
         return verified
     from tritonhook.verify.reproduce import reproduce
 
-    note = "not minimised: that needs PTX, and these are cubins; give the PTX and --args"
+    note = "not minimised: cubins have no PTX; give the PTX and --args"
     if subject.ptx is not None:
+        folder = options.minimise / case.kernel[:_MOST_CHARACTERS]
         try:
-            folder, gpu = options.minimise / verified.kernel[:_MOST_CHARACTERS], runner.device or "a GPU"
-            with working(f"minimising {verified.kernel}") as advance, runner.trials() as trials:
-                run, tools, on_step = trials.run_until_lost, tuple(available_ptxas()), lambda name, trial: advance(1)
-                note = reproduce(
-                    case, subject.ptx, verified, subject.recipes, run, folder, gpu=gpu, tools=tools, on_step=on_step
-                ).note
+            with working(f"minimising {case.kernel}") as advance:
+                on_step = lambda name, trial: advance(1)  # noqa: E731
+                note = reproduce(case, subject.ptx, verified, subject.recipes, runner, folder, on_step).note
         except DeviceError:
             raise
         except TritonHookError as error:
@@ -292,7 +299,7 @@ def _verified(options: Options, subject: _Subject | Skipped, built: Future[Built
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """A kernel with a launch of it, and where its builds come from: recipes for its PTX, or existing cubins."""
+    """A kernel with a launch, and its builds: existing cubins, or recipes by which its PTX is assembled."""
 
     case: Case
     ptx: Ptx | None = None
@@ -304,8 +311,8 @@ _WithBuilds = tuple[_Subject | Skipped, Future[Built] | None]
 
 
 def _with_builds(subjects: Iterable[_Subject | Skipped], folder: Path, on_cpu: bool) -> Iterator[_WithBuilds]:
-    """Yield the kernels with their builds, in `folder`, while the next ones are assembled. on_cpu: put the PTX before
-    the builds, for the emulator."""
+    """Yield kernels with their builds, which are assembled in advance, into `folder`. on_cpu: put the PTX before the
+    builds, as the emulator's reference."""
     waiting: deque[_WithBuilds] = deque()
     with tool_threads(usable_processors()) as pool, tool_threads(_AHEAD) as ahead:
 
@@ -324,62 +331,52 @@ def _with_builds(subjects: Iterable[_Subject | Skipped], folder: Path, on_cpu: b
 
 
 def _subjects(options: Options, folder: Path) -> Iterator[_Subject | Skipped]:
-    """Yield the kernels of the target; of a capture folder each with its most frequent launch, without the
-    configurations that lost an autotuning. folder: for captures and cubins, as long as the verification lasts.
+    """Yield the kernels of the target, each with its most frequent launch. Configurations that lost an autotuning are
+    left out. folder: temporary folder for captures and cubins.
 
     Raises TritonHookError if there is nothing to run.
     """
-    first, *others = options.target
-    path, entry = Path(first), options.only.entry
+    target, *others = options.target
     if others and not options.is_program:
         if len(others) > 1:
             raise UsageError(
-                f"{' '.join(others)}: not understood; give one target, two builds of one kernel, or a script"
+                f"{' '.join(others)}: too many targets; give one target, two builds of one kernel, or a script"
             )
         yield _of_two_builds(options, folder)
         return
     if options.is_program:
         if options.recorded.args:
-            raise UsageError(f"--args: not allowed here: {first} is run to record its launches")
-        path = folder / "captures"
-        record_launches([*options.target, *(options.rest or ())], path, "nothing was verified")
-        options = replace(options, trust=True)  # this command made the captures
-    elif options.recorded.args or not (path / "index").is_dir():  # a PTX file, a capture, or one kernel of a folder
-        yield _of_ptx(options, load_input(first, entry), options.recorded.of([first], dry=options.cpu))
-        return
-    captures, has_kernels = captures_at(path), False
-    for chosen in selected(captures, entry, options.recorded.launch, dry=options.cpu):
-        if isinstance(chosen, Skipped):
-            yield chosen
-            continue
-        has_kernels, kernel, record = True, chosen.capture.kernel, chosen.record
-        if not chosen.launches:
-            record_it = "record with `tritonhook run --launches`, or give one with --args and --entry"
-            yield Skipped(kernel, record, chosen.unrecorded or f"no launch of it was recorded; {record_it}")
+            raise UsageError(f"--args: not allowed here: {target} is run to record its launches")
+        target = str(folder / "captures")
+        record_launches([*options.target, *(options.rest or ())], Path(target), "nothing was verified")
+        options = replace(options, trust=True)  # the captures were made by this command
+    for one in launched(target, options.only.entry, options.recorded, dry=options.cpu):
+        if isinstance(one, Skipped):
+            yield one
             continue
         try:
-            given = input_of(str(captures.path / "kernels" / record), chosen.capture)
-            yield _of_ptx(options, given, chosen.launches[0].path)
+            yield _of_ptx(options, one)
         except TritonHookError as error:
-            yield Skipped(kernel, record, str(error))
-    if not has_kernels:
-        raise UsageError(f"{path}: {f'no kernel {entry!r}' if entry else 'no kernels'} in this capture folder")
+            if not one.record:
+                raise
+            yield Skipped(one.kernel, one.record, str(error))
 
 
-def _of_ptx(options: Options, given: Input, launch: Path) -> _Subject:
-    """Choose what assembles a kernel's PTX."""
+def _of_ptx(options: Options, one: LaunchedKernel) -> _Subject:
+    """Read a kernel, and choose the recipes by which its PTX is assembled."""
+    given = load_input(one.path, one.entry)
     if given.ptx is None:
-        raise UsageError(f"{given.label}: no PTX to assemble again; give a second build to compare the two unchanged")
+        raise UsageError(f"{given.label}: no PTX to assemble; give a second build to compare the two unchanged")
     own, arguments = chosen_assembler(options.ptxas, options.ptxas_options, options.trust, [given])
     latitude = latitude_of(given.ptx)
     tools = list(map(find_ptxas, options.against or ())) or list(available_ptxas())
     wanted = recipes(own, arguments, latitude, tools, each=bool(options.against))
-    case = case_of(given.entry, read_launch(launch), launch.parent, given.ptx, latitude)
+    case = case_of(given.entry, read_launch(one.launch), one.launch.parent, given.ptx, latitude)
     return _Subject(case, given.ptx, wanted)
 
 
 def _of_two_builds(options: Options, folder: Path) -> _Subject:
-    """Read two builds to compare unchanged: cubins, captures of other compilers or options, PTX files."""
+    """Read two builds to compare. Cubins stay unchanged; PTX is assembled."""
     a, b = options.target
     launch = options.recorded.of([a, b], dry=options.cpu)
     both = load_pair(a, b, options.only.entry)
@@ -398,9 +395,9 @@ def _of_two_builds(options: Options, folder: Path) -> _Subject:
 
 
 def _known(options: Options) -> tuple[Result, int]:
-    """List known bugs in the PTX of files, captures and capture folders: of --ptxas, else of each capture's own, and of
-    the newest installed for a file. Also return the exit code: 1 if that ptxas is wrong somewhere, or may be; 2 if
-    something could not be read. Raises CaptureError for a folder without kernels."""
+    """List known bugs of ptxas whose pattern occurs in PTX files, captures and capture folders. Also return the exit
+    code: 1 if the ptxas in use has such a bug, or may have it; 2 if a kernel could not be read. Raises CaptureError for
+    a folder without kernels."""
     from tritonhook.report.results.verification import Known
 
     modules = list(_modules(options.target, options.ptxas))
@@ -411,8 +408,8 @@ def _known(options: Options) -> tuple[Result, int]:
 
 
 def _modules(targets: Sequence[str], ptxas: str | None) -> Iterator[KnownModule]:
-    """Yield the modules of the targets, those of captures judged at their own level. ptxas: to judge by; None: a
-    capture's own, and the newest for a file."""
+    """Yield the modules of the targets, with the bugs found. A capture is judged by its optimisation level. ptxas: the
+    version to judge by; None for the capture's own, and the newest installed for a file."""
     version = ptxas if ptxas is None or is_version(ptxas) else find_ptxas(ptxas).version
     for target in targets:
         path = Path(target)

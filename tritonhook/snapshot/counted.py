@@ -12,7 +12,7 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.emulate.counters.metrics import Counted
 from tritonhook.errors import UsageError
 from tritonhook.snapshot.facts import COUNTERS
-from tritonhook.verify.cpu import LIMIT_S, counted
+from tritonhook.verify.cpu import ExecutionSettings, counted
 from tritonhook.verify.differential import case_of
 from tritonhook.verify.judgement import Latitude
 
@@ -34,7 +34,7 @@ def count_launch(capture: Capture, recorded: RecordedLaunch, ctas: int | None = 
 
     Raises CaptureError without machine code, NotUnderstood, UsageError, Fault, Hang, Unfinished."""
     case = case_of(capture.kernel, recorded.launch, recorded.folder, None, Latitude())
-    return counted(case, Cubin.from_bytes(capture.cubin, capture.kernel), RECORDED, ctas, LIMIT_S)[0]
+    return counted(case, Cubin.from_bytes(capture.cubin, capture.kernel), ExecutionSettings(RECORDED, ctas))[0]
 
 
 def figures_of(found: Counted) -> dict[str, int | None]:

@@ -1,9 +1,10 @@
-"""Kernels in the tests of other projects: what the pytest plugin does once it is asked to (pytest_plugin.py).
+"""The features of the pytest plugin (pytest_plugin.py), which tests the kernels of other projects.
 
-recording    capture what the tests of this process and its child processes compile
-kernels      the kernels of a test, for its assertions
-lock_run     a run of the tests held to a lock
-dry_tests, emulated_tests   a run without a GPU: launches are left out, or executed on the CPU
+recording       capture the kernels that the tests compile, in this process and its child processes
+kernels         the fixture captured_kernels: kernels of a test, for its assertions
+lock_run        compare the kernels of a test run with a lock
+dry_tests       a test run without a GPU, whose launches are left out
+emulated_tests  a test run without a GPU, whose launches are executed on the CPU
 """
 
-NEED_EMULATE = "sanitize", "suppress", "bounds", "limit", "shrink"  # options, behind --kernel-
+NEED_EMULATE = "sanitize", "suppress", "bounds", "limit", "shrink"  # options --kernel-...

@@ -1,5 +1,6 @@
-"""A run of pytest without a GPU: `pytest --kernel-arch=sm_90a`. Kernels are compiled and not launched, so that what a
-test asserts about values is not judged. `emulated_tests` is the run whose launches are executed on the CPU."""
+"""A dry run of pytest, without a GPU: `pytest --kernel-arch=sm_90a`. Kernels are compiled but not launched, so that a
+failed assertion about values does not fail a test. In the runs of emulated_tests.py, launches are executed on the
+CPU."""
 
 from __future__ import annotations
 
@@ -24,23 +25,24 @@ from tritonhook.testing import NEED_EMULATE
 from tritonhook.testing.recording import RecordedRun, is_recorded
 
 _NOT_JUDGED = (AssertionError, pytest.fail.Exception)
-_GATE = "captured_kernels"  # the fixture whose tests assert about machine code: they are judged
-_LIMIT_S = 60.0  # of all launches of a test
-_HELPERS = ("torch.testing", "numpy.testing", "triton.testing", "unittest", "_pytest")  # they compare values for a test
-_LIBRARIES = {"torch", "numpy", "triton", "cutlass", "tritonhook"}  # whose own assertions are no test's
+_GATE = "captured_kernels"  # tests with this fixture assert about machine code: their assertions count
+_LIMIT_S = 60.0  # default of --kernel-limit: for all launches of a test
+# Modules that compare values for a test; and libraries whose own assertions are not the test's.
+_HELPERS = ("torch.testing", "numpy.testing", "triton.testing", "unittest", "_pytest")
+_LIBRARIES = {"torch", "numpy", "triton", "cutlass", "tritonhook"}
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a run of tests compiles for, and how it executes launches; emulation: None if it does not."""
+    """Settings of a dry run of tests. emulation: how launches are executed on the CPU; None if they are left out."""
 
     dry: DryRun
     emulation: Emulation | None = None
 
     @classmethod
     def of(cls, config: pytest.Config) -> Target | None:
-        """Read the options, then the project's settings; None in a run that asks for no dry run. Raises
-        TritonHookError."""
+        """Make the target of pytest's options, and of the project's settings where an option is missing; None if no
+        option asks for a dry run. Raises TritonHookError."""
         if not (config.getoption("kernel_arch") or config.getoption("kernel_emulate")):
             return None
         settings = read_project(config.invocation_params.dir).tests
@@ -74,7 +76,7 @@ class Target:
 
 
 def register(config: pytest.Config) -> None:
-    """Add the plugins of this process. Raises pytest.UsageError."""
+    """Register the plugins of a dry run in this process. Raises pytest.UsageError."""
     try:
         target = Target.of(config)
         assert target is not None
@@ -91,9 +93,9 @@ def register(config: pytest.Config) -> None:
 
 
 def is_about_values(error: BaseException | None, reads: bool) -> bool:
-    """Check whether an error is an assertion of a test, or was raised while one was handled. A kernel that does not
-    compile may raise AssertionError too, and so may a library that got a wrong argument: where the error was raised
-    tells them apart. reads: whether the test has read values of tensors."""
+    """Check whether an error, or one that it was raised from, is a failed assertion of a test. A compiler, or a library
+    that got a wrong argument, may raise AssertionError, too; these are distinguished by the modules in the traceback.
+    reads: whether the test has read values of tensors."""
     while error is not None:
         if isinstance(error, _NOT_JUDGED) and _is_of_a_test(error.__traceback__, reads):
             return True
@@ -102,13 +104,14 @@ def is_about_values(error: BaseException | None, reads: bool) -> bool:
 
 
 def _is_of_a_test(traceback: TracebackType | None, reads: bool) -> bool:
+    """Check whether an assertion was raised by a test or its helpers. reads: as in is_about_values."""
     names, last = [], dict[str, Any]()
     while traceback is not None:
         last = traceback.tb_frame.f_globals
         names.append(str(last.get("__name__")))
         traceback = traceback.tb_next
     if any(name.startswith("triton.") and not name.startswith("triton.testing") for name in names):
-        return False  # raised in a call of Triton, such as its compiler
+        return False  # raised inside Triton, e.g. by its compiler
     if not names or names[-1].startswith(_HELPERS):
         return True
     of_pytest = "@pytest_ar" in last  # pytest rewrites the assertions of tests, conftests and its plugins
@@ -116,16 +119,16 @@ def _is_of_a_test(traceback: TracebackType | None, reads: bool) -> bool:
 
 
 class DryTests:
-    """Reports tests as dry. In workers of pytest-xdist too."""
+    """Reports tests as DRY: passed, but without their assertions about values. Also used in workers of pytest-xdist."""
 
     def __init__(self, arch: str) -> None:
         self.arch, self._reads = arch, 0
 
     def pytest_report_header(self) -> str:
-        return f"tritonhook: dry run for {self.arch}: kernels are compiled, and not launched; values are not judged"
+        return f"tritonhook: dry run for {self.arch}: kernels are not launched; assertions about values do not count"
 
     def is_dry(self) -> bool:
-        """Check whether the values of the present test are not judged."""
+        """Check whether assertions about values do not count in the present test."""
         return True
 
     @pytest.hookimpl(tryfirst=True)
@@ -152,7 +155,7 @@ class DryTests:
 
 
 class DryCaptures(RecordedRun):
-    """Captures what the tests compile, if no lock does."""
+    """Captures the kernels of a dry run; used without --kernel-lock, which captures itself."""
 
     def __init__(self, config: pytest.Config, target: Target) -> None:
         if is_recorded():

@@ -1,5 +1,5 @@
-"""A run of pytest without a GPU whose launches are executed on the CPU: `pytest --kernel-arch=sm_90a --kernel-emulate`.
-Tests run with real values, and are judged as they are. It is imported with numpy."""
+"""A run of pytest without a GPU, whose launches are executed on the CPU: `pytest --kernel-arch=sm_90a
+--kernel-emulate`. Tensors have real values, so that all assertions of the tests count. This module needs numpy."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tritonhook.testing.dry_tests import DryTests
 
 
 class EmulatedTests(DryTests):
-    """Skips a test if a launch has no results, fails a test if a kernel has a fault, and counts both. With
-    pytest-xdist, the workers skip and fail tests, and the controller counts."""
+    """Skips a test if one of its launches could not be executed, fails a test if a kernel has a fault, and counts both.
+    With pytest-xdist, the workers skip and fail tests, and the controller counts."""
 
     def __init__(self, arch: str, emulation: Emulation) -> None:
         super().__init__(arch)
@@ -30,7 +30,7 @@ class EmulatedTests(DryTests):
         self._suppressed = Found([Suppression(*one) for one in emulation.suppressions])
 
     def pytest_report_header(self) -> str:
-        faults = ", and searched for faults" if self._emulation.sanitize else ""
+        faults = ", with a search for faults" if self._emulation.sanitize else ""
         return f"tritonhook: emulated {self.arch}: launches are executed on the CPU, from their PTX{faults}"
 
     def is_dry(self) -> bool:
@@ -54,7 +54,7 @@ class EmulatedTests(DryTests):
             item.user_properties.append(("suppressed", sorted(found.used)))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a test. A report travels from a worker to the controller."""
+        """Add the counts of a test; with pytest-xdist, those that a worker sent in the report."""
         properties: dict[str, Any] = dict(report.user_properties)
         if report.when == "teardown" and "emulated" in properties:
             executed, seconds, *kinds = properties["emulated"]
@@ -72,7 +72,7 @@ class EmulatedTests(DryTests):
 
 
 def _kinds() -> list[str]:
-    """List what was special about the present test."""
+    """Return how the present test is counted: with a fault, skipped or dry; empty for any other test."""
     if launches.findings:
         return ["with a finding of the sanitizer"]
     if launches.left:
@@ -81,9 +81,9 @@ def _kinds() -> list[str]:
 
 
 def _judge(item: pytest.Item, outcome: Any) -> None:
-    """Fail a test if one of its kernels has a fault. Skip it if one of its launches has no results, even if the program
-    went on without them."""
-    kept = getattr(item, "_excinfo", None) or []  # errors of a unittest.TestCase, which are not raised
+    """Fail a test if one of its kernels has a fault. Skip it if one of its launches could not be executed, even if the
+    test caught the error."""
+    kept = getattr(item, "_excinfo", None) or []  # unittest.TestCase stores its errors here instead of raising them
     error = kept[0].value if kept else outcome.excinfo[1] if outcome.excinfo else None
     if launches.findings:
         text = "\n".join(dict.fromkeys(launches.findings))
@@ -96,14 +96,14 @@ def _judge(item: pytest.Item, outcome: Any) -> None:
     if isinstance(error, KernelFault):
         end_at_the_launch(error.__traceback__)
     if not launches.left and (cause := _not_executed(error)) is not None:
-        launches.left.append((cause.kind, str(cause)))  # by an earlier test, whose fixture this one shares
+        launches.left.append((cause.kind, str(cause)))  # the launch was in a fixture that an earlier test made
     if launches.left:
         kept.clear()
         outcome.force_exception(pytest.skip.Exception(launches.left[0][1], _use_item_location=True))
 
 
 def _not_executed(error: BaseException | None) -> NotExecuted | None:
-    """Find NotExecuted in an error or in its chain of contexts."""
+    """Find a NotExecuted error among an error and its causes."""
     while error is not None and not isinstance(error, NotExecuted):
         error = error.__cause__ or error.__context__
     return error

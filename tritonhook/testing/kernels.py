@@ -1,5 +1,5 @@
-"""The kernels that a test has compiled, for its assertions: the fixture `captured_kernels`, and what it needs during a
-run: captures of this process, and when each test began."""
+"""The fixture `captured_kernels`: the kernels that a test has compiled, for its assertions. Also the plugin that
+captures kernels in this process, and remembers which existed when a test began."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from tritonhook.testing.recording import RecordedRun, is_recorded, sessions
 
 
 class CapturedKernels:
-    """The kernels that a test has compiled, or loaded from a cache, until now.
+    """The kernels that a test has compiled, or loaded from a cache, so far.
 
-    Triton keeps compiled kernels in the process: a kernel that only an earlier test of this process compiled is found
-    as well, unless this test compiled one of its name.
+    Triton keeps compiled kernels in memory and does not compile them again. A kernel of an earlier test in this process
+    is therefore found, too, unless this test compiled a kernel of the same name.
     """
 
     def __init__(self, sessions: Callable[[], Sequence[Session]]) -> None:
-        """Begin a test. sessions: gives what captures in this process."""
+        """Begin a test. sessions: returns the sessions that capture in this process."""
         self._sessions = sessions
         self._begun = {session: len(session.met) for session in sessions()}
         self._read: dict[tuple[Session, str], CapturedKernel] = {}
 
     def __getitem__(self, wanted: str | tuple[str, ...]) -> CapturedKernel:
-        """Look up a kernel by name: `captured_kernels["add"]`. If it was compiled several times, add what distinguishes
-        it: `captured_kernels["add", "BLOCK=128", "sm_90a"]`.
+        """Look up a kernel by name: `captured_kernels["add"]`. If it was compiled several times, add keys of the one to
+        choose: `captured_kernels["add", "BLOCK=128", "sm_90a"]`.
 
         Raises KeyError, with a list of the captured kernels, if no kernel or more than one fits.
         """
-        __tracebackhide__ = True  # pytest shows the test, not this
+        __tracebackhide__ = True  # pytest then shows the line of the test instead of this function
         name, *words = (wanted,) if isinstance(wanted, str) else wanted
         fitting = self.all(name, *words)
         if len(fitting) == 1:
@@ -43,11 +43,11 @@ class CapturedKernels:
             telling = _telling(fitting)
             remedy = f"choose one, as in captured_kernels[{name!r}, {telling!r}], or " if telling else ""
             raise KernelLookupError(
-                f"{len(fitting)} kernels are {shown}; {remedy}take all with .all({shown}):", fitting
+                f"{len(fitting)} kernels match {shown}; {remedy}get all with .all({shown}):", fitting
             )
         if same := self.all(name):
-            raise KernelLookupError(f"no kernel is {shown}; of that name there are:", same)
-        raise KernelLookupError(f"no kernel is {shown}; captured until now:", self._all())
+            raise KernelLookupError(f"no kernel matches {shown}; kernels of that name:", same)
+        raise KernelLookupError(f"no kernel matches {shown}; captured so far:", self._all())
 
     def all(self, name: str, *words: str) -> list[CapturedKernel]:
         """List all kernels of this name that have all of these keys, such as "BLOCK=128" or "sm_90a"."""
@@ -79,7 +79,8 @@ class CapturedKernels:
         return self._kernels({})
 
     def _kernels(self, begun: dict[Session, int]) -> list[CapturedKernel]:
-        """List each session's kernels since `begun`, without duplicates and without those that lost an autotuning."""
+        """List the kernels of all sessions, without duplicates and without losers of an autotuning. begun: by session,
+        the number of earlier kernels to leave out."""
         met = {s: dict.fromkeys(s.met[begun.get(s, 0) :]) for s in self._sessions()}
         made = [self._kernel(s, record) for s, records in met.items() for record in records if record not in s.lost]
         return list({(kernel.identity, kernel.ptx): kernel for kernel in made}.values())
@@ -92,7 +93,7 @@ class CapturedKernels:
 
 
 class KernelLookupError(KeyError):
-    """No kernel fits, or several do. Its text is shown without the quotes of a KeyError."""
+    """Raised if no kernel matches, or several do. Its text is shown without the quotes that KeyError adds."""
 
     def __init__(self, what: str, several: Sequence[CapturedKernel]) -> None:
         super().__init__(f"{what}\n  {listed([kernel.text for kernel in several], chr(10) + '  ')}")
@@ -102,14 +103,14 @@ class KernelLookupError(KeyError):
 
 
 def _telling(kernels: Sequence[CapturedKernel]) -> str | None:
-    """Find a key that selects the first kernel but not all of the others; None if there is none."""
+    """Find a key that the first kernel has but not all others have; None if there is none."""
     of_each = [{kernel.arch, *kernel.specialisation} for kernel in kernels]
     own = [word for word in sorted(of_each[0]) if not all(word in words for words in of_each)]
     return min(own, key=len, default=None)
 
 
 class FixtureRun:
-    """Captures into a temporary folder, unless this process is captured already."""
+    """A plugin that captures into a temporary folder, unless this process is captured already."""
 
     def __init__(self) -> None:
         self.kernels = CapturedKernels(sessions)
@@ -117,7 +118,7 @@ class FixtureRun:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """Begin before the test's own fixtures: they may compile the kernels that the test asserts about."""
+        """Begin a test before its fixtures, which may compile the kernels that it asserts about."""
         self.kernels = CapturedKernels(sessions)
 
     def pytest_unconfigure(self) -> None:

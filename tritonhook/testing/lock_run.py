@@ -1,7 +1,7 @@
-"""A run of pytest whose kernels are held to a lock: `pytest --kernel-lock=FILE [--kernel-update]`.
-VerifyRun: a dry run whose kernels are verified on the CPU, `pytest --kernel-arch=sm_90a --kernel-verify`.
+"""A run of pytest that compares its kernels with a lock: `pytest --kernel-lock=FILE [--kernel-update]`.
+VerifyRun: a dry run that verifies its kernels on the CPU: `pytest --kernel-arch=sm_90a --kernel-verify`.
 
-With pytest-xdist the workers capture into one folder, and the controller compares when all of them have ended.
+With pytest-xdist all workers capture into one folder, and the controller compares when they have ended.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ from tritonhook.testing.dry_tests import DryCaptures, Target
 from tritonhook.testing.recording import RecordedRun, is_recorded
 from tritonhook.verify.model import verify_captures
 
-Kernels = list[tuple[KernelFacts, str | None]]  # with their PTX
+Kernels = list[tuple[KernelFacts, str | None]]  # facts and PTX of each kernel
 
 
 def register(config: pytest.Config) -> None:
-    """Add the plugins of this process: of the run itself, or of a worker of pytest-xdist. Raises pytest.UsageError."""
+    """Register the plugins of this process, which is the test run or a worker of pytest-xdist. Raises
+    pytest.UsageError."""
     if hasattr(config, "workerinput"):
         config.pluginmanager.register(LockWorker(config))
         return
@@ -51,7 +52,8 @@ def register(config: pytest.Config) -> None:
 
 
 class LockWorker:
-    """A worker of pytest-xdist. It captures since its start, because its environment asks for it."""
+    """The plugin in a worker of pytest-xdist, which counts deselected tests. The worker captures from its start, by the
+    settings in its environment."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._output: dict[str, Any] = config.workeroutput  # type: ignore[attr-defined]
@@ -66,7 +68,7 @@ class LockWorker:
 
 
 class LockRun(RecordedRun):
-    """The run, or the controller of one with pytest-xdist."""
+    """The plugin in the test run, or in the controller of pytest-xdist."""
 
     def __init__(self, config: pytest.Config) -> None:
         """Begin to capture. Raises UsageError, or SnapshotError for a lock that cannot be used."""
@@ -80,7 +82,7 @@ class LockRun(RecordedRun):
         if self.path.suffix == ".py" or "::" in self.name or (self.path.exists() and not is_lock(self.path)):
             what = "a folder" if self.path.is_dir() else "no lock"
             raise UsageError(
-                f"--kernel-lock={self.name}: {what}; give --kernel-lock=FILE, or --kernel-lock as the last word"
+                f"--kernel-lock={self.name}: {what}; give --kernel-lock=FILE, or --kernel-lock as the last argument"
             )
         self.update = bool(option("kernel_update"))
         self.rules = rules(option("kernel_fail_on")) if option("kernel_fail_on") else ()
@@ -105,7 +107,7 @@ class LockRun(RecordedRun):
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
-        """Compare; a difference makes a run fail whose tests passed."""
+        """Compare the kernels with the lock. If they differ, the run fails, even if all tests passed."""
         self.recording.end()
         if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             self.said = "not compared: the run did not finish\n"
@@ -121,7 +123,8 @@ class LockRun(RecordedRun):
         _show(terminalreporter, f"kernels of {self.name}", self.said, self.failed)
 
     def _compare(self, tests_failed: bool) -> bool:
-        """Compare, and update on request. Returns whether the run fails; `said` is shown on the terminal."""
+        """Compare the kernels with the lock, and update it with --kernel-update. Returns whether the run fails; the
+        text for the terminal is stored in `said`."""
         old, folder = self.old, CaptureFolder.open(self.out).since(self._started)
         found = lockable(read_folders(folder)[0].kernels, () if self.update else old)
         kernels = renumbered(old, [locked for locked, _ in found])
@@ -141,7 +144,7 @@ class LockRun(RecordedRun):
             notes.append(f"{self.name} stays as it was: tests failed" if tests_failed else self._update(now, left))
             fails = False
         elif fails:
-            notes.append("--kernel-update accepts what is there now")
+            notes.append("--kernel-update accepts the present kernels")
         from tritonhook.report.results.snapshot import KernelChanges
 
         result = KernelChanges.of(self.name, "what the tests compiled", changes, broken, notes)
@@ -149,25 +152,25 @@ class LockRun(RecordedRun):
         return fails
 
     def _left(self, old: Sequence[KernelFacts], now: Sequence[KernelFacts]) -> tuple[set[Identity], list[str]]:
-        """Find the kernels of the lock that this run did not compile, so that it proves nothing about them; add notes
-        on them."""
+        """Find the kernels of the lock that this run did not compile, because not all tests ran or another architecture
+        was used. They are not compared. Also return a note on them."""
         archs = {facts.identity.arch for facts in now}
         missing = {facts.identity for facts in old} - {facts.identity for facts in now}
         why = self.scope.why_part
         if why is None and self.tests is None:
-            why = "the lock does not say which tests it is of"
+            why = "the lock does not list its tests"
         elif why is None and self.tests is not None and not self.scope.covers(self.tests):
-            why = f"the lock is of the tests in {' '.join(self.tests)}"
+            why = f"the tests of the lock are in {' '.join(self.tests)}"
         if why is None:
             why = f"these tests compiled for {', '.join(sorted(archs))} only"
             missing = {identity for identity in missing if archs and identity.arch not in archs}
         shown = listed(dict.fromkeys(f"{identity.kernel} {identity.arch}" for identity in sorted(missing)))
-        note = f"{count(len(missing), 'kernel')} not compiled, and neither compared nor removed, as {why}: {shown}"
+        note = f"{count(len(missing), 'kernel')} not compiled, so neither compared nor removed, because {why}: {shown}"
         return missing, [note] if missing else []
 
     def _update(self, now: Kernels, left: set[Identity]) -> str:
-        """Write the lock; kernels that this run did not check, or that another run has locked since this one began,
-        stay unchanged. Returns a note."""
+        """Write the lock. Kernels in `left`, and kernels that another run has locked meanwhile, stay in it unchanged.
+        Returns a note."""
         with changing(self.path):
             there = read_whole_lock(self.path) if self.path.exists() else WholeLock([], None, self.budgets)
             others = {it.identity for it in there.kernels} - {it.identity for it in self.old}
@@ -191,16 +194,16 @@ class LockRun(RecordedRun):
 
 
 # --- tests of a lock --------------------------------------------------------------------------
-# A kernel is gone only where all tests of the lock ran, and none compiled it.
+# A kernel of the lock counts as removed only if all tests of the lock ran and none compiled it.
 
-# Options that choose tests, by their names in pytest's configuration.
+# Options that select tests: name in pytest's configuration, name on the command line.
 _CHOOSING = {"keyword": "-k", "markexpr": "-m", "deselect": "--deselect", "lf": "--lf", "stepwise": "--stepwise"}
 _CHOOSING |= {"ignore": "--ignore", "ignore_glob": "--ignore-glob"}
-DESELECTED = "tritonhook_deselected"  # number of tests that a worker of pytest-xdist skipped, for the controller
+DESELECTED = "tritonhook_deselected"  # workers of pytest-xdist send their number of deselected tests under this key
 
 
 class RunScope:
-    """A plugin of pytest that counts what did not run.
+    """A plugin that counts tests that were deselected or skipped, or failed.
 
     tests: pytest's file and folder arguments, relative to its root folder.
     """
@@ -231,7 +234,7 @@ class RunScope:
 
     @property
     def why_part(self) -> str | None:
-        """Reason why these are not all tests of pytest's file and folder arguments; None if they are."""
+        """Why not all tests of pytest's file and folder arguments ran and passed; None if all did."""
         if self._chosen is not None:
             return f"tests were chosen with {self._chosen}"
         counts = {"deselected": self._deselected, "skipped": self._skipped, "failed": self._failed}
@@ -239,12 +242,13 @@ class RunScope:
         return ", ".join(parts) or None
 
     def covers(self, tests: Sequence[str]) -> bool:
-        """Check whether these files and folders are among pytest's arguments."""
+        """Check whether these files and folders are among pytest's arguments, or inside of them."""
         given = {PurePosixPath(path) for path in self.tests}
         return all(given & {PurePosixPath(path), *PurePosixPath(path).parents} for path in tests)
 
 
 def _given(config: pytest.Config) -> tuple[str, ...]:
+    """List pytest's file and folder arguments, relative to its root folder."""
     here = config.invocation_params.dir
     paths = {Path(os.path.relpath(here / argument.partition("::")[0], config.rootpath)) for argument in config.args}
     return tuple(sorted(path.as_posix() for path in paths))
@@ -254,7 +258,7 @@ def _given(config: pytest.Config) -> tuple[str, ...]:
 
 
 class VerifyRun:
-    """Verifies what the tests have compiled, when all have ended. Register it behind what captures."""
+    """A plugin that verifies the captured kernels after all tests. Register it after the plugin that captures."""
 
     def __init__(self, captures: DryCaptures | LockRun) -> None:
         self._captures, self._said, self._failed = captures, "", False
@@ -282,7 +286,7 @@ def _show(reporter: pytest.TerminalReporter, title: str, text: str, failed: bool
 
 
 def register_verify(config: pytest.Config) -> None:
-    """Add the plugin to the run itself; workers of pytest-xdist only capture."""
+    """Register VerifyRun, but not in workers of pytest-xdist, which only capture."""
     plugins = config.pluginmanager.get_plugins()
     captures = next((one for one in plugins if isinstance(one, (DryCaptures, LockRun))), None)
     if captures is not None:

@@ -1,4 +1,4 @@
-"""Capture what this process and its child processes compile, as `tritonhook run` does, from now on until `end`."""
+"""Capture the kernels that this process and its child processes compile, as `tritonhook run` does."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ def is_recorded() -> bool:
 
 
 def hand_on() -> None:
-    """Let torch.compile's worker processes capture, too: they get this process's sys.path instead of PYTHONPATH."""
+    """Make torch.compile's worker processes capture, too. They get this process's sys.path instead of PYTHONPATH."""
     if str(SITE) not in sys.path:
         sys.path.insert(0, str(SITE))
 
 
 def sessions() -> list[Session]:
-    """List the sessions that capture in this process; empty until it imports a compiler."""
+    """Return the sessions that capture in this process; empty until the process imports a compiler."""
     return bootstrap.sessions
 
 
 class Recording:
-    """Capture that this process began. Child processes find it in their environment."""
+    """A capture of this process, from its construction until `end`. Child processes read its settings from their
+    environment."""
 
     def __init__(self, out: Path, dry_run: DryRun | None = None, emulation: Emulation | None = None) -> None:
-        """Begin. Raises CaptureError if the folder cannot be written. dry_run: compile for this, and launch nothing.
-        emulation: execute its launches on the CPU."""
+        """Begin to capture into `out`. Raises CaptureError if the folder cannot be written. dry_run: compile for this
+        target, launch nothing. emulation: execute the launches of the dry run on the CPU."""
         settings = make_settings(out, launches=dry_run is not None, dry_run=dry_run)
         self._before = dict(os.environ)
         self._set, _ = run_environment(settings, sys.argv)
@@ -48,7 +49,7 @@ class Recording:
         bootstrap.begin(then_users=False)
 
     def end(self) -> None:
-        """End, and give back the environment. A second call does nothing."""
+        """End the capture, and restore the environment. A second call does nothing."""
         if self._ended:
             return
         self._ended = True
@@ -57,7 +58,7 @@ class Recording:
             sys.path.remove(str(SITE))
         for name, value in self._set.items():
             if os.environ.get(name) != value or self._before.get(name) == value:
-                continue  # set by the program, or unchanged
+                continue  # changed by the program since, or not changed by us
             if name in self._before:
                 os.environ[name] = self._before[name]
             else:
@@ -70,7 +71,8 @@ class RecordedRun:
     def __init__(
         self, kept: Path | None = None, dry_run: DryRun | None = None, emulation: Emulation | None = None
     ) -> None:
-        """Begin. kept: the folder; None: one that goes away at the end. Raises as Recording."""
+        """Begin to capture. kept: folder for captures; None for a temporary folder, which is removed at the end. Raises
+        as Recording."""
         self._temporary = None if kept else Path(tempfile.mkdtemp(prefix="tritonhook-"))
         self.out = kept or self._temporary or Path()
         self.recording = Recording(self.out, dry_run, emulation)

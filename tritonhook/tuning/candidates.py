@@ -1,6 +1,9 @@
-"""Candidates: the codes that levers make of a kernel, assembled in parallel. Codes that are equal become one, and what
-ptxas does not assemble is dropped with the reason. Nothing runs on a GPU here. Candidates can be kept in
-a capture folder, so that they are assembled on one machine and raced on another."""
+"""Candidates: the machine code of a kernel under each lever, assembled in parallel.
+
+A lever is a change to try: another kernel name, a pragma, another ptxas or one of its options. Levers that give equal
+code share one candidate. A lever that ptxas rejects is dropped, with the reason. Nothing runs on a GPU here. A capture
+folder can keep candidates, so that one machine assembles them and another races them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from tritonhook.ptxas.pool import Job, Run
 from tritonhook.ptxas.result_cache import Outcome, OutcomeKind
 from tritonhook.ptxas.tool import Tool, available_ptxas, find_recorded
 
-PLAIN = "plain"  # instead of a lever's text: the compiler's own code
+PLAIN = "plain"  # label of the compiler's own code, which has no lever
 _OPTIONS = ("O1", "O2", *(f"regalloc={n}" for n in (0, 1, 2, 4)), *(f"regusage={n}" for n in (0, 3, 7, 10)))
 _LIMITS = tuple(f"maxnreg={n}" for n in (64, 80, 96, 112, 128, 168))
 _WHY = {
@@ -40,9 +43,9 @@ _WHY = {
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A kernel to tune: its PTX, and what assembles it. ptxas: the compiler's own.
+    """A kernel to tune: its PTX, and the ptxas and options with which the compiler assembles it.
 
-    kernel: its own name. options: that the compiler gives, with the target. front_end: as in Capture.
+    kernel: its name in the PTX. options: include the target. front_end: as in Capture.
     """
 
     kernel: str
@@ -54,10 +57,10 @@ class Subject:
 
     @classmethod
     def of(cls, capture: Capture, trust: bool = False) -> Subject:
-        """Make a subject from a capture. trust: as in find_recorded. Raises CaptureError without PTX, or for a kernel
-        that was already rewritten; ToolError if its ptxas is not installed."""
+        """Make a subject from a capture. trust: as in find_recorded. Raises CaptureError if the capture has no PTX, or
+        its kernel is rewritten; ToolError if its ptxas is not installed."""
         if capture.rewritten_from is not None or capture.lever is not None:
-            raise CaptureError(f"{capture.kernel}: it was rewritten already; capture the program without that")
+            raise CaptureError(f"{capture.kernel}: it is rewritten already; capture the program without rewrites")
         own = capture.assembler
         tool = find_recorded(own.path, own.version, trust)
         if tool is None or own.arguments is None:
@@ -66,12 +69,12 @@ class Subject:
 
     @property
     def ptx_sha256(self) -> str:
-        """The hash by which a policy knows the kernel."""
+        """Hash of the normalised PTX, by which a policy identifies the kernel."""
         return normal_sha256(self.ptx.text, self.kernel)
 
 
 def subject_of(captures: CaptureFolder, kernel: Kernel, trust: bool = False) -> Subject | Skipped:
-    """Find what assembles a kernel, or the reason to skip it if its ptxas is not installed. trust: as in
+    """Make the subject of a captured kernel; or Skipped with the reason, e.g. its ptxas is not installed. trust: as in
     find_recorded."""
     try:
         return Subject.of(captures.capture(kernel.record), trust)
@@ -81,11 +84,11 @@ def subject_of(captures: CaptureFolder, kernel: Kernel, trust: bool = False) -> 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A code for a kernel. lever: None for the compiler's own code. config: the configuration of an autotuned kernel,
-    as Triton writes it; None for the one that the autotuner chose, and where there is none.
+    """Machine code of a kernel under one lever.
 
-    kernel: its name in the cubin. ptxas: the version that assembled it. code_hash: of the machine code alone, as in
-    locks.
+    lever: None for the compiler's own code. config: the configuration of an autotuned kernel, in Triton's notation;
+    None for the configuration that the autotuner chose, and for a kernel without autotuning. kernel: its name in the
+    cubin. ptxas: the version that assembled it. code_hash: hash of the machine code alone, as in locks.
     """
 
     lever: Lever | None
@@ -98,7 +101,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """Name of this code, unique among the kernel's codes."""
+        """Name of this candidate, unique among the kernel's candidates."""
         if self.config is None:
             return self.text
         return self.config if self.lever is None else f"{self.config}: {self.text}"
@@ -109,15 +112,15 @@ class Candidate:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """All properties of a code that decide its time. Candidates of equal forms take equal times."""
+        """Properties that decide how long the code runs: candidates with equal values take equal times."""
         resources = self.resources
         return self.code_hash, resources.registers, resources.stack, resources.shared
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A lever that gives a kernel no code of its own, and why. equal_to: the one whose code it gives, PLAIN for the
-    compiler's own; None if it gives none. config: as in Candidate."""
+    """A lever that gives a kernel no new code, and the reason. equal_to: the lever that gives the same code, or PLAIN
+    if the compiler's own code is the same; None if ptxas made no code. config: as in Candidate."""
 
     lever: Lever
     reason: str
@@ -127,11 +130,11 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Candidates for a kernel. plain: the compiler's own code. others: codes that differ from it and
-    from each other.
+    """All candidates of a kernel. plain: the compiler's own code. others: candidates with a lever, whose codes differ
+    from plain and from each other.
 
-    siblings: choices for its other configurations; without levers they have their plain code only.
-    launches: in a sibling, the launches of its configuration.
+    siblings: the candidates of the kernel's other autotuning configurations; `others` is empty in those on which no
+    lever was tried. launches: only in a sibling: the recorded launches of its configuration.
     """
 
     subject: Subject
@@ -148,7 +151,7 @@ class Choice:
 
     @property
     def levered(self) -> tuple[Candidate, ...]:
-        """The codes that could win: those of levers, of all configurations."""
+        """Candidates with a lever, of all configurations. Only these can win."""
         return tuple(other for choice in self.configurations for other in choice.others)
 
     def of(self, candidate: Candidate) -> Choice:
@@ -162,13 +165,13 @@ class Choice:
 
     @property
     def levers(self) -> frozenset[str]:
-        """Those whose code is one of these."""
+        """Texts of the levers whose code is one of these candidates."""
         equal = (drop.lever.text for drop in self.dropped if drop.equal_to is not None)
         return frozenset((*(other.text for other in self.others), *equal))
 
 
 def plain_choice(captures: CaptureFolder, kernel: Kernel, trust: bool = False) -> Choice | None:
-    """Make the choice that has only a kernel's captured code, and needs no ptxas; None if the capture is incomplete."""
+    """Make a choice with the captured code alone, without running ptxas; None if the capture is incomplete."""
     subject = subject_of(captures, kernel, trust)
     if isinstance(subject, Skipped):
         return None
@@ -184,8 +187,8 @@ def plain_choice(captures: CaptureFolder, kernel: Kernel, trust: bool = False) -
 
 
 def usual_levers(own: Tool, arch: str, front_end: str = "Triton") -> tuple[Lever, ...]:
-    """List the default levers: the name, the pragma, TMA loads; every installed ptxas, the newest also with the name;
-    options and register limits."""
+    """List the default levers that fit this ptxas and architecture: renaming, the pragma, TMA loads; every other
+    installed ptxas, the newest also combined with renaming; ptxas options and register limits."""
     others = {tool.version for tool in available_ptxas()} - {own.version}
     ordered = sorted(others, key=version_key, reverse=True)
     texts = ["name", "strip", "pragma", "tma-cta", *(f"ptxas={version}" for version in ordered)]
@@ -196,7 +199,7 @@ def usual_levers(own: Tool, arch: str, front_end: str = "Triton") -> tuple[Lever
 
 @dataclass(frozen=True, slots=True)
 class _Build:
-    """One run of ptxas: a subject under a lever."""
+    """One run of ptxas: a subject with a lever applied. kernel: its name in the assembled PTX."""
 
     subject: Subject
     lever: Lever | None
@@ -207,10 +210,10 @@ class _Build:
 def choices(
     wanted: Iterable[tuple[Subject, Sequence[Lever]]], run: Run, folder: Path = Path()
 ) -> Iterator[Choice | TritonHookError]:
-    """Assemble kernels under their levers, all in one sweep; return the choices, in order.
+    """Assemble kernels with their levers in one sweep. Yields, in order, the candidates of each kernel; or the error of
+    its own ptxas, if this does not assemble it.
 
-    run: as in ptxas.pool, with executor, cache and limits bound. folder: where paths of controls files begin.
-    Returns an error for a kernel that its own ptxas does not assemble.
+    run: ptxas.pool.sweep with executor, cache and limits bound. folder: paths of controls files are relative to it.
     """
     planned = [_planned(subject, tried, folder) for subject, tried in wanted]
     jobs = [build.job for _, builds, _ in planned for build in builds]
@@ -221,12 +224,12 @@ def choices(
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What to try on each kernel.
+    """The levers and configurations to try on each kernel.
 
-    levers: None: the usual ones. controls: levers of controls files. before: entries of a policy, whose levers have to
-    win again. configs: how many configurations of a kernel get levers; the others have their captured code. trust: as
-    in find_recorded. is_anew: whether codes that the capture folder keeps are assembled again. folder: as in `choices`.
-    """
+    levers: None for usual_levers. controls: a lever for each file of ptxas's advanced controls. before: entries of the
+    existing policy; their levers are tried again. configs: number of configurations of an autotuned kernel on which
+    levers are tried; further configurations race with their captured code. trust: as in find_recorded. is_anew:
+    assemble again, even if the capture folder keeps candidates. folder: as in `choices`."""
 
     levers: tuple[Lever, ...] | None
     controls: tuple[Lever, ...]
@@ -237,7 +240,8 @@ class Asked:
     folder: Path
 
     def levers_of(self, kernel: Kernel, subject: Subject) -> tuple[Lever, ...]:
-        """List the levers to try on a kernel. Controls that its own ptxas is too old for go with the newest ptxas."""
+        """List the levers to try on a kernel. If its own ptxas is too old for controls files, these are tried with the
+        newest installed ptxas."""
         own, identity, controls = subject.ptxas, unnumbered(kernel.identity), self.controls
         first = usual_levers(own, subject.arch, subject.front_end) if self.levers is None else self.levers
         if controls and version_key(own.version) < version_key(CONTROLS_VERSION):
@@ -250,9 +254,9 @@ class Asked:
 def all_choices(
     captures: CaptureFolder, kernels: Sequence[Kernel], asked: Asked, run: Run, expect: Callable[[int], None]
 ) -> tuple[list[tuple[Kernel, Choice]], list[Skipped]]:
-    """Find the candidates of kernels, and of the other configurations of each: those that the folder keeps, else
-    assemble them. Also return the kernels without any, with the reason. run: as in `choices`. expect: called with the
-    number of assemblies."""
+    """Return the candidates of each kernel and of its other configurations: read those that the capture folder keeps,
+    and assemble the rest. Also return the kernels that have none, with the reason. run: as in `choices`. expect: called
+    with the number of ptxas runs."""
     kept = {} if asked.is_anew else {own: kept_choices(captures, own, asked.trust) for own in kernels}
     whole = {own: choice for own, choice in kept.items() if choice is not None}
     wanted = [one for own in kernels if own not in whole for one in (own, *own.siblings[: asked.configs - 1])]
@@ -274,16 +278,17 @@ def all_choices(
 def _with_siblings(
     captures: CaptureFolder, kernel: Kernel, made: Mapping[Kernel, Choice], trust: bool = False
 ) -> Choice:
-    """Add a kernel's other configurations to its choice: those that were made, else with their captured code."""
+    """Add a kernel's other configurations to its choice. made: candidates of configurations on which levers were
+    tried; for each of the rest the captured code is added."""
     siblings = ((s, made.get(s) or plain_choice(captures, s, trust)) for s in kernel.siblings)
     configured = (choice.as_config(str(s.config), s.launches) for s, choice in siblings if choice is not None)
     return replace(made[kernel], siblings=tuple(configured))
 
 
 def _planned(subject: Subject, tried: Sequence[Lever], folder: Path) -> tuple[Subject, list[_Build], list[Dropped]]:
-    """Plan the runs for a kernel: first its own code, then the code of each lever."""
-    builds = [_build(subject, None, folder)]
-    dropped = []
+    """Plan the ptxas runs of a kernel: first for its own code, then for each lever."""
+    own = Job(subject.ptx.text, subject.ptxas, subject.options, keep_cubin=True)
+    builds, dropped = [_Build(subject, None, subject.kernel, own)], list[Dropped]()
     for candidate in tried:
         if reason := candidate.why_not(subject.ptxas.version, subject.arch, subject.front_end):
             dropped.append(Dropped(candidate, reason))
@@ -295,16 +300,14 @@ def _planned(subject: Subject, tried: Sequence[Lever], folder: Path) -> tuple[Su
     return subject, builds, dropped
 
 
-def _build(subject: Subject, wanted: Lever | None, folder: Path) -> _Build:
-    """Plan the build of one lever. Raises TritonHookError if its ptxas is not installed, or a rewrite does not fit the
-    module."""
-    ptx, tool, options = subject.ptx, subject.ptxas, subject.options
-    if wanted is not None:
-        ptx = wanted.rewrites.apply(ptx)
-        if (assembling := wanted.assembling(folder)) is not None:
-            ptx = assembling.readable(ptx)
-            own = assembling.instead_of(Assembler(str(tool.path), tool.version, options))
-            tool, options = Tool(Path(str(own.path)), str(own.version), tool.source), tuple(own.arguments or ())
+def _build(subject: Subject, wanted: Lever, folder: Path) -> _Build:
+    """Plan the ptxas run for one lever. Raises TritonHookError if its ptxas is not installed, or a rewrite does not fit
+    the module."""
+    ptx, tool, options = wanted.rewrites.apply(subject.ptx), subject.ptxas, subject.options
+    if (assembling := wanted.assembling(folder)) is not None:
+        ptx = assembling.readable(ptx)
+        own = assembling.instead_of(Assembler(str(tool.path), tool.version, options))
+        tool, options = Tool(Path(str(own.path)), str(own.version), tool.source), tuple(own.arguments or ())
     position = subject.ptx.entries.index(subject.kernel)
     return _Build(subject, wanted, ptx.entries[position], Job(ptx.text, tool, options, keep_cubin=True))
 
@@ -353,7 +356,8 @@ _FORMAT = 1
 
 
 class KeptCode(Fields):
-    """One code. lever: None for the compiler's own. cubin: its file."""
+    """A candidate in the JSON document. lever: None for the compiler's own code. cubin: name of its file. code: hash of
+    the machine code."""
 
     lever: str | None
     kernel: str
@@ -361,6 +365,12 @@ class KeptCode(Fields):
     code: Hash
     ptxas: Version
     resources: KernelSummary
+
+    @classmethod
+    def of(cls, code: Candidate) -> KeptCode:
+        text = None if code.lever is None else code.lever.text
+        file = f"{hashlib.sha256(code.cubin).hexdigest()[:32]}.cubin"
+        return cls(text, code.kernel, file, code.code_hash, code.ptxas, code.resources)
 
 
 class KeptDropped(Fields):
@@ -370,7 +380,8 @@ class KeptDropped(Fields):
 
 
 class KeptChoice(Fields):
-    """Candidates for a record. ptx: the hash of its normalised PTX. ptxas: the compiler's own."""
+    """The JSON document of a captured kernel's candidates. ptx: hash of its normalised PTX. ptxas: version of the
+    compiler's own ptxas."""
 
     format: int
     ptx: Sha256
@@ -382,25 +393,28 @@ class KeptChoice(Fields):
 
 
 def keep_choice(captures: Path, kernel: Kernel, choice: Choice) -> None:
-    """Keep a choice in the capture folder. Raises CaptureError if the folder cannot be written."""
+    """Write a kernel's candidates to the capture folder: their cubins, and a JSON document. Raises CaptureError if a
+    file cannot be written."""
     import msgspec
 
-    folder, subject = captures / _FOLDER, choice.subject
-    document = KeptChoice(
-        _FORMAT,
-        kernel.ptx,
-        subject.ptxas.version,
-        list(subject.options),
-        _kept(folder, choice.plain),
-        [_kept(folder, candidate) for candidate in choice.others],
-        [KeptDropped(drop.lever.text, drop.reason, drop.equal_to) for drop in choice.dropped],
-    )
-    _write(folder / f"{kernel.record}.json", to_json(msgspec.to_builtins(document), indent=1).encode())
+    folder, subject, codes = captures / _FOLDER, choice.subject, (choice.plain, *choice.others)
+    plain, *others = map(KeptCode.of, codes)
+    dropped = [KeptDropped(drop.lever.text, drop.reason, drop.equal_to) for drop in choice.dropped]
+    version, options = subject.ptxas.version, list(subject.options)
+    document = KeptChoice(_FORMAT, kernel.ptx, version, options, plain, others, dropped)
+    files = {folder / "cubins" / kept.cubin: code.cubin for kept, code in zip((plain, *others), codes, strict=True)}
+    files[folder / f"{kernel.record}.json"] = to_json(msgspec.to_builtins(document), indent=1).encode()
+    for path, data in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, data)
+        except OSError as error:
+            raise CaptureError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def keep_choices(captures: Path, kernel: Kernel, choice: Choice) -> None:
-    """Keep a kernel's choice and those of its other configurations that have levers. Raises CaptureError as
-    keep_choice does."""
+    """Write the candidates of a kernel, and of its other configurations on which levers were tried. Raises as
+    keep_choice."""
     by_ptx = {sibling.ptx: sibling for sibling in kernel.siblings}
     siblings = [(by_ptx.get(own.subject.ptx_sha256), own) for own in choice.siblings if own.others]
     for record, own in [(kernel, choice), *siblings]:
@@ -409,16 +423,17 @@ def keep_choices(captures: Path, kernel: Kernel, choice: Choice) -> None:
 
 
 def kept_choices(captures: CaptureFolder, kernel: Kernel, trust: bool = False) -> Choice | None:
-    """Read the kept choices of a kernel and its other configurations; configurations without a kept choice have only
-    their plain code. trust: as in find_recorded. Raises CaptureError as kept_choice does."""
+    """Read the candidates of a kernel and its other configurations from the capture folder; None if it keeps none of
+    the kernel. A configuration without kept candidates gets its captured code alone. trust: as in find_recorded. Raises
+    as kept_choice."""
     kept = {own: kept_choice(captures, own) for own in (kernel, *kernel.siblings)}
     made = {own: choice for own, choice in kept.items() if choice is not None}
     return _with_siblings(captures, kernel, made, trust) if kernel in made else None
 
 
 def kept_choice(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
-    """Read a kernel's kept choice; None if there is none, or it belongs to other PTX. Raises CaptureError if
-    damaged."""
+    """Read a kernel's candidates from the capture folder; None if there are none, or they were made from other PTX.
+    Raises CaptureError if a file is damaged."""
     folder = captures.path / _FOLDER
     path = folder / f"{kernel.record}.json"
     if not path.exists():
@@ -431,8 +446,8 @@ def kept_choice(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
         own = Tool(Path("ptxas"), kept.ptxas, "kept")
         subject = Subject(kernel.name, capture.ptx, own, tuple(kept.options), kernel.arch, kernel.front_end)
         dropped = tuple(Dropped(lever(drop.lever), drop.reason, drop.equal_to) for drop in kept.dropped)
-        others = tuple(_read(folder, other) for other in kept.others)
-        return Choice(subject, _read(folder, kept.plain), others, dropped)
+        plain, *others = (_read(folder, code) for code in (kept.plain, *kept.others))
+        return Choice(subject, plain, tuple(others), dropped)
     except OSError as error:
         raise CaptureError(f"{error.filename or path}: cannot be read: {error.strerror}; {_REMEDY}") from None
     except (DocumentError, UsageError) as error:
@@ -442,24 +457,9 @@ def kept_choice(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
 _REMEDY = "make it again with `tritonhook tune CAPTURES --assemble-only`"
 
 
-def _kept(folder: Path, code: Candidate) -> KeptCode:
-    name = f"{hashlib.sha256(code.cubin).hexdigest()[:32]}.cubin"
-    _write(folder / "cubins" / name, code.cubin)
-    text = None if code.lever is None else code.lever.text
-    return KeptCode(text, code.kernel, name, code.code_hash, code.ptxas, code.resources)
-
-
 def _read(folder: Path, code: KeptCode) -> Candidate:
     data = read_regular(folder / "cubins" / code.cubin)
     if hashlib.sha256(data).hexdigest()[:32] != code.cubin.removesuffix(".cubin"):
         raise UsageError(f"{code.cubin} is damaged")
     parsed = None if code.lever is None else lever(code.lever)
     return Candidate(parsed, code.kernel, data, code.code, code.resources, code.ptxas)
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, data)
-    except OSError as error:
-        raise CaptureError(f"{path}: cannot be written: {error.strerror}") from None

@@ -1,7 +1,7 @@
-"""Tune kernels on a GPU: check what each candidate stores, race those that store the same, confirm the one that wins.
+"""Tune kernels on a GPU: compare what the candidates store, race those that store the same values, confirm the winner.
 
-One process races all kernels of a run, and others, which took no part in that, confirm. All are started once, and load
-their libraries before they touch the GPU. Nothing is assembled here: candidates.py did that before.
+One child process races all kernels of a run. Other child processes, which took no part in the race, confirm the
+winners. All processes are started once, at the beginning. Nothing is assembled here: candidates.py does that before.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tritonhook.timing.statistics import (
     percent,
 )
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped
-from tritonhook.tuning.gpu import LIMIT_S, GpuProcess, LeverCode, RaceReady
+from tritonhook.tuning.gpu import LIMIT_S, GpuProcess, LeverCode, LoadCodes, RaceReady
 from tritonhook.tuning.race import (
     CONFIRM_BLOCKS,
     CONFIRM_PROCESSES,
@@ -44,20 +44,20 @@ from tritonhook.tuning.race import (
     judged,
 )
 
-_RACER = 0  # the number of the process that races; those above confirm
-_RACE_S = 20.0  # a race that takes longer is ended, and its leader taken
-_RIVALS = 2  # other configurations that a winner has to beat beside those of its own and the autotuner's
-_MOST_SPECIAL = 1 << 28  # bytes of buffers that get special numbers
+_RACER = 0  # number of the process that races; processes with higher numbers confirm
+_RACE_S = 20.0  # a longer race is ended, and its leader is confirmed
+_RIVALS = 2  # a winner must also beat the codes without a lever of this many further configurations
+_MOST_SPECIAL = 1 << 28  # bytes: larger buffers are not filled with special numbers, which would take too long
 
 
 @dataclass(frozen=True, slots=True)
 class TuneSettings:
     """Settings of a tuning.
 
-    band: the gain that is worth having. rtol: how far outputs may differ, as a share of the largest value; None: not at
-    all. limit_s: a launch that takes longer hangs. start: starts a process with the GPU. forced: confirm the leader of
-    a race whatever its gain, to the end, as a test of the confirmation does. same_bits: configurations must store the
-    same, too.
+    band: smallest gain that counts, as a share of the time, e.g. 0.02. rtol: allowed difference of outputs, as a share
+    of the largest value; None: all bits must be equal. limit_s: seconds after which a launch counts as hung. start:
+    starts a child process that uses the GPU. forced: confirm the leader of each race, whatever its gain, with all
+    processes; for tests of the confirmation. same_bits: codes of different configurations must store the same bits.
     """
 
     band: float = DEFAULT_BAND
@@ -71,7 +71,8 @@ class TuneSettings:
 
 @dataclass(frozen=True, slots=True)
 class TuneProgress:
-    """Progress of a run: number of finished kernels, and its current step. finished: the last finished kernel."""
+    """Progress of a run. done: number of finished kernels. text: the current step. finished: the kernel that has just
+    finished."""
 
     done: int
     text: str
@@ -86,7 +87,8 @@ def tune(
     settings: TuneSettings | None = None,
     progress: Progress = lambda step: None,
 ) -> TuneRun:
-    """Tune kernels in order, and judge them together. Ctrl-C ends it, and what is certified by then stays certified.
+    """Tune kernels in order, and judge them together. Ctrl-C ends the run; the result then has the kernels finished so
+    far, and gains certified so far stay certified.
 
     Raises DeviceError without a GPU.
     """
@@ -118,15 +120,16 @@ def tune(
 
 
 class _Gpu:
-    """The processes of a run: one races, the others confirm. A lost one is started again where it is next needed."""
+    """The child processes of a run: one races, the others confirm. A process that was lost is started again when it is
+    next used."""
 
     def __init__(self, settings: TuneSettings) -> None:
         self._settings = settings
         self._processes: dict[int, GpuProcess] = {}
 
     def begin(self) -> str:
-        """Start all processes, and wait for them: one that starts disturbs the samples of others. Returns the GPU's
-        name. Raises DeviceError."""
+        """Start all processes, and wait until they are ready: a starting process would disturb samples of others.
+        Returns the GPU's name. Raises DeviceError."""
         for number in range(1 + CONFIRM_PROCESSES):
             self._processes[number] = self._started()
         try:
@@ -137,7 +140,8 @@ class _Gpu:
 
     @contextmanager
     def process(self, number: int) -> Iterator[GpuProcess]:
-        """Use a process. Number 0 races; all others confirm."""
+        """Yield a process. Number 0 races, higher numbers confirm. Afterwards its buffers are freed; if it was lost, it
+        is ended."""
         process = self._processes.get(number)
         if process is None:
             process = self._processes[number] = self._started()
@@ -150,7 +154,7 @@ class _Gpu:
             process.free()
         except (_Left, TritonHookError):
             raise
-        except BaseException:  # it is lost, or not at rest
+        except BaseException:  # the process was lost, or is still busy
             self._processes.pop(number).end()
             raise
 
@@ -163,7 +167,7 @@ class _Gpu:
 
 
 class _Left(Exception):
-    """A kernel stays unchanged. The text has the reason. is_judged: as in TriedKernel."""
+    """Raised to leave a kernel unchanged; the text is the reason. is_judged: as in TriedKernel."""
 
     def __init__(self, text: str, is_judged: bool = True) -> None:
         super().__init__(text)
@@ -171,7 +175,7 @@ class _Left(Exception):
 
 
 class _OneKernel:
-    """One kernel on its way to a verdict."""
+    """The tuning of one kernel. special: whether outputs are also compared with special numbers in the buffers."""
 
     def __init__(
         self,
@@ -201,7 +205,7 @@ class _OneKernel:
         return replace(self.found, reason=reason, is_judged=is_judged, seconds=seconds)
 
     def _run(self) -> None:
-        """Race and confirm. Raises _Left if nothing wins, TritonHookError if the GPU cannot do it."""
+        """Race and confirm. Raises _Left if no candidate wins, TritonHookError if the GPU refuses a request."""
         if not self.choice.levered:
             raise _Left("no lever gives it other code")
         self._write()
@@ -223,8 +227,8 @@ class _OneKernel:
     # --- the race
 
     def _race(self) -> tuple[Candidate, list[Candidate]]:
-        """Race the candidates; return the one to confirm and its rivals, the best plain code first. A candidate that
-        crashes or hangs is dropped, and the others race on."""
+        """Race the candidates. Returns the candidate to confirm, and its rivals: codes without a lever, the best first.
+        If a candidate crashes or hangs, it is dropped and the race begins again."""
         waiting = self.codes[1:]
         while True:
             try:
@@ -234,8 +238,8 @@ class _OneKernel:
                 if lost.at == SPECIAL and self.special:
                     self.special = False
                     self._note(
-                        "its own code does not come to its end with special numbers; outputs were compared with "
-                        "the recorded ones only"
+                        "the compiler's own code crashes or hangs with special numbers in the buffers; outputs were "
+                        "compared with the recorded contents only"
                     )
                     continue
                 guilty = next((code for code in waiting if code.name == lost.at), None)
@@ -261,7 +265,7 @@ class _OneKernel:
         self.say(f"racing {len(left)} codes")
         raced = Race.of(levered, self.settings.band, plain)
         ends, unfit = time.monotonic() + _RACE_S, None
-        for _ in range(2 * MOST_BLOCKS):  # a block in whose time the GPU was disturbed does not count
+        for _ in range(2 * MOST_BLOCKS):  # twice: blocks during which the GPU was disturbed do not count
             if raced.is_over or (raced.blocks and time.monotonic() > ends):
                 break
             (block,) = racer.blocks(1, 0, (REFERENCE, *raced.left))
@@ -277,8 +281,8 @@ class _OneKernel:
         return left[leader], self._rivals(left[leader], [left[name] for name in raced.rivals], raced.worth)
 
     def _rivals(self, winner: Candidate, plain: Sequence[Candidate], worth: float) -> list[Candidate]:
-        """List what the winner has to beat: the best plain code first, then the next plain ones, and that of its
-        configuration."""
+        """List the codes without a lever that the winner has to beat: the fastest, the autotuner's choice, the next
+        fastest, and that of its own configuration. plain: such codes, the fastest first. worth: as in Race."""
         own = self.choice.plain
         best = plain[0] if plain and worth < math.log(1 - self.settings.band) else own
         names = dict.fromkeys((best, own, *plain[:_RIVALS], self._plain_of(winner)))
@@ -287,8 +291,8 @@ class _OneKernel:
     # --- the confirmation
 
     def _confirm(self, winner: Candidate, launched: Launched, rivals: Sequence[Candidate]) -> Comparison:
-        """Sample the winner and its rivals by processes that took no part in the race, and compare it with the fastest
-        rival. The number of processes is fixed, but they stop early if there is clearly no gain."""
+        """Time the winner and its rivals in processes that took no part in the race, and compare it with the fastest
+        rival. The number of processes is fixed, but fewer run if the first ones show no gain. Raises _Left."""
         first, *others = rivals
         codes = [self._code(first, launched, REFERENCE), self._code(first, launched, CONTROL, like=REFERENCE)]
         codes += [self._code(code, launched) for code in others]
@@ -326,16 +330,16 @@ class _OneKernel:
     def _ready(
         self, process: GpuProcess, codes: Sequence[LeverCode], launched: Launched, number: int, racing: bool
     ) -> RaceReady:
-        """Load codes, the reference first. Raises _Left if that one cannot be timed."""
+        """Load codes in a process, the reference first. Raises _Left if the reference cannot be timed."""
         seed = self.settings.seed * (1 + CONFIRM_PROCESSES) + number
         keep = self._steering(launched) if racing and self.special else None
-        ready = process.prepare(codes, launched.path, self.settings.rtol, seed, racing, keep)
+        ready = process.prepare(LoadCodes(tuple(codes), launched.path, self.settings.rtol, seed, racing, keep))
         if (why := ready.failed.get(REFERENCE)) is not None:
             raise _Left(f"the compiler's own code cannot be launched as recorded: {why}", is_judged=False)
         if ready.unsteady:
             raise _Left(
-                "its outputs differ from run to run, so those of other code cannot be checked; --rtol 0.01 "
-                "allows differences of 1%",
+                "its outputs differ from run to run, so outputs of other code cannot be compared with them; "
+                "--rtol 0.01 allows differences of 1%",
                 is_judged=False,
             )
         for note in ready.notes:
@@ -343,8 +347,8 @@ class _OneKernel:
         return ready
 
     def _steering(self, launched: Launched) -> tuple[int, ...] | None:
-        """Find the buffers that must keep their contents while the others hold special numbers; None if the buffers are
-        too large to fill in time, or the launch cannot be read."""
+        """Find the buffers that must keep their recorded contents while all others hold special numbers: they hold e.g.
+        indices. None if the buffers are too large to fill, or the launch cannot be read."""
         try:
             launch = read_launch(launched.path)
         except CaptureError:
@@ -355,14 +359,14 @@ class _OneKernel:
         return tuple({number for it in subjects for number in steering_buffers(it.kernel, launch, it.ptx)})
 
     def _write(self) -> None:
-        """Write the cubins as files, for the processes."""
+        """Write the cubins to files, from which the processes load them."""
         self.folder.mkdir()
         for number, candidate in enumerate(self.codes):
             (self.folder / f"{number}.cubin").write_bytes(candidate.cubin)
 
     def _code(self, code: Candidate, launched: Launched, name: str | None = None, like: str | None = None) -> LeverCode:
-        """Describe a code to time. name: None: the code's own name. like: the code to compare outputs with; None: the
-        plain code of its configuration."""
+        """Make the message part for a code. name: None for the candidate's own name. like: name of the code to compare
+        outputs with; None for the code without a lever of its configuration."""
         path = self.folder / f"{self.codes.index(code)}.cubin"
         launch = self._launch_of(code, launched)
         assert launch is not None, code.name
@@ -374,7 +378,8 @@ class _OneKernel:
         return LeverCode(name or code.name, path, code.kernel, None if launch is launched else launch.path, like)
 
     def _launch_of(self, candidate: Candidate, launched: Launched) -> Launched | None:
-        """Find the launch of a candidate's configuration with the same arguments; None if it was not recorded."""
+        """Find the launch of the candidate's configuration with the arguments of `launched`; None if it was not
+        recorded."""
         choice = self.choice.of(candidate)
         if choice is self.choice:
             return launched

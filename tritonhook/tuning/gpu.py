@@ -1,5 +1,5 @@
-"""The parent's side of worker.py: a process that has the GPU, with a time limit for each launch; and their
-messages."""
+"""Start and control the child process that uses the GPU (worker.py), with a time limit for each launch. Also the
+messages between the two processes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ UNSTEADY = "its outputs differ from run to run"
 
 
 class LeverCode(Message):
-    """One code of a kernel. entry: its name in the cubin. launch: its launch, if it belongs to another configuration
-    than the other codes. like: the plain code of its configuration. Both must store the same values, and the plain code
-    comes first. None: this is a plain code."""
+    """Machine code of a kernel. path: its cubin. entry: the kernel's name in the cubin. launch: record of its launch;
+    None for LoadCodes.launch. like: name of the code that must store the same values, and comes earlier in the list;
+    None for a code that is compared only with itself."""
 
     name: str
     path: Path
@@ -27,9 +27,12 @@ class LeverCode(Message):
 
 
 class LoadCodes(Message):
-    """Asks to load codes, to check the values that they store, and to prepare to time the codes that pass. The answer
-    is RaceReady. Before the first launch of each code, its name is sent. keep: buffers that steer the kernel; the
-    other buffers hold special numbers in a second check. None: no second check."""
+    """Request: load codes, compare the values that they store, and prepare to time those that pass. The answer is
+    RaceReady. Before the first launch of each code, its name is sent.
+
+    rtol: allowed difference, as a share of the largest value; None: all bits must be equal. keep: numbers of the
+    buffers that steer the kernel, e.g. indices; in a second comparison all other buffers hold special numbers, such as
+    NaNs. None: no second comparison."""
 
     codes: tuple[LeverCode, ...]
     launch: Path
@@ -40,8 +43,8 @@ class LoadCodes(Message):
 
 
 class RaceReady(Message):
-    """Results of a process before it times. failed: why a code cannot be timed, by its name. unsteady: whether the
-    reference itself does not store the same twice; then nothing can be timed."""
+    """Result of a process before it measures. failed: by name of a code, why it cannot be timed. unsteady: whether two
+    runs of the reference store different values; then nothing can be timed."""
 
     failed: dict[str, str]
     unsteady: bool
@@ -49,7 +52,7 @@ class RaceReady(Message):
 
 
 class Free(Message):
-    """Asks to free the buffers. The answer is Freed."""
+    """Request: free the buffers. The answer is Freed."""
 
 
 class Freed(Message):
@@ -57,29 +60,22 @@ class Freed(Message):
 
 
 WORKER = (sys.executable, "-m", "tritonhook.tuning.worker")
-LIMIT_S = 10.0  # per launch
-_REST_S = 60.0  # between launches: time to fill and compare buffers, and to take samples
+LIMIT_S = 10.0  # seconds for a launch
+_REST_S = 60.0  # seconds between launches, in which buffers are filled and compared, and samples taken
 
 
 class GpuProcess(Child):
-    """One process. Methods raise Lost, and TritonHookError where the GPU cannot do what is asked."""
+    """A child process that uses the GPU. Methods raise Lost if the process ends or hangs, and TritonHookError if the
+    GPU refuses a request."""
 
     def __init__(self, limit_s: float = LIMIT_S, command: Sequence[str] = WORKER) -> None:
         super().__init__(command, limit_s)
         self.begin()
 
-    def prepare(
-        self,
-        codes: Sequence[LeverCode],
-        launch: Path,
-        rtol: float | None,
-        seed: int,
-        racing: bool,
-        keep: tuple[int, ...] | None = None,
-    ) -> RaceReady:
-        """Load codes, check what they store, and prepare to time them. The fields are those of LoadCodes."""
-        _ = self.device  # there is a context
-        return self.ask(LoadCodes(tuple(codes), launch, rtol, seed, racing, keep), RaceReady, rest_s=_REST_S)
+    def prepare(self, request: LoadCodes) -> RaceReady:
+        """Load codes, compare what they store, and prepare to time them."""
+        _ = self.device  # waits until the process has a CUDA context
+        return self.ask(request, RaceReady, rest_s=_REST_S)
 
     def blocks(self, count: int, process: int, sides: Sequence[str]) -> tuple[SampleBlock, ...]:
         return self.ask(Take(count, process, tuple(sides)), Taken, rest_s=_REST_S).blocks

@@ -1,4 +1,4 @@
-"""Check of a policy: which entries can be applied here, and to which captured kernels?"""
+"""Check a policy: which of its entries and pins can be applied on this machine, and which fit captured kernels?"""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from pathlib import Path
 from tritonhook._util.demangle import function_name
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.policy.model import Entry, Pin, read_entries, read_pins, stem, why_not_here
-from tritonhook.capture.policy.winners import Winner, winners
+from tritonhook.capture.policy.winners import Winner
 from tritonhook.capture.selection import settings_of, titles
-from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import TritonHookError
 from tritonhook.ptx.normal_form import normal_sha256
@@ -22,13 +21,12 @@ from tritonhook.tuning.candidates import Choice, Subject, choices
 
 
 class State(str, Enum):
-    """State of an entry.
+    """State of an entry of a policy, or of a pin.
 
-    usable: its ptxas and its controls file are here; no captures were read. applies: it is for a captured kernel.
-    applied: a captured kernel has got its lever. stale: its kernel has another PTX, ptxas or code now. unusable: its
-    ptxas or its controls file is not here. not seen: no captured kernel has its name, or each of those has an entry of
-    its own: a kernel can have several, for other types or configurations.
-    """
+    usable: its ptxas and its controls file are installed; no captures were read. applies: a captured kernel has the
+    entry's PTX. applied: a captured kernel was compiled with the entry's lever. stale: its kernel has another PTX,
+    ptxas or code now. unusable: its ptxas or its controls file is missing. not seen: no captured kernel has its name,
+    or each that has it fits another entry: a kernel can have several entries, for other types or configurations."""
 
     USABLE = "usable"
     APPLIES = "applies"
@@ -44,8 +42,8 @@ class State(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """An entry and its use. reason: why it is not applied; "" if it is. title: what the captured kernel that
-    it is for is called among the others, with its configuration; "" if unknown."""
+    """An entry and its state. reason: why it is not applied; "" if it is. title: name of its captured kernel, with the
+    settings that distinguish it from the others; "" if unknown."""
 
     entry: Entry
     state: State
@@ -55,8 +53,8 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class CheckedPin:
-    """A pin and what becomes of it. applies: the captured tuning has the same winner. stale: it has another one, or the
-    function or its configurations have changed. not seen: no captured tuning of this function and key."""
+    """A pin and its state. applies: the captured autotuning has the same winner. stale: it has another winner, or the
+    function or its configurations have changed. not seen: no autotuning of this function and key was captured."""
 
     pin: Pin
     state: State
@@ -64,7 +62,7 @@ class CheckedPin:
 
 
 def policy_here(path: Path) -> tuple[list[Checked], list[CheckedPin]]:
-    """List the entries of a policy, each with whether what it needs is installed, and its pins. Raises PolicyError if
+    """Read a policy. Returns its entries, each USABLE or UNUSABLE on this machine, and its pins. Raises PolicyError if
     there is no policy."""
     entries, pins = read_entries(path), read_pins(path)
     pairs = [(entry, why_not_here(entry, path)) for entry in entries]
@@ -72,10 +70,10 @@ def policy_here(path: Path) -> tuple[list[Checked], list[CheckedPin]]:
     return checked, [CheckedPin(pin, State.USABLE) for pin in pins]
 
 
-def pins_against(path: Path, folder: CaptureFolder) -> list[CheckedPin]:
-    """Compare the pins of a policy with the tunings of a capture folder: which winners changed? Raises PolicyError."""
-    pins, seen = read_pins(path), {(won.function, won.arch, won.key): won for won in winners(folder)}
-    return [_pin_beside(pin, seen.get((pin.function, pin.arch, pin.key))) for pin in pins]
+def pins_against(pins: Iterable[CheckedPin], won: Iterable[Winner]) -> list[CheckedPin]:
+    """Compare pins with the winners of captured autotunings: which winners changed?"""
+    seen = {(one.function, one.arch, one.key): one for one in won}
+    return [_pin_beside(one.pin, seen.get((one.pin.function, one.pin.arch, one.pin.key))) for one in pins]
 
 
 def _pin_beside(pin: Pin, won: Winner | None) -> CheckedPin:
@@ -91,35 +89,38 @@ def _pin_beside(pin: Pin, won: Winner | None) -> CheckedPin:
     return CheckedPin(pin, State.STALE if changed else State.APPLIES, changed)
 
 
-def against_captures(path: Path, captures: Iterable[Capture], run: Run) -> list[Checked]:
+def against_captures(here: Sequence[Checked], captures: Iterable[Capture], run: Run, folder: Path) -> list[Checked]:
     """Match the entries of a policy with captured kernels. Each match is assembled under its lever, and must give the
-    certified code. Raises PolicyError if there is no policy."""
+    certified code. here: the entries, as policy_here returns them. folder: the policy's, where paths of controls files
+    begin."""
     captures = list(captures)
     names = [function_name(own.rewritten_from or own.kernel) for own in captures]
     called = titles({n: (names[n], own.arch, settings_of(own.options)) for n, own in enumerate(captures)})
     seen = [_Seen.of(capture, called[number]) for number, capture in enumerate(captures)]
-    entries = read_entries(path)
-    stems = [stem(entry.kernel) for entry in entries]
+    stems = [stem(one.entry.kernel) for one in here]
     checked, subjects = list[Checked](), dict[int, Subject]()
-    for number, entry in enumerate(entries):
-        own = [kernel for kernel in seen if kernel.name == (stems[number], entry.arch, entry.front_end)]
-        siblings = [other for other, name in zip(entries, stems, strict=True) if name == stems[number]]
-        why, plain = why_not_here(entry, path), next((one.capture for one in own if one.ptx == entry.ptx), None)
-        state, reason = (State.UNUSABLE, why) if why else _beside(entry, own, siblings, plain)
-        checked.append(Checked(entry, state, reason, next((one.title for one in own if one.is_for(entry)), "")))
+    for number, (one, name) in enumerate(zip(here, stems, strict=True)):
+        entry, state, reason = one.entry, one.state, one.reason
+        own = [kernel for kernel in seen if kernel.name == (name, entry.arch, entry.front_end)]
+        plain = next((kernel.capture for kernel in own if kernel.ptx == entry.ptx), None)
+        if state is not State.UNUSABLE:
+            siblings = [other.entry for other, its in zip(here, stems, strict=True) if its == name]
+            state, reason = _beside(entry, own, siblings, plain)
+        title = next((kernel.title for kernel in own if kernel.is_for(entry)), "")
+        checked.append(Checked(entry, state, reason, title))
         if state is State.APPLIES and plain is not None:
             with suppress(TritonHookError):  # e.g. the CuTe DSL's cannot be assembled here
                 subjects[number] = Subject.of(plain)
-    wanted = [(subject, (entries[number].lever,)) for number, subject in subjects.items()]
-    made = dict(zip(subjects, choices(wanted, run, path.absolute().parent), strict=True))
+    wanted = [(subject, (here[number].entry.lever,)) for number, subject in subjects.items()]
+    made = dict(zip(subjects, choices(wanted, run, folder), strict=True))
     return [_judged(each, made[number]) if number in made else each for number, each in enumerate(checked)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A captured kernel. title: among the others. name: without the number, with architecture and front end. ptx: the
-    hash of its PTX, as in entries; None without PTX, or where a lever changed it. code: the hash of its code, where it
-    has a lever."""
+    """A captured kernel. title: as in Checked. name: stem of its name, architecture, front end. ptx: hash of its PTX,
+    as in entries; None if the capture has no PTX, or a lever changed it. code: hash of its machine code; only for a
+    kernel with a lever."""
 
     capture: Capture
     title: str
@@ -146,8 +147,8 @@ class _Seen:
 def _beside(
     entry: Entry, named: Sequence[_Seen], siblings: Sequence[Entry], plain: Capture | None
 ) -> tuple[State, str]:
-    """Compare an entry with the captured kernels of its name. siblings: all entries of this name. plain: the capture
-    with the entry's PTX."""
+    """Compare an entry with the captured kernels of its name. siblings: all entries of this name. plain: the captured
+    kernel with the entry's PTX. Returns the state and its reason."""
     if not named:
         return State.NOT_SEEN, f"no captured {entry.front_end} kernel of this name for {entry.arch}"
     if any(kernel.has_lever(entry) for kernel in named):

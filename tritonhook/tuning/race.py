@@ -1,9 +1,8 @@
-"""The race of a kernel's candidates: blocks of paired samples in, the one candidate worth confirming out. And
-certificates; and the result of a tuning, for each kernel a verdict, and what it rests on.
+"""Choose a kernel's fastest candidate by a race, certify its gain, and give a verdict on each kernel of a run.
 
-Successive elimination: each block times all candidates that are left beside the compiler's own code, and after it those
-that are hopeless are dropped. The race only chooses. A gain is certified with data that took no part in it, since the
-winner of many is partly the luckiest. Values only: nothing runs here.
+The race is a successive elimination: each block of samples times all remaining candidates and the compiler's own code,
+and afterwards hopeless candidates are dropped. The race only chooses a candidate. Its gain is certified with new
+samples, since the winner of many candidates owes part of its time to chance. Values only: nothing runs here.
 """
 
 from __future__ import annotations
@@ -13,10 +12,7 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from pathlib import Path
 
-from tritonhook.capture.policy.levers import kept_controls
-from tritonhook.capture.policy.model import Entry, Pin
 from tritonhook.capture.selection import Kernel
 from tritonhook.timing.statistics import (
     CANDIDATE,
@@ -29,19 +25,19 @@ from tritonhook.timing.statistics import (
     TimingVerdict,
     student,
 )
-from tritonhook.tuning.candidates import Candidate, Choice, Dropped, Subject
+from tritonhook.tuning.candidates import Candidate, Choice, Dropped
 
-MOST_BLOCKS = 12  # per race; then the leader wins
+MOST_BLOCKS = 12  # of a race; after them the leader wins
 
 
 @dataclass(frozen=True, slots=True)
 class Race:
     """A race after some blocks.
 
-    log_ratios: by candidate that is left, the log of its median time over that of the compiler's own code, in each
-    block. dropped: by candidate that is not, the block after which it was dropped. band: the gain that is worth having.
-    plain: the candidates that are other configurations without a lever: the others must be faster than the best of
-    these too, and they win nothing.
+    log_ratios: for each remaining candidate, by block: log(its median time / median time of the compiler's own code).
+    dropped: for each other candidate, the number of blocks after which it was dropped. band: smallest gain that counts,
+    as a share of the time. plain: candidates without a lever, of other configurations: a lever must be faster than the
+    best of these too, and they cannot win.
     """
 
     log_ratios: Mapping[str, tuple[float, ...]]
@@ -62,8 +58,8 @@ class Race:
         return max(map(len, self.log_ratios.values()), default=0)
 
     def after(self, block: SampleBlock) -> Race:
-        """Update the race by one block, which has a side for each remaining candidate. A block during which the GPU was
-        disturbed changes nothing."""
+        """Return the race after one more block, which has samples of each remaining candidate. A block during which the
+        GPU was disturbed changes nothing."""
         if block.conditions.unfit is not None:
             return self
         taken = {name: (*values, block.log_ratio(name, REFERENCE)) for name, values in self.log_ratios.items()}
@@ -77,19 +73,19 @@ class Race:
 
     @property
     def rivals(self) -> tuple[str, ...]:
-        """The plain codes of other configurations that are left, the fastest first."""
+        """Remaining candidates without a lever, the fastest first."""
         times = {name: statistics.mean(values) for name, values in self.log_ratios.items() if values}
         return tuple(sorted(self.plain & times.keys(), key=lambda name: times[name]))
 
     @property
     def worth(self) -> float:
-        """The highest log ratio of a useful candidate: faster than the best plain code by the band."""
+        """The highest log ratio that counts as a gain: the best code without a lever, minus the band."""
         best = min([0.0, *(statistics.mean(self.log_ratios[name]) for name in self.rivals[:1])])
         return best + math.log(1 - self.band)
 
     def _hopeless(self) -> set[str]:
-        """Find candidates whose whole interval is slower than the smallest useful gain, or than the leader's
-        interval."""
+        """Find candidates whose whole confidence interval is slower than the smallest gain that counts, or than the
+        leader's whole interval."""
         spans = {name: student(values) for name, values in self.log_ratios.items() if values}
         hopeless = set()
         for names, most in ((spans.keys() - self.plain, self.worth), (spans.keys() & self.plain, 0.0)):
@@ -99,13 +95,13 @@ class Race:
 
     @property
     def leader(self) -> str | None:
-        """The candidate with the least time so far, if its gain is worth having; None if there is none."""
+        """The fastest candidate with a lever so far, if its gain counts; else None."""
         name = self.first
         return name if name is not None and statistics.mean(self.log_ratios[name]) < self.worth else None
 
     @property
     def first(self) -> str | None:
-        """The candidate with the least time so far, whatever its gain; None where none is left."""
+        """The fastest candidate with a lever so far, whatever its gain; None if none remains."""
         times = {name: statistics.mean(self.log_ratios[name]) for name in self._levered if self.log_ratios[name]}
         return min(times, key=lambda name: times[name], default=None)
 
@@ -115,7 +111,8 @@ class Race:
 
     @property
     def is_over(self) -> bool:
-        """Whether no candidate is left, or one that is clearly better than the compiler's own code, or time is up."""
+        """Whether the race has its result: no candidate with a lever remains, or one whose whole interval is a gain
+        that counts, or MOST_BLOCKS blocks were taken."""
         left = self._levered
         if not left or self.blocks >= MOST_BLOCKS:
             return True
@@ -128,16 +125,16 @@ class Race:
 # --- which winners of races are certified ---------------------------------------------------------
 
 
-CONFIRM_PROCESSES, CONFIRM_BLOCKS = 7, 4  # fresh processes, and blocks of each
-FUTILE_AFTER = 3  # processes, after which a confirmation without a gain is given up
-LEVEL = 0.05  # how often a run in which no kernel gains anything may certify one
+CONFIRM_PROCESSES, CONFIRM_BLOCKS = 7, 4  # number of fresh processes, and of blocks in each
+FUTILE_AFTER = 3  # number of processes after which a confirmation without a gain is given up
+LEVEL = 0.05  # chance that a run in which no kernel gains anything certifies one
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The outcome for one winner. effect: its time divided by the time of the compiler's own code; None if nothing was
-    timed. p: how often chance alone gives such a gain; 1 if the comparison does not hold. reason: why it is no win; ""
-    for a win."""
+    """The verdict on the winner of one race. effect: its time divided by the time of the reference code; None if
+    nothing was timed. p: as in p_value. reason: why it is no
+    win; "" for a win."""
 
     effect: Effect | None
     p: float
@@ -146,7 +143,7 @@ class Certificate:
 
     @property
     def gain_percent(self) -> float | None:
-        """How much less time the kernel takes, in percent."""
+        """Reduction of the kernel's time, in percent."""
         return None if self.effect is None else 100 * (1 - self.effect.ratio)
 
     @property
@@ -155,13 +152,13 @@ class Certificate:
 
 
 def certify(comparisons: Sequence[Comparison], planned: int = 0) -> tuple[Certificate, ...]:
-    """Judge the confirmations of a run, one for each kernel that has a winner, in their order.
+    """Judge the confirmations of a run: one for each kernel whose race has a winner, in order.
 
-    A winner is certified if it passes all checks of `ab` (control, cycles, what a side leaves behind), is faster by
-    more than the band, and its p value passes Holm's test over all confirmations. Fix the numbers of processes and
-    blocks before the run; do not stop when a result looks good. planned: number of confirmations in the whole
-    run, if it is not over. Confirmations still to come count as losses, so that a certified win stays certified.
-    """
+    A winner is certified if it passes all checks of `tritonhook ab` (the control, GPU cycles, effects of one code on
+    the next), is faster by more than the band, and its p value passes Holm's test over all confirmations. The numbers
+    of processes and blocks must be fixed before the run: stopping when a result looks good makes p wrong. planned:
+    number of confirmations in the whole run, if it is not over. Confirmations still to come count as failed, so that a
+    certified win stays certified."""
     tests = [p_value(comparison) for comparison in comparisons]
     passed = holm(tests, max(planned, len(tests)), LEVEL)
     certificates = []
@@ -178,8 +175,8 @@ def certify(comparisons: Sequence[Comparison], planned: int = 0) -> tuple[Certif
 
 
 def against_fastest(comparison: Comparison, rivals: Sequence[str]) -> Comparison:
-    """Make the fastest of the reference and its rivals the reference of the same samples. rivals: sides that are other
-    configurations without a lever. Choosing by the same samples makes gains smaller, never larger."""
+    """Make the fastest of the reference and its rivals the reference of the comparison. rivals: names of codes without
+    a lever, of other configurations. Choosing it by the same samples can make the gain smaller, never larger."""
     ratios = {name: effect.ratio for name in rivals if (effect := comparison.effect(name)) is not None}
     fastest = min(ratios, key=lambda name: ratios[name], default=None)
     if fastest is None or ratios[fastest] >= 1:
@@ -198,17 +195,17 @@ def against_fastest(comparison: Comparison, rivals: Sequence[str]) -> Comparison
 
 
 def is_futile(comparison: Comparison) -> bool:
-    """Check whether a confirmation so far shows no gain worth having, so that it is given up: it can be no win any
-    more. That makes wins rarer, never wrong."""
+    """Check whether a confirmation shows no gain that counts after FUTILE_AFTER processes, so that it is given up.
+    Giving up can lose a win, never certify a wrong one."""
     effect = comparison.effect()
     started = len({block.process for block in comparison.blocks})
     return started == FUTILE_AFTER and (effect is None or effect.ratio > 1 - comparison.band)
 
 
 def p_value(comparison: Comparison) -> float:
-    """Compute how often a candidate whose true gain is the band would look as good as this one, or better. Each process
-    counts as one value, the median of its blocks. 1 if the comparison is not called faster, or has too few
-    processes."""
+    """Compute the chance that a candidate whose true gain is only the band measures as fast as this one, or faster.
+    Each process counts as one value, the median of its blocks. 1 if the verdict of the comparison is not FASTER, or it
+    has too few processes."""
     if comparison.verdict is not TimingVerdict.FASTER or comparison.processes < MIN_PROCESSES:
         return 1.0
     by_process: dict[int, list[float]] = {}
@@ -221,8 +218,8 @@ def p_value(comparison: Comparison) -> float:
 
 
 def holm(p_values: Sequence[float], tests: int, level: float) -> list[bool]:
-    """Find the tests that hold if the chance of any false one is at most `level` (Holm 1979). tests: their total
-    number; those without a p-value count as 1."""
+    """Return for each p value whether its test passes, such that the chance of any false pass is at most `level` (Holm
+    1979). tests: total number of tests; those without a p value count as p = 1."""
     passed = [False] * len(p_values)
     for rank, number in enumerate(sorted(range(len(p_values)), key=lambda number: p_values[number])):
         if p_values[number] > level / (tests - rank):
@@ -232,8 +229,8 @@ def holm(p_values: Sequence[float], tests: int, level: float) -> list[bool]:
 
 
 def upper_tail(t: float, degrees: int) -> float:
-    """Compute the chance that Student's t with so many degrees of freedom is above t (Abramowitz and Stegun, 26.7.3 and
-    26.7.4: a finite sum)."""
+    """Compute the chance that a variable with Student's t distribution is above t. degrees: of freedom. (Abramowitz and
+    Stegun, 26.7.3 and 26.7.4: a finite sum.)"""
     angle = math.atan2(t, math.sqrt(degrees))
     cosine = math.cos(angle)
     term = total = 1.0 if degrees % 2 == 0 else cosine
@@ -259,11 +256,11 @@ class TuneVerdict(str, Enum):
 class TriedKernel:
     """Results of a kernel on the GPU, before all kernels of the run are judged together.
 
-    reason: why nothing was confirmed; "" if a code was. winner: the code that was confirmed, or that won the race.
-    comparison: its confirmation; its reference is the best code without a lever. base: the configuration of that code;
-    None for the one that the autotuner chose, and where there is none.
-    failed: codes that could not be raced, and why. is_judged: whether it was raced, or has nothing to race; False
-    where something went wrong. seconds: of the GPU's time, without the start of processes.
+    reason: why no candidate was confirmed; "" if one was. winner: the candidate that won the race. comparison: its
+    confirmation; the reference is the best code without a lever. base: the configuration of that reference; None for
+    the configuration that the autotuner chose, and for a kernel without autotuning. failed: candidates that could not
+    race, with the reason. is_judged: True if the race ended, or there was no candidate to race; False after an error.
+    seconds: time on the GPU, without the start of processes.
     """
 
     kernel: Kernel
@@ -281,7 +278,7 @@ class TriedKernel:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """A kernel and its verdict. reason: why it did not win; "" if it did. certificate: of the confirmed code."""
+    """A kernel and its verdict. reason: why it is no win; "" for a win. certificate: of its confirmed candidate."""
 
     tried: TriedKernel
     verdict: TuneVerdict
@@ -291,8 +288,8 @@ class Tuned:
 
 @dataclass(frozen=True, slots=True)
 class TuneRun:
-    """A tuning of several kernels. stopped: "" if it came to its end, else why it did not. start_s: how long the
-    processes took to start."""
+    """The result of a tuning of several kernels. stopped: why it ended early; "" if it did not. start_s: seconds that
+    the start of the processes took."""
 
     rows: tuple[Tuned, ...]
     device: str
@@ -305,7 +302,7 @@ class TuneRun:
 
 
 def judged(tried: Sequence[TriedKernel], still: int) -> tuple[Tuned, ...]:
-    """Judge kernels together. still: how many are not done yet, and may still be confirmed."""
+    """Judge kernels together. still: number of unfinished kernels that may still be confirmed."""
     confirmed = [kernel for kernel in tried if kernel.comparison is not None]
     comparisons = [kernel.comparison for kernel in confirmed if kernel.comparison is not None]
     certificates = certify(comparisons, len(confirmed) + still)
@@ -321,65 +318,10 @@ def _judged(kernel: TriedKernel, certificate: Certificate | None) -> Tuned:
     return Tuned(kernel, TuneVerdict.WIN, "", certificate)
 
 
-def assembled(chosen: Sequence[tuple[Kernel, Choice]]) -> TuneRun:
-    """Make the result of a run before anything was raced."""
+def not_raced(chosen: Sequence[tuple[Kernel, Choice]]) -> TuneRun:
+    """Make the result of a run that only assembled candidates."""
     rows = (
         Tuned(TriedKernel(kernel, choice, "", is_judged=False, notes=kernel.notes), TuneVerdict.ASSEMBLED, "", None)
         for kernel, choice in chosen
     )
     return TuneRun(tuple(rows), "")
-
-
-def entries(run: TuneRun, date: str, folder: Path = Path()) -> list[Entry]:
-    """Make the policy entries for the wins. date, folder: as in entry_of."""
-    won = []
-    for row in run.wins:
-        tried = row.tried
-        assert tried.winner is not None and row.certificate is not None
-        gain, interval = row.certificate.gain_percent, row.certificate.interval_percent
-        assert gain is not None and interval is not None
-        subject = tried.choice.of(tried.winner).subject
-        won.append(entry_of(subject, tried.winner, gain, interval, run.device, date, folder))
-    return won
-
-
-def entry_of(
-    subject: Subject,
-    won: Candidate,
-    gain_percent: float,
-    interval_percent: tuple[float, float],
-    gpu: str,
-    date: str,
-    folder: Path = Path(),
-) -> Entry:
-    """Make the policy entry for a candidate that won. won: a candidate with a lever. date: such as "2026-11-22". The
-    other arguments: as in Entry and candidates.choices."""
-    assert won.lever is not None
-    controls = won.lever.controls
-    return Entry(
-        kernel=subject.kernel,
-        arch=subject.arch,
-        front_end=subject.front_end,
-        ptx=subject.ptx_sha256,
-        ptxas=subject.ptxas.version,
-        lever=won.lever,
-        code=won.code_hash,
-        gain_percent=gain_percent,
-        interval_percent=interval_percent,
-        gpu=gpu,
-        date=date,
-        controls=None if controls is None else kept_controls(folder, controls).name,
-    )
-
-
-def pins(run: TuneRun, date: str) -> list[Pin]:
-    """Make the pins for the wins: the configuration of each win, and the keys for which it was chosen. A lever's win in
-    one configuration proves nothing for the others."""
-    pinned = []
-    for row in run.wins:
-        kernel, winner = row.tried.kernel, row.tried.winner
-        if kernel.function is not None and kernel.config is not None and winner is not None:
-            subject = row.tried.choice.of(winner).subject
-            how = winner.config or kernel.config, subject.ptx_sha256, run.device, date
-            pinned += [Pin(kernel.function, kernel.arch, key, *how) for key in kernel.keys]
-    return pinned

@@ -1,5 +1,5 @@
-"""Configurations of autotuned kernels, held to those that store the same bits as one of them. Each is executed on the
-CPU, from its machine code, with all CTAs of one launch."""
+"""Keep only those configurations of autotuned kernels that store the same bits as a chosen configuration. The machine
+code of each is executed on the CPU, with all CTAs of one launch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.verify.cpu import how_far, stored_by
 from tritonhook.verify.differential import case_of
-from tritonhook.verify.judgement import Latitude
 
 
 def held(captures: CaptureFolder, kernels: Sequence[Kernel], config: str) -> Iterator[Kernel | Skipped]:
-    """Yield the kernels with only those configurations that store what `config` stores, such as "num_warps=4,BLOCK=64".
-    Where the tuner's choice does not, that one takes its place. Kernels without configurations stay. Raises
-    UsageError if `config` fits no configuration of any kernel, or several of one."""
+    """Yield the kernels, each with only the configurations that store the same bits as `config`, e.g.
+    "num_warps=4,BLOCK=64". If the autotuner's choice stores other bits, `config` replaces it. Kernels without
+    autotuning are yielded unchanged. Raises UsageError if `config` fits no configuration of any kernel, or several of
+    one kernel."""
     selector = KernelSelector.of(f"kernel[{config}]")
     if selector is None or not selector.settings:
         raise UsageError(f"--same-bits-as {config}: write NAME=VALUE,..., as in num_warps=4,BLOCK=64")
@@ -33,7 +33,7 @@ def held(captures: CaptureFolder, kernels: Sequence[Kernel], config: str) -> Ite
             chosen[kernel] = fitting[0]
     if not chosen:
         there = "; ".join(str(one.config) for own in kernels for one in (own, *own.siblings) if one.config)
-        there = f"these have code of their own: {there}" if there else "none is autotuned"
+        there = f"configurations with different code: {there}" if there else "no kernel is autotuned"
         raise UsageError(f"--same-bits-as {config}: no kernel has this configuration; {there}")
     for kernel in kernels:
         if kernel in chosen:
@@ -45,6 +45,7 @@ def held(captures: CaptureFolder, kernels: Sequence[Kernel], config: str) -> Ite
 
 
 def _held(captures: CaptureFolder, kernel: Kernel, reference: Kernel) -> Kernel | Skipped:
+    """Compare the configurations of one kernel with `reference`. Skipped if `reference` cannot be executed."""
     problem = reference.launches[0].problem
     try:
         wanted = _stored(captures, reference, problem)
@@ -67,10 +68,11 @@ def _held(captures: CaptureFolder, kernel: Kernel, reference: Kernel) -> Kernel 
 
 
 def _stored(captures: CaptureFolder, kernel: Kernel, problem: str) -> tuple[bytes, ...]:
-    """Execute a configuration's launch of a problem. Raises as stored_by, and UsageError without such a launch."""
+    """Execute a configuration's launch of a problem: a set of arguments. Raises as stored_by, and UsageError if no such
+    launch was recorded."""
     path = next((one.path for one in kernel.launches if one.problem == problem), None)
     if path is None:
-        raise UsageError("no launch of it with the same arguments was recorded")
+        raise UsageError("no launch with the same arguments was recorded")
     capture = captures.capture(kernel.record)
-    case = case_of(capture.kernel, read_launch(path), path.parent, capture.ptx, Latitude())
+    case = case_of(capture.kernel, read_launch(path), path.parent, capture.ptx)
     return stored_by(Cubin.from_bytes(capture.cubin, capture.kernel), case, None, RECORDED)

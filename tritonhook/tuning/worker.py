@@ -1,6 +1,6 @@
-"""The child process that has the GPU: `python -m tritonhook.tuning.worker`, started by gpu.py.
+"""The child process that uses the GPU: `python -m tritonhook.tuning.worker`, started by gpu.py.
 
-It loads torch at once, then carries out the requests of gpu.py.
+It imports torch first, then handles the requests that gpu.py sends.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tritonhook.tuning.gpu import UNSTEADY, Free, Freed, LeverCode, LoadCodes, R
 
 
 class GpuCodes:
-    """Codes of one kernel, on the buffers of one launch, in torch's memory."""
+    """Machine codes of one kernel, loaded with the buffers of one launch, in memory that torch allocates."""
 
     def __init__(self) -> None:
-        self._kernels: dict[str, list[Any]] = {}  # those that are timed, each at several addresses
+        self._kernels: dict[str, list[Any]] = {}  # by name of a code: copies of it at several addresses
         self._loaded: list[Any] = []
         self._timer: Any = None
         self._places: CodePlaces | None = None
@@ -76,7 +76,7 @@ class GpuCodes:
         yield RaceReady({} if unsteady else failed, unsteady, buffers.notes)
 
     def _placed(self, wanted: LoadCodes, buffers: Any) -> tuple[dict[str, list[Any]], dict[str, str]]:
-        """Load each code at several addresses; explain why some cannot be loaded."""
+        """Load each code at several addresses. Also return, by name, why a code cannot be loaded."""
         from tritonhook.capture.store import read_launch
         from tritonhook.timing.replay import LoadedKernel, OtherLaunch
 
@@ -87,7 +87,7 @@ class GpuCodes:
             try:
                 self._loaded.append(LoadedKernel(code.path.read_bytes(), code.entry, memory))
                 return self._loaded[-1]
-            except TritonHookError as error:  # the driver refuses it, and nothing is lost
+            except TritonHookError as error:  # the driver refused this code; the CUDA context still works
                 refused[code.name] = str(error)
 
         self._places = CodePlaces(wanted.seed)
@@ -105,9 +105,9 @@ class GpuCodes:
         failed: dict[str, str],
         special: bool = False,
     ) -> Iterator[Message]:
-        """Launch each code at each of its addresses; `failed` gets those that do not store the same as the plain code
-        of their configuration, which comes first. special: the buffers hold special numbers. A plain code that
-        does not store the same twice then proves nothing."""
+        """Launch each code at each of its addresses, and compare what it stores with the code that it must equal. Adds
+        the reason to `failed` for a code that differs. special: the buffers hold special numbers. If two runs of the
+        same reference differ on these, nothing is compared with it."""
         from tritonhook.timing.replay import OutputCheck
 
         check: Any = None
@@ -155,7 +155,7 @@ class GpuCodes:
 
 @contextlib.contextmanager
 def _gpu_errors() -> Any:
-    """Raise DeviceError where memory is short, ContextLost where the GPU is lost."""
+    """Convert torch's errors: DeviceError if the GPU has too little memory, ContextLost for any other."""
     import torch
 
     failed: type[Exception] = getattr(torch, "AcceleratorError", RuntimeError)  # since torch 2.8
@@ -170,9 +170,9 @@ def _gpu_errors() -> Any:
 def main() -> None:
     answers = own_output()
     with contextlib.suppress(ImportError):
-        import torch  # noqa: F401  (takes seconds, and touches no GPU)
+        import torch  # noqa: F401  (takes seconds; does not use the GPU yet)
     serve(sys.stdin, answers, GpuCodes().carry_out, Begin, LoadCodes, Take, Free)
-    # A GPU that is lost makes torch's own end noisy, or hang.
+    # After an error of the GPU, torch's cleanup at exit prints errors or hangs.
     answers.close()
     os._exit(0)
 

@@ -1,1 +1,1 @@
-"""Does the assembler compute what the PTX says? The same kernel, assembled in several ways, on the same buffers."""
+"""Check that ptxas translates PTX correctly: run builds of a kernel on the same buffers, and compare their results."""

@@ -1,4 +1,4 @@
-"""Contents of buffers, compared bit by bit, with the distances of floating-point numbers. Pure."""
+"""Compare contents of buffers bit by bit, and measure how far floating-point numbers are apart. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from tritonhook.capture.launches.contents import FLOATS, FloatFormat
 from tritonhook.capture.launches.record import DTYPE_BYTES, Launch
 from tritonhook.verify.model import Difference, Element
 
-_SHOWN = 8  # elements that a difference lists
-_MEASURED = 1 << 17  # elements whose distance is measured; the first ones
-_SAMPLED = 1 << 20  # elements that are searched for the largest magnitude
+_SHOWN = 8  # number of elements that a Difference lists
+_MEASURED = 1 << 17  # only the first differing elements are measured, at most this many
+_SAMPLED = 1 << 20  # at most this many elements are searched for the largest magnitude
 _CHUNK = 1 << 16
 _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 def difference(buffer: int, dtype: str, reference: bytes, other: bytes) -> Difference | None:
-    """Describe how `other` differs from `reference`; None if all bits are equal. Both have the same size."""
+    """Describe how `other` differs from `reference`, which has the same size; None if all bits are equal. buffer: its
+    number."""
     if reference == other:
         return None
     form = FLOATS.get(dtype)
@@ -35,14 +36,15 @@ def difference(buffer: int, dtype: str, reference: bytes, other: bytes) -> Diffe
 
 
 def differences(launch: Launch, reference: Sequence[bytes], other: Sequence[bytes]) -> Iterator[Difference]:
-    """Describe each buffer of a launch with other bits."""
+    """Describe each buffer of a launch whose bits differ from the reference."""
     for number, (a, b) in enumerate(zip(reference, other, strict=True)):
         if (differing := difference(number, launch.buffers[number].dtype, a, b)) is not None:
             yield differing
 
 
 def _differing(reference: bytes, other: bytes, width: int) -> Iterator[tuple[int, int, int]]:
-    """Yield index, reference's bits and other's bits of each element that differs."""
+    """Yield (index, bits in `reference`, bits in `other`) for each element that differs. width: of an element, in
+    bytes."""
     code = _CODES[width]
     for start in range(0, len(reference), _CHUNK):
         a, b = reference[start : start + _CHUNK], other[start : start + _CHUNK]
@@ -59,11 +61,12 @@ def _element(index: int, a: int, b: int, width: int, form: FloatFormat | None) -
 def _measured(
     known: Difference, form: FloatFormat, reference: bytes, pairs: list[tuple[int, int, int]], differing: int
 ) -> Difference:
+    """Add distances to a difference of floating-point numbers. pairs: as _differing yields them."""
     nans = sum(form.is_nan(a) and form.is_nan(b) for _, a, b in pairs)
     if nans == len(pairs):
         return replace(known, only_nans=True, measured=len(pairs))
     finite = [(a, b) for _, a, b in pairs if form.is_finite(a) and form.is_finite(b)]
-    if len(finite) + nans < len(pairs):  # a number against a NaN or an infinity
+    if len(finite) + nans < len(pairs):  # somewhere one side is NaN or infinite: no distance
         return replace(known, measured=len(pairs))
     ulps = max(form.ulps(a, b) for a, b in finite)
     apart = max(abs(form.value(a) - form.value(b)) for a, b in finite)
@@ -73,7 +76,7 @@ def _measured(
 
 
 def _largest(data: bytes, form: FloatFormat) -> float:
-    """Find the largest finite magnitude in a buffer; in a large buffer, by samples spread over all of it."""
+    """Find the largest finite magnitude in a buffer. A large buffer is sampled at equal steps."""
     elements = array(_CODES[form.bits // 8], data)
     mask, limit = form.magnitude, form.first_not_finite
     step = -(-len(elements) // _SAMPLED)

@@ -1,6 +1,6 @@
-"""Carry out orders on the CPU: each build is executed by the emulator, and so is the PTX, which is the reference.
+"""Run builds on the CPU: the emulator executes each build, and the PTX as their reference.
 
-Only a few CTAs of a launch are executed: those at its edges, and some between them.
+Of a launch only a few CTAs are executed: at the edges of the grid, and some between.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.dry_run.gpu import GPUS
 from tritonhook.capture.dry_run.room import room_of
-from tritonhook.capture.launches.contents import NORMAL, before
+from tritonhook.capture.launches.contents import NORMAL, RECORDED, before
 from tritonhook.capture.launches.record import Launch, Scratch
 from tritonhook.capture.launches.views import STORAGE, views_of
 from tritonhook.cubin.image import Cubin
@@ -40,27 +40,27 @@ if TYPE_CHECKING:
     from tritonhook.emulate.sass.kernel import SassKernel
     from tritonhook.verify.differential import Case
 
-CTAS = 2
-LIMIT_S = 120.0
-_SLOWER = 10  # times as much time as on a GPU has a trial
+CTAS = 2  # number of CTAs of a launch that are executed
+LIMIT_S = 120.0  # seconds for a launch
+_SLOWER = 10  # a trial of minimise.py may take this many times as long as on a GPU
 DEVICE = "CPU (emulated)"
 PTX_LABEL = "PTX"
 _SUFFIX = ".ptx"
-_READ = 64  # builds whose kernels stay read: each input executes all builds of an order
-_KEPT_BYTES = 32 << 20  # of the buffers of a launch whose contents are kept for all builds
-_listed: dict[tuple[bytes, str], Sass] = {}  # by image and entry
+_READ = 64  # cached kernels: each input executes all builds of an order
+_KEPT_BYTES = 32 << 20  # contents of a launch's buffers are kept for all builds up to this size
+_listed: dict[tuple[bytes, str], Sass] = {}  # disassembled code, by cubin and kernel name
 
 
 def with_ptx(built: Built, ptx: Ptx, entry: str, folder: Path) -> Built:
-    """Put the PTX before the builds, as their reference."""
+    """Put the PTX before the builds, as their reference. It is written to `folder`."""
     path = folder / f"reference{_SUFFIX}"
     path.write_text(ptx.text)
     return replace(built, builds=(Build(PTX_LABEL, path, entry), *built.builds))
 
 
 class CpuExecutor(Runner):
-    """Replaces an Executor. ctas: number of a launch's CTAs that are executed. orders: in so many orders the PTX is
-    executed, with all CTAs; 1: only if it has atomics, in two."""
+    """Runs builds on the CPU. ctas: number of CTAs of a launch to execute. orders: number of orders in which the PTX is
+    executed, with all CTAs. With 1 the PTX is still executed in a second order if it has atomics or shared memory."""
 
     def __init__(self, ctas: int = CTAS, limit_s: float = LIMIT_S, orders: int = 1) -> None:
         self.ctas, self.limit_s, self.orders = ctas, limit_s, orders
@@ -73,9 +73,9 @@ class CpuExecutor(Runner):
         """Carry out an order, as Executor.run does."""
         results = []
         _read_together(order.builds)
-        # CTAs that wait for one another, or come in another order, are all executed.
-        everything = order.launch.cooperative or self.orders > 1
-        inputs = _Inputs(order, _run(order.launch, None if everything else self.ctas, self.limit_s))
+        # All CTAs are executed if they may wait for one another, or if orders of CTAs are compared.
+        ctas = None if order.launch.cooperative or self.orders > 1 else self.ctas
+        inputs = _Inputs(order, _run(order.launch, ExecutionSettings(ctas=ctas, limit_s=self.limit_s)))
         for name in order.inputs:
             for ran in self._on_input(inputs, name):
                 results.append(ran)
@@ -84,8 +84,7 @@ class CpuExecutor(Runner):
         return tuple(results)
 
     def _on_input(self, inputs: _Inputs, name: str) -> Iterator[Ran]:
-        """Run each build on one input and yield what it stores. The first build that ends is the reference for the
-        others."""
+        """Run each build on one input. The first build that finishes is the reference for the next ones."""
         order, run = inputs.order, inputs.run
         reference: tuple[bytes, ...] | None = None
         for number, build in enumerate(order.builds):
@@ -109,8 +108,8 @@ class CpuExecutor(Runner):
 
 
 class _Inputs:
-    """The inputs of an order. Each build is executed on all of them at once, which takes little longer than on one; and
-    on each alone where that fails, as a build that crashes on one of them does."""
+    """The inputs of an order. A build is executed on all inputs together, which takes little longer than on one input.
+    If that fails, e.g. as the build crashes on one input, it is executed on each input separately."""
 
     def __init__(self, order: Order, run: Run) -> None:
         self.order, self.run = order, run
@@ -118,14 +117,14 @@ class _Inputs:
         self._together: dict[tuple[Build, int], dict[str, tuple[bytes, ...]]] = {}
 
     def given(self, name: str) -> _Before:
-        """Return the contents of the launch's buffers before it. Raises UsageError."""
+        """Return the contents of the buffers before the launch. name: of the input. Raises UsageError."""
         if name not in self._given:
             self._given[name] = _Before(self.order, name)
         return self._given[name]
 
     def stored(self, build: Build, run: Run, name: str) -> tuple[bytes, ...]:
-        """Execute a build. Returns what the buffers then hold. Raises NotUnderstood, UsageError, Fault, Hang,
-        Unfinished."""
+        """Execute a build on an input. Returns the contents of the buffers afterwards. Raises NotUnderstood,
+        UsageError, Fault, Hang, Unfinished."""
         key = build, run.seed
         if key not in self._together:
             self._together[key] = self._on_all(build, run)
@@ -145,8 +144,8 @@ class _Inputs:
 
 
 class _Before(Sequence[bytes]):
-    """Contents of a launch's buffers before it, each made on first use; small ones are kept. Raises UsageError if they
-    exceed the emulator's limit."""
+    """Contents of the buffers before a launch. Each is made when it is first read; they are kept if all are small.
+    Raises UsageError if they exceed the emulator's limit."""
 
     def __init__(self, source: Case | Order, name: str) -> None:
         from tritonhook.emulate.run import MOST_BUFFER_BYTES
@@ -171,23 +170,44 @@ class _Before(Sequence[bytes]):
         return made
 
 
-def sanitized(
-    case: Case, ptx: Ptx, name: str, ctas: int | None, limit_s: float = LIMIT_S, seed: int = 0,
-    began: float | None = None, orders: int = 1, cubin: Cubin | None = None,
-    bounds: str = STORAGE, is_triton: bool = False,
-) -> Sanitized:  # fmt: skip
-    """Execute the PTX of a launch on one input, and look for faults of the kernel itself. ctas: None: all of them.
-    began: when its time began; None: now. orders: of CTAs, warps and atomics, in which it is executed; buffers that
-    then hold other bits are a finding. cubin: of the kernel, for its registers; None: not known.
-    bounds: what a pointer may access, see capture/launches/views.py. is_triton: see sanitize.
+@dataclass(frozen=True, slots=True)
+class ExecutionSettings:
+    """How to execute a launch on the CPU.
 
-    Raises NotUnderstood, UsageError; with several orders also Fault, Hang and Unfinished, of the further ones."""
+    input: contents of the buffers, one of INPUTS. ctas: number of CTAs; None for all. limit_s: seconds from `began`, a
+    time.monotonic(); None: from the start of the execution. seed: for the order of CTAs, warps and atomics.
+    """
+
+    input: str = RECORDED
+    ctas: int | None = None
+    limit_s: float = LIMIT_S
+    seed: int = 0
+    began: float | None = None
+
+
+def sanitized(
+    case: Case,
+    ptx: Ptx,
+    how: ExecutionSettings,
+    orders: int = 1,
+    cubin: Cubin | None = None,
+    bounds: str = STORAGE,
+    is_triton: bool = False,
+) -> Sanitized:
+    """Execute the PTX of a launch, and look for faults of the kernel.
+
+    orders: number of orders to execute; a buffer with other bits in another order is a finding. cubin: the kernel's
+    machine code, which has its number of registers; None if unknown. bounds: what a pointer may access, as in
+    capture/launches/views.py. is_triton: as in sanitize.
+
+    Raises NotUnderstood, UsageError. Errors of the kernel are findings; but in the second and further orders Fault,
+    Hang and Unfinished are raised."""
     from tritonhook.emulate.ptx.kernel import read_kernel
     from tritonhook.emulate.sanitizer.findings import ORDER, Finding
     from tritonhook.emulate.sanitizer.run import sanitize
 
-    whole, views = _Before(case, name), views_of(case.launch, bounds)
-    run = replace(_run(case.launch, ctas, limit_s, seed, began), launch=views.launch)
+    whole, views = _Before(case, how.input), views_of(case.launch, bounds)
+    run = replace(_run(case.launch, how), launch=views.launch)
     given = views.split(whole)
     kernel = read_kernel(ptx, case.kernel)
     gpu = GPUS.get(int(re.sub(r"\D", "", kernel.target)))
@@ -211,8 +231,9 @@ def unsteady(
     ptx: Ptx, kernel: Kernel, run: Run, given: Sequence[bytes], stored: Sequence[bytes], orders: int,
     storing: Callable[[Run], Sequence[bytes]] | None = None,
 ) -> list[tuple[Difference, tuple[Place, ...]]]:  # fmt: skip
-    """Execute a launch in several orders. Returns the largest difference of each buffer from `stored`, what it holds in
-    program order, with the instructions that stored the element. storing: as of in_orders. Raises as run_ptx."""
+    """Execute a launch in several orders. Returns, for each buffer that differs, its largest difference from `stored`,
+    and the instructions that stored the differing element. stored: contents after an execution in program order.
+    storing: as in in_orders. Raises as run_ptx."""
     from tritonhook.emulate.orders import in_orders
 
     largest: dict[int, tuple[Difference, tuple[Place, ...]]] = {}
@@ -225,46 +246,45 @@ def unsteady(
     return [largest[number] for number in sorted(largest)]
 
 
-def counted(
-    case: Case, cubin: Cubin, name: str, ctas: int | None, limit_s: float = LIMIT_S, seed: int = 0,
-    began: float | None = None,
-) -> tuple[Counted, Emulated]:  # fmt: skip
-    """Execute the machine code of a launch on one input, and count. The arguments are those of `sanitized`.
+def counted(case: Case, cubin: Cubin, how: ExecutionSettings) -> tuple[Counted, Emulated]:
+    """Execute the machine code of a launch, and compute its counters, as Nsight Compute names them.
 
     Raises NotUnderstood, UsageError, Fault, Hang, Unfinished."""
     from tritonhook.emulate.counters.run import count
 
     sass = _disassembled(cubin, case.kernel)
-    return count(cubin, sass, _run(case.launch, ctas, limit_s, seed, began), _Before(case, name))
+    return count(cubin, sass, _run(case.launch, how), _Before(case, how.input))
 
 
 def stored_by(cubin: Cubin, case: Case, ctas: int | None = CTAS, name: str = NORMAL) -> tuple[bytes, ...]:
-    """Execute a launch from its machine code on one input. Returns what its buffers then hold. ctas: None: all of them.
+    """Execute the machine code of a launch. Returns the contents of the buffers afterwards. ctas, name: as `ctas` and
+    `input` in ExecutionSettings.
 
     Raises NotUnderstood, UsageError, Fault, Hang, Unfinished."""
-    return run_cubin(cubin, case.kernel, _run(case.launch, ctas), _Before(case, name)).contents
+    how = ExecutionSettings(name, ctas)
+    return run_cubin(cubin, case.kernel, _run(case.launch, how), _Before(case, name)).contents
 
 
 def how_far(launch: Launch, reference: Sequence[bytes], other: Sequence[bytes]) -> str:
-    """Describe each buffer with other bits, and by how much; "" if there is none."""
+    """Describe the difference of each buffer with other bits; "" if all are equal."""
     found = differences(launch, reference, other)
     return "; ".join(f"{buffer_name(launch, one.buffer)}: {apart([one])}" for one in found)
 
 
-def _run(launch: Launch, ctas: int | None, limit_s: float = LIMIT_S, seed: int = 0, began: float | None = None) -> Run:
-    """Choose what is executed of a launch. The arguments are those of `sanitized`."""
+def _run(launch: Launch, how: ExecutionSettings) -> Run:
+    """Choose the CTAs to execute of a launch."""
     from tritonhook.emulate.launch import edges
     from tritonhook.emulate.run import Run
 
-    return Run(
-        launch, edges(launch, ctas or math.prod(launch.grid)), seed, limit_s=limit_s, began=began or time.monotonic()
-    )
+    ctas, began = how.ctas or math.prod(launch.grid), how.began or time.monotonic()
+    return Run(launch, edges(launch, ctas), how.seed, limit_s=how.limit_s, began=began)
 
 
 def _by_nans(
     ptx: Build, run: Run, given: Sequence[bytes], wanted: Sequence[bytes], stored: Sequence[bytes]
 ) -> frozenset[int]:
-    """Find the buffers that differ from what the PTX stores only where it stores something else with other NaNs."""
+    """Find the buffers that differ from the PTX only in elements that the PTX itself stores differently if its NaNs
+    have other bits. PTX does not define these. wanted: contents that the PTX stores."""
     from tritonhook.emulate.numbers import OTHER_NANS, open_by_nans
 
     try:
@@ -276,8 +296,8 @@ def _by_nans(
 
 
 def _unsteady(inputs: _Inputs, build: Build, name: str, orders: int, stored: Sequence[bytes]) -> tuple[Difference, ...]:
-    """Execute PTX in other orders: in as many as were asked for; with atomics or shared memory in one at least, if
-    builds run again."""
+    """Execute PTX in `orders` orders, and return the buffers that differ. PTX with atomics or shared memory is executed
+    in two orders at least, if the order runs builds more than once. Machine code is not executed again."""
     if build.path.suffix != _SUFFIX:
         return ()
     text = build.path.read_text()
@@ -311,8 +331,8 @@ def _ptx_kernel(text: str, entry: str) -> Kernel:
 
 
 def _read_together(builds: Sequence[Build]) -> None:
-    """Disassemble all builds in one run of nvdisasm, whose start takes longer than a kernel. What cannot be read is
-    refused where it is executed."""
+    """Disassemble all builds by one run of nvdisasm, because its start takes longer than a kernel. Errors are ignored
+    here: a build that cannot be read raises again when it is executed."""
     all_of_them = dict.fromkeys((one.path.read_bytes(), one.entry) for one in builds if one.path.suffix != _SUFFIX)
     images = [one for one in all_of_them if one not in _listed]
     if len(images) + len(_listed) > _READ:
@@ -335,7 +355,7 @@ def _disassembled(cubin: Cubin, entry: str) -> Sass:
 
 
 def run_cubin(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> Emulated:
-    """Disassemble a kernel and execute it. Raises as `run_code`."""
+    """Disassemble a kernel of a cubin, and execute it. Raises as `run_code`."""
     from tritonhook.emulate.run import run_code
     from tritonhook.emulate.sass.kernel import read_sass_kernel
 
@@ -343,6 +363,8 @@ def run_cubin(cubin: Cubin, entry: str, run: Run, contents: Sequence[bytes]) -> 
 
 
 def _failure(error: TritonHookError, run: Run, is_first: bool) -> Failure:
+    """Convert an error of the emulator. is_first: no build has finished yet. A hang is then no finding if CTAs were
+    left out: the kernel may wait for them."""
     from tritonhook.emulate.errors import Fault, Hang, Unfinished
 
     if isinstance(error, Hang):

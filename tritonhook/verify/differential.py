@@ -1,5 +1,5 @@
-"""Verify one kernel: choose the ptxas and levels that make its builds and make them, run them on the same buffers,
-judge, and look closer where they differ: where their machine code parts."""
+"""Verify one kernel: choose ptxas versions and optimisation levels, assemble a build with each, run the builds on the
+same buffers, and judge. If builds differ, find the first region in which their machine code differs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from tritonhook.ptxas.toolchain import Assembled, Crash, Toolchain, assemble, re
 from tritonhook.verify.judgement import Judgement, Latitude, judge
 from tritonhook.verify.model import Build, Failure, FailureKind, Order, Ran, Runner, Verdict
 
-_SHOWN = 12  # instructions of each side
-_NEAR = 3  # rows that are equal on both sides within a region
+_SHOWN = 12  # instructions that a Region lists of each build
+_NEAR = 3  # a region may contain this many equal instructions in a row
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The first region in which two builds have other instructions. a, b: labels of the builds.
+    """The first region in which the machine code of two builds differs. a, b: labels of the builds.
 
-    a_code, b_code: (offset in bytes, instruction). further: number of later regions. places: rows that differ.
+    a_code, b_code: (offset in bytes, instruction). further: number of later regions. places: number of differing
+    instructions in all regions.
     """
 
     a: str
@@ -43,12 +44,12 @@ class Region:
 
 
 def parting(toolchain: Toolchain, a: Build, b: Build) -> Region:
-    """Disassemble both and find where they part. Raises ToolError or CubinError."""
+    """Disassemble two builds, and find the first region that differs. Raises ToolError or CubinError."""
     from tritonhook.compare.alignment import align, align_texts
 
     codes = [_sass(toolchain, build) for build in (a, b)]
     rows = align(*codes).rows
-    if all(row.in_place for row in rows):  # they differ in registers alone
+    if all(row.in_place for row in rows):  # only registers differ
         rows = align_texts(*([_text(i) for i in code.instructions] for code in codes))
     regions: list[list[int]] = []
     for index, row in enumerate(rows):
@@ -85,8 +86,8 @@ _ASSEMBLING_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One way to assemble a kernel. as_used: with the options unchanged, while the other builds forbid contraction.
-    others: tried in order if this one makes no cubin."""
+    """One way to assemble a kernel. as_used: with the capture's options unchanged, which allow contraction; all other
+    recipes forbid it. others: alternatives, tried in order if this recipe makes no cubin."""
 
     ptxas: Tool
     options: tuple[str, ...]
@@ -95,7 +96,7 @@ class Recipe:
 
     @property
     def label(self) -> str:
-        """The recipe as a label for people."""
+        """Name of the recipe, e.g. "13.5.37 -O3"."""
         return f"{self.ptxas.version} {level_of(self.options)}{', as used' if self.as_used else ''}"
 
 
@@ -109,8 +110,8 @@ class NotBuilt:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Builds made by a kernel's recipes. builds: the reference first; each has code of its own. same_code: the label of
-    a build, and that of a recipe that gave the same code again."""
+    """Builds of a kernel. builds: the reference first; no two have the same code. same_code: (label of a build, label
+    of another recipe that gave the same code). failed: recipes that made no cubin."""
 
     builds: tuple[Build, ...]
     same_code: tuple[tuple[str, str], ...]
@@ -120,9 +121,10 @@ class Built:
 def recipes(
     own: Tool, options: Sequence[str], latitude: Latitude, tools: Sequence[Tool], each: bool = False
 ) -> tuple[Recipe, ...]:
-    """List the usual builds: the ptxas in use at its level (the reference), the same at -O0, or -O1 if that fails, the
-    oldest and the newest of `tools` that take the kernel. All are without contraction; if PTX leaves contraction open,
-    the last build has the options unchanged. each: instead of the oldest and the newest, every one of `tools`."""
+    """List the recipes to compare. First the reference: the ptxas in use, with its options. Then the same ptxas at -O0,
+    or -O1 if that fails; then the oldest and the newest of `tools` that accept the kernel. All forbid contraction; if
+    the PTX allows it, a last recipe has the options unchanged. each: use all of `tools`, not only the oldest and the
+    newest."""
     fixed = tuple(option for option in options if not option.startswith(("--fmad", "-fmad")))
     strict = (*fixed, NO_CONTRACTION) if latitude.contraction else tuple(options)
     wanted = [Recipe(own, strict)]
@@ -144,7 +146,8 @@ def recipes(
 
 
 def build_all(ptx: Ptx, entry: str, wanted: Sequence[Recipe], folder: Path, pool: Executor) -> Built:
-    """Assemble every recipe into `folder`, several at a time. Raises UsageError if the reference cannot be made."""
+    """Assemble a kernel by each recipe, several at a time, into `folder`. Raises UsageError if the reference cannot be
+    assembled."""
     folder.mkdir(parents=True, exist_ok=True)
     made = list(pool.map(lambda recipe: _make(ptx, recipe), wanted))
     builds: list[Build] = []
@@ -170,12 +173,13 @@ def build_all(ptx: Ptx, entry: str, wanted: Sequence[Recipe], folder: Path, pool
 
 
 def _code(cubin: Cubin, entry: str) -> bytes:
-    """Read a kernel's instructions and constants."""
+    """Read the bytes of a kernel's instructions and constants."""
     return b"".join(part.data for part in cubin.sections_of(entry) if part.role.startswith((".text", ".nv.const")))
 
 
 def _make(ptx: Ptx, recipe: Recipe) -> tuple[list[NotBuilt], tuple[Recipe, Assembled] | None]:
-    """Build a recipe, or the first of its alternatives that makes a cubin; also return those that failed before it."""
+    """Assemble by a recipe, or by its first alternative that makes a cubin. Returns the failed ones, and the recipe
+    with its cubin, or None."""
     failed: list[NotBuilt] = []
     for variant in (recipe, *recipe.others):
         version = version_for(ptx.version, ptx.target, newest_version(variant.ptxas.version))
@@ -194,14 +198,14 @@ def _make(ptx: Ptx, recipe: Recipe) -> tuple[list[NotBuilt], tuple[Recipe, Assem
 
 
 RUNS = 3
-_AGAIN = 8  # runs of the two builds that differ, to see whether one of them differs from itself
+_AGAIN = 8  # further runs of two builds that differ, to find out whether the runs of one build differ too
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kernel with one launch. ptx: None for cubins, whose contents are then all taken to steer.
+    """One kernel with one launch. keep: numbers of the buffers whose contents steer the kernel, e.g. as indices.
 
-    folder: where the files of the launch's recorded contents are.
+    folder: has the files with the launch's recorded contents.
     """
 
     kernel: str
@@ -213,12 +217,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The findings on one kernel.
+    """The result of a verification of one kernel.
 
-    builds: those that ran, the reference first. groups: labels of builds that stored the same on the input of the worst
-    finding. region: the machine code where a DIFFERENT build parts from its nearest neighbour. notes: what was not run.
-    seconds: of the whole, without assembling.
-    """
+    builds: those that ran, the reference first. groups: labels of builds that stored the same bits on the input of the
+    worst finding. region: where the machine code of two differing builds begins to differ; chosen among the most
+    similar builds. notes: what was not run, and what the verdict does not cover. seconds: without assembling."""
 
     kernel: str
     launch: str
@@ -237,14 +240,18 @@ class Verified:
         return self.judgement.verdict
 
 
-def case_of(kernel: str, launch: Launch, folder: Path | None, ptx: Ptx | None, latitude: Latitude) -> Case:
-    """Make a case, with the buffers whose contents no input may change: those that steer the kernel."""
+def case_of(
+    kernel: str, launch: Launch, folder: Path | None, ptx: Ptx | None, latitude: Latitude | None = None
+) -> Case:
+    """Make a case; find the buffers that steer the kernel, whose contents no input may change. ptx: None for cubins;
+    then all buffers of the launch count as steering. latitude: needed only for `verify`, which judges builds by it."""
+    latitude = latitude or Latitude()
     return Case(kernel, launch, latitude, steering_buffers(kernel, launch, ptx), folder)
 
 
 def inputs_for(case: Case, wanted: Sequence[str] = INPUTS) -> tuple[str, ...]:
-    """Choose the inputs that differ for this launch: without recorded contents RECORDED equals NORMAL, and if all
-    buffers steer, all inputs are equal."""
+    """Leave out inputs that are equal for this launch: without recorded contents RECORDED equals NORMAL; if all buffers
+    keep their contents, all inputs are equal."""
     recorded = case.folder is not None and any(
         buffer.values and (case.folder / buffer.values).exists() for buffer in case.launch.buffers
     )
@@ -257,7 +264,8 @@ def inputs_for(case: Case, wanted: Sequence[str] = INPUTS) -> tuple[str, ...]:
 
 
 def verify(case: Case, built: Built, executor: Runner, inputs: Sequence[str] = INPUTS, runs: int = RUNS) -> Verified:
-    """Run all builds on all inputs, and judge. Raises DeviceError without a GPU."""
+    """Run all builds on all inputs, and judge. inputs: names, as in INPUTS. runs: of each build. Raises DeviceError
+    without a GPU."""
     started = time.monotonic()
     order = _order(case, built.builds, inputs_for(case, inputs), runs)
     judgement, ran = _judged(case, order, executor)
@@ -279,20 +287,20 @@ def verify(case: Case, built: Built, executor: Runner, inputs: Sequence[str] = I
 
 
 def skipped(kernel: str, launch: str, reason: str) -> Verified:
-    """Make the result for a kernel that could not be verified."""
+    """Make the result of a kernel that could not be verified."""
     return Verified(kernel, launch, Judgement(Verdict.SKIPPED), notes=(reason,))
 
 
 def _order(case: Case, builds: tuple[Build, ...], inputs: tuple[str, ...], runs: int) -> Order:
-    """Make the order for all builds on all inputs. A single build runs twice: it may hang, or differ from run to
-    run."""
+    """Make the order for all builds on all inputs. A single build is listed twice: it is then compared with itself."""
     if len(builds) == 1:
         builds = (*builds, replace(builds[0], label=f"{builds[0].label}, again"))
     return Order(case.launch, builds, inputs, runs, case.folder, case.keep)
 
 
 def _judged(case: Case, order: Order, executor: Runner) -> tuple[Judgement, tuple[Ran, ...]]:
-    """Judge a case. If two builds differ, both run again several times: a rare race may have changed one result."""
+    """Run and judge a case. If two builds differ, run both several times more: a rare race may have changed a
+    result."""
     ran = executor.run(order)
     as_used = [build.label for build in order.builds if build.as_used]
     judgement = judge(ran, case.launch, case.latitude, as_used)
@@ -310,18 +318,18 @@ def _judged(case: Case, order: Order, executor: Runner) -> tuple[Judgement, tupl
 
 
 def _notes(judgement: Judgement, ran: Sequence[Ran]) -> Iterator[str]:
-    """List what was not run, and what the verdict does not cover."""
+    """Note which builds and inputs were left out, and if the comparison proves nothing."""
     refused = {r.build: r.failure.text for r in ran if r.failure and r.failure.kind is FailureKind.REFUSED}
     for build, text in refused.items():
         yield f"{build} was not run: {text}"
     for name in judgement.unfit:
         yield f"no build finished on the input {name!r}, which is left out"
     if ran and not any(build.stored for build in ran):
-        yield "no build changed any buffer: equal buffers prove nothing here"
+        yield "no build changed any buffer, so that equal buffers prove nothing"
 
 
 def _groups(ran: Sequence[Ran], name: str) -> tuple[tuple[str, ...], ...]:
-    """Group builds that stored the same on an input, the largest group first."""
+    """Group builds that stored the same bits on an input, the largest group first. name: of the input."""
     groups: dict[tuple[tuple[int, str], ...] | Failure, list[str]] = {}
     for build in ran:
         if build.input == name:
@@ -331,8 +339,8 @@ def _groups(ran: Sequence[Ran], name: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _region(builds: Sequence[Build], groups: Sequence[Sequence[str]]) -> Region | None:
-    """Find where the machine code of two differing builds begins to differ: the reference and another build, of the
-    same level if there is one."""
+    """Find where the machine code of two differing builds begins to differ. Compares a build that stored the same as
+    the reference with one that did not, both of the same level if possible."""
     if len(groups) < 2:
         return None
     own = next((group for group in groups if builds[0].label in group), ())

@@ -1,5 +1,5 @@
-"""The parent's side: give orders to a child process that has the GPU, with a time limit, and start another one where it
-is lost. A build that ends the child, or hangs, gets a Failure, and the others run on."""
+"""Run builds in a child process that uses the GPU (worker.py), with a time limit for each launch. If a build crashes
+the child, or hangs, it gets a Failure, and another child runs the remaining builds."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tritonhook.verify.model import TRIAL_LIMIT_S, Build, Failure, FailureKind, 
 
 
 class RunBuilds(Message):
-    """Asks to run builds on one input; the fields are as in model.Order. The answers are a Result for each build, and
-    Done; each launch is announced by its build's label."""
+    """Request: run builds on one input. Fields: as in model.Order. The answers are a BuildResult for each build, then
+    Done. The label of the build is sent before each launch."""
 
     launch: LaunchFields
     input: str
@@ -36,16 +36,16 @@ class Done(Message):
 
 
 WORKER = (sys.executable, "-m", "tritonhook.verify.worker")
-LIMIT_S = 10.0
-_SPARES = 2  # children that are started ahead once one was lost: a start takes longer than most launches
-_REST_S = 120.0  # between launches: time to compare large buffers
+LIMIT_S = 10.0  # seconds for a launch
+_SPARES = 2  # children started in advance after one was lost, because a start takes longer than most launches
+_REST_S = 120.0  # seconds between launches, in which large buffers are compared
 
 
 class Executor(Runner):
-    """A child process with the GPU, started when it is first needed. Use it as a context manager.
+    """Runs builds in a child process with the GPU, which is started when it is first needed. Use it as a context
+    manager.
 
-    limit_s: of one launch. command: of the child.
-    """
+    limit_s: seconds for a launch. command: starts the child."""
 
     def __init__(self, limit_s: float = LIMIT_S, command: Sequence[str] = WORKER) -> None:
         self.limit_s, self.command = limit_s, command
@@ -67,19 +67,19 @@ class Executor(Runner):
             self._child = None
 
     def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
-        """Carry out an order. If the reference fails on an input, the other builds run without a comparison there.
-        Raises DeviceError without a GPU, UsageError where the launch does not fit."""
+        """Carry out an order. If the reference fails on an input, the other builds run on it without a comparison.
+        Raises DeviceError without a GPU, UsageError if the launch does not fit into the GPU's memory."""
         results: dict[tuple[str, str], Ran] = {}
         for name in order.inputs:
             for ran in self._on_input(order, name):
                 results.setdefault((name, ran.build), ran)
                 if stop(ran):
-                    self._drop()  # the child is still at it
+                    self._drop()  # the child still runs the order
                     return tuple(results.values())
         return tuple(results[name, build.label] for name in order.inputs for build in order.builds)
 
     def _on_input(self, order: Order, name: str) -> Iterator[Ran]:
-        """Run each build on one input, by as many child processes as that takes."""
+        """Run each build on one input; start another child process whenever one is lost."""
         reference, waiting, done = order.builds[0], order.builds, set[str]()
         while waiting:
             last = ""
@@ -88,12 +88,12 @@ class Executor(Runner):
                 done.add(last)
                 yield ran
             left = tuple(build for build in waiting if build.label not in done)
-            # A new child needs the reference's contents again: they went with the old one.
+            # A new child must run the reference again: the contents that it stored were lost with the old child.
             again = (reference,) if left and reference in waiting and last != reference.label else ()
             waiting = again + left
 
     def _one_child(self, order: Order, name: str, builds: tuple[Build, ...]) -> Iterator[Ran]:
-        """Run these builds on one input in one child process, until they are done or the child is lost."""
+        """Run builds on one input in one child process, until all have run or the child is lost."""
         if self._child is None:
             self._child = self._spares.popleft() if self._spares else self._started()
         child = self._child
@@ -109,7 +109,7 @@ class Executor(Runner):
             self._drop()
             if lost.at is None:
                 raise DeviceError(f"the process with the GPU gave no answer: {lost}; its output is above") from None
-            while len(self._spares) < _SPARES:  # a kernel that loses one child is often followed by others
+            while len(self._spares) < _SPARES:  # after one crash or hang, others often follow
                 self._spares.append(self._started())
             kind = FailureKind.HANG if lost.hung else FailureKind.CRASH
             yield Ran(name, lost.at, failure=Failure(kind, str(lost)))

@@ -1,5 +1,5 @@
-"""Compare what each build stored, and give a verdict; and what PTX leaves open in a kernel's arithmetic: contraction,
-approximate instructions, the order of atomics. Pure."""
+"""Give a verdict on what the builds of a kernel stored. Part of that: the differences that PTX allows in a kernel's
+arithmetic, by contraction, approximate instructions and the order of atomics. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,25 +14,23 @@ from tritonhook.verify.model import Difference, FailureKind, Ran, Verdict
 _FLOATS = frozenset({"f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64"})
 _ROUNDINGS = frozenset({"rn", "rz", "rm", "rp", "rna", "rs"})
 _CONTRACTED = frozenset({"add", "sub", "mul"})
-# The largest relative error of approximate instructions (PTX ISA, "Floating Point Instructions"), as powers of 2.
-# Absolute errors (sin, cos, lg2) are taken as shares of 1.
+# Largest relative error of approximate instructions (PTX ISA, "Floating Point Instructions"), as log2.
+# The PTX ISA gives absolute errors for sin, cos and lg2; these count as errors of a value of 1.
 _ERRORS: Mapping[str, int] = {"div": -22, "rcp": -23, "sqrt": -22, "rsqrt": -22, "ex2": -22, "lg2": -22, "sin": -20}
 _ERRORS = {**_ERRORS, "cos": -20, "tanh": -10}
 _HALF_ERRORS: Mapping[str, int] = {"ex2": -7, "tanh": -8}  # log2 of the error, the larger of f16's and bf16's
-_PROPAGATED = 64  # a result may add the errors of so many such instructions, as a share of its largest value
+_PROPAGATED = 64  # a result may add up the errors of this many approximate instructions, relative to its largest value
 
 
 @dataclass(frozen=True, slots=True)
 class Latitude:
-    """Differences allowed between two correct builds of one kernel.
+    """Differences that PTX allows between two correct builds of one kernel.
 
-    contraction: whether a multiplication and an addition may become one instruction; `--fmad=false` forbids it.
-    contracted: whether builds were made without that option, as cubins from elsewhere may be.
-    pairs: whether products and sums of .f32x2 may become one instruction: ptxas up to 13.0.88 heeds neither
-    `--fmad=false` nor .rn for them.
+    contraction: the PTX lets ptxas fuse a multiplication and an addition, unless `--fmad=false` forbids it.
+    contracted: builds may be made without `--fmad=false`, e.g. cubins from elsewhere.
+    pairs: ptxas may fuse products and sums of .f32x2: up to version 13.0.88 it ignores `--fmad=false` and .rn for them.
     approximate: opcodes of approximate instructions. share: how far results may differ because of these, as a share of
-    a buffer's largest magnitude; 0 without them. float_atomics: whether atomics add floating-point numbers, in any
-    order.
+    a buffer's largest magnitude; 0 without them. float_atomics: atomics add floating-point numbers, in any order.
     """
 
     contraction: bool = False
@@ -44,7 +42,8 @@ class Latitude:
 
 
 def latitude_of(ptx: Ptx) -> Latitude:
-    """Determine how much results may differ by a module's instructions, with inline assembly and called functions."""
+    """Determine the differences that the instructions of a module allow, including those of inline assembly and of
+    called functions."""
     contraction, atomics, errors, of_pairs = False, False, dict[str, float](), set[str]()
     for opcode in _opcodes(ptx):
         root, *rest = opcode.split(".")
@@ -69,19 +68,19 @@ def _opcodes(ptx: Ptx) -> Iterator[str]:
 # --- the verdict ----------------------------------------------------------------------------------
 
 
-CONTRACTED_SHARE = 0.02  # share of the largest value: effect of one rounding less in each multiply-add
-ATOMICS_SHARE = 0.01  # what another order of floating-point additions may change
-_PAIRS_SHARE = _PROPAGATED * 2.0**-23  # of .f32x2: a rounding less in so many products
-_SPREAD = 8.0  # two builds may differ this many times as much as two runs of one of them
-_LARGE = 1e-3  # half-precision results are further apart than their runs by chance: less is never a difference then
+CONTRACTED_SHARE = 0.02  # share of the largest value: effect of fusing each multiply-add, which omits a rounding
+ATOMICS_SHARE = 0.01  # the same: effect of another order of floating-point additions
+_PAIRS_SHARE = _PROPAGATED * 2.0**-23  # the same: effect of omitted roundings in _PROPAGATED products of .f32x2
+_SPREAD = 8.0  # builds may differ this many times as much as two runs of one build do
+_LARGE = 1e-3  # if runs differ, a smaller share does not count: by chance builds in half precision may differ more
 _RANK = list(Verdict)
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A finding: in a build, or in all of them (build None), on one input.
+    """A finding on one input. build: its label; None if all builds have the finding.
 
-    difference: what differs from the reference; None for other findings.
+    difference: from the reference; None for findings of other kinds, such as a crash.
     """
 
     verdict: Verdict
@@ -93,7 +92,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdict of a kernel and what led to it, the worst first. unfit: inputs on which no build came to its end."""
+    """The verdict on a kernel, and its findings, the worst first. unfit: inputs on which no build finished."""
 
     verdict: Verdict
     findings: tuple[Observation, ...] = ()
@@ -105,8 +104,8 @@ class Judgement:
 
 
 def judge(ran: Sequence[Ran], launch: Launch, latitude: Latitude, as_used: Collection[str] = ()) -> Judgement:
-    """Judge all inputs together; the worst finding is the verdict. as_used: the builds, by their labels, that were made
-    with the options unchanged, while the others forbid contraction."""
+    """Judge all inputs together; the worst finding is the verdict. as_used: labels of the builds that may contract,
+    because they were made with the options of the capture; all other builds were made with `--fmad=false`."""
     by_input: dict[str, list[Ran]] = {}
     for run in ran:
         by_input.setdefault(run.input, []).append(run)
@@ -117,7 +116,7 @@ def judge(ran: Sequence[Ran], launch: Launch, latitude: Latitude, as_used: Colle
         failed = [run for run in several if run.failure and run.failure.kind in (FailureKind.CRASH, FailureKind.HANG)]
         findings += _not_understood(name, several)
         if not ended and failed and name not in (RECORDED, NORMAL):
-            unfit.append(name)  # the contents are to blame, not a build
+            unfit.append(name)  # the contents of the buffers are the cause, not a build
             continue
         usable = usable or len(ended) > 1
         findings += _failures(name, failed, everywhere=not ended)
@@ -157,7 +156,7 @@ def _writes_outside(name: str, ended: Sequence[Ran], launch: Launch) -> Iterable
 def _differences(
     name: str, ended: Sequence[Ran], launch: Launch, latitude: Latitude, as_used: Collection[str]
 ) -> Iterable[Observation]:
-    """Find differences between runs of a build, then those between builds."""
+    """Yield differences between runs of one build, then differences between builds."""
     unsteady: dict[int, list[Difference]] = {}
     for ran in ended:
         for change in ran.unsteady:
@@ -180,8 +179,8 @@ def _differences(
 def _of_difference(
     change: Difference, unsteady: Mapping[int, Sequence[Difference]], latitude: Latitude, special: bool
 ) -> tuple[Verdict, str]:
-    """Judge the difference in one buffer of one build; return the verdict and its reason. special: whether the input
-    has the largest numbers."""
+    """Judge the difference of one buffer of one build. Returns the verdict and its reason. unsteady: by buffer, the
+    differences between runs. special: whether the input is SPECIAL, which has the largest numbers."""
     is_float = change.dtype in FLOATS
     share = change.share
     if is_float and change.only_nans:
@@ -190,7 +189,7 @@ def _of_difference(
         spreads = [difference.share for difference in unsteady[change.buffer]]
         spread = max((spread for spread in spreads if spread is not None), default=0.0)
         if not is_float or share is None or None in spreads or share <= max(_SPREAD * spread, _LARGE):
-            return Verdict.NONDETERMINISTIC, "as its runs do"
+            return Verdict.NONDETERMINISTIC, "its runs differ, too"
         return Verdict.DIFFERENT, f"its runs differ by only {spread:.2g}"
     if is_float and special and latitude.contracted:
         return Verdict.ROUNDING, "contraction: a product that overflows alone may not overflow within a multiply-add"
@@ -215,7 +214,7 @@ def buffer_name(launch: Launch, number: int) -> str:
 
 
 def apart(several: Sequence[Difference]) -> str:
-    """Describe how far contents differ; of several differences, the largest."""
+    """Describe a difference in words: the largest of several."""
     worst = max(several, key=lambda difference: (difference.share or 0.0, difference.differing))
     text = f"{worst.differing:,} of {worst.elements:,} elements"
     if worst.ulps is not None and worst.share is not None:

@@ -1,5 +1,5 @@
-"""The buffers of a launch on the GPU, by the driver alone: a guard zone on both sides of each, which shows writes
-outside of it, and a second copy, from which the contents before the launch are restored."""
+"""Buffers of a launch on the GPU, allocated by the CUDA driver, without torch. Guard zones before and behind each
+buffer detect writes outside of it. A second copy restores its contents before each launch."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tritonhook.capture.launches.record import Launch
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.verify.model import Outside
 
-GUARD_BYTES = 1 << 14  # on each side of a buffer; a kernel that writes farther away is not seen
+GUARD_BYTES = 1 << 14  # before and behind a buffer; writes farther away are not detected
 _PATTERN = 0xA5
 _ALIGNED = 512  # as cuMemAlloc and torch align
 
 
 class GuardedMemory:
-    """The buffers of a launch. folder: where the files of their recorded contents are."""
+    """Buffers of a launch. folder: has the files with recorded contents."""
 
     def __init__(self, driver: Driver, launch: Launch, folder: Path | None) -> None:
         self.launch, self._driver, self._folder = launch, driver, folder
@@ -49,7 +49,8 @@ class GuardedMemory:
             self._driver.free(self._allocated.pop())
 
     def set_input(self, name: str, keep: tuple[int, ...]) -> None:
-        """Choose what the buffers hold before a launch. keep: buffers that hold what was recorded under every input."""
+        """Choose the contents of the buffers before a launch. name: of the input, as in INPUTS. keep: numbers of the
+        buffers that hold their recorded contents whatever the input."""
         every = range(len(self.launch.buffers))
         self._before = [before(self.launch, self._folder, number, name, keep) for number in every]
         for number, contents in enumerate(self._before):
@@ -57,7 +58,7 @@ class GuardedMemory:
                 self._driver.write(self._pristine[number], contents)
 
     def restore(self) -> None:
-        """Give all buffers their contents before the launch."""
+        """Restore all buffers to their contents before the launch."""
         for number, buffer in enumerate(self.launch.buffers):
             if buffer.size:
                 self._driver.copy(self.addresses[number], self._pristine[number], buffer.size)
@@ -75,7 +76,7 @@ class GuardedMemory:
         return sum(a != b for a, b in zip(contents, self._before, strict=True))
 
     def outside(self) -> tuple[Outside, ...]:
-        """List the writes outside of each buffer since the last call, and erase their traces."""
+        """Find the first write outside of each buffer since the last call, and restore the guard zones."""
         written = []
         for number, buffer in enumerate(self.launch.buffers):
             begin, behind = self._begins[number], self._behind(number)

@@ -1,7 +1,7 @@
-"""Shrink a kernel that two assemblers treat differently, as long as they do.
+"""Shrink a kernel whose builds by two assemblers differ, while the difference remains.
 
-Knows no GPU and no ptxas: a function checks many trials at a time for the difference. The caller chooses the proof
-(launches, or machine code).
+This module uses no GPU and no ptxas: the caller passes a function that checks trials for the difference, many at a
+time, e.g. by launching them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _MOST_ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trial to judge: PTX and, if it is launched, the launch with the contents of its buffers."""
+    """A smaller kernel to check for the difference: PTX and, if it is launched, the launch with the buffers'
+    contents."""
 
     ptx: str
     entry: str
@@ -44,9 +45,9 @@ StillDiffers = Callable[[Sequence[Trial]], Sequence[bool]]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Minimised(Brief):
-    """The smallest trial. finished: whether nothing more could go; False when the time was over.
+    """The smallest trial. finished: True if nothing more could be removed, False if the time limit ended the search.
 
-    before: the lines of the trial at the start. tried: how many trials were judged.
+    before: lines of PTX at the start. tried: number of trials that were checked. seconds: time of the search.
     """
 
     trial: Trial
@@ -57,7 +58,7 @@ class Minimised(Brief):
 
     @property
     def summary(self) -> str:
-        """Lines before and after, and what that took, in one line."""
+        """Lines before and after, time and number of trials, in one line."""
         end = "" if self.finished else "; the time limit ended it: more time may find a smaller one"
         return f"{self.before:,} to {self.trial.lines:,} lines in {self.seconds:.0f} s ({self.tried:,} trials){end}"
 
@@ -68,12 +69,12 @@ def minimise(
     seconds: float = SECONDS,
     on_step: Callable[[str, Trial], None] | None = None,
 ) -> Minimised:
-    """Find a small trial with the difference of this one.
+    """Find a smaller trial that still has the difference.
 
-    still_differs: for each trial, whether the difference is there. Asked for many at a time, and once for each; it
-    answers False for what cannot be assembled or launched. on_step: called after each kind of reduction with its name
-    and the smallest trial so far.
-    Raises UsageError if the difference is not there at the start, PtxError if the PTX cannot be read.
+    still_differs: returns for each trial whether it has the difference; False if it cannot be assembled or launched. It
+    is called with many trials at a time, and with each trial once. on_step: called after each kind of reduction, with
+    its name and the smallest trial so far.
+    Raises UsageError if the first trial does not have the difference, PtxError if its PTX cannot be read.
     """
     search = _Reduction(trial, still_differs, seconds, on_step)
     finished = search.run()
@@ -108,15 +109,15 @@ class _Reduction:
     def check_start(self, trial: Trial) -> None:
         given, rewritten = self.differs([trial, self.best.trial])
         if not given:
-            raise UsageError(f"{trial.entry}: the difference is not there at the start; nothing to minimise")
+            raise UsageError(f"{trial.entry}: the difference did not appear again; nothing to minimise")
         if not rewritten:
             raise UsageError(
-                f"{trial.entry}: the difference goes away when the PTX is written without comments and debug "
-                "information and with other names of registers; it cannot be minimised. Please report it with the PTX"
+                f"{trial.entry}: the difference disappears when comments and debug information are removed and "
+                "registers are renamed; it cannot be minimised. Please report it with the PTX"
             )
 
     def run(self) -> bool:
-        """Check whether the search came to its end."""
+        """Search for the smallest trial. Returns False if the time limit ended the search."""
         try:
             for reduction in COARSE:
                 self.reduce(reduction)
@@ -148,7 +149,7 @@ class _Reduction:
         self.on_step(reduction.name, self.best.trial)
 
     def try_all(self, candidates: Sequence[Parts]) -> list[bool]:
-        """Say for each candidate whether the builds still differ. The smallest one that does is kept."""
+        """Return for each candidate whether it still has the difference. Remember the smallest that has."""
         if time.monotonic() > self.end:
             raise _TimeIsOver
         trials = [_trial(parts) for parts in candidates]
@@ -161,7 +162,8 @@ class _Reduction:
         return verdicts
 
     def is_defined(self, parts: Parts) -> bool:
-        """Check whether the kernel reads nothing that is not written, and orders what it did at the start."""
+        """Check whether the kernel reads no unwritten register that it did not read at the start, and still has the
+        barriers and fences that it had at the start."""
         if not read_unwritten(parts.function) <= self.unwritten:
             return False
         threads = 0 if parts.launch is None else math.prod(parts.launch.block)
@@ -178,18 +180,17 @@ def _trial(parts: Parts) -> Trial:
 
 
 # --- what a kernel orders ------------------------------------------------------------------------
-# A smaller kernel that lost a barrier may differ through a race. Read in the order of the text; branches are not
-# followed.
+# If a reduction removes a barrier, the builds may differ because of a race. The kernel is read in the order of its
+# text; branches are not followed.
 
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """Orders that a kernel enforces, each True if there is nothing to order.
+    """Orders that a kernel enforces. Each is also True if the kernel has nothing to order.
 
-    products: a `wgmma` between its fence and the wait for its group. threads: a barrier between each store to shared
-    memory and the next read of it. proxies: a fence between a store to shared memory and a `wgmma`. filled: a store to
-    shared memory before each read of it.
-    """
+    products: each `wgmma` comes after its fence, and a wait for its group follows. threads: a barrier comes between
+    each store to shared memory and the next read of it. proxies: a fence comes between a store to shared memory and a
+    `wgmma`. filled: a store to shared memory comes before each read of it."""
 
     products: bool
     threads: bool
@@ -197,7 +198,7 @@ class Ordering:
     filled: bool
 
     def covers(self, start: Ordering, threads: int) -> bool:
-        """Check whether this orders what `start` did. One thread needs no barrier."""
+        """Check whether this enforces all orders that `start` does. With one thread no barrier is needed."""
         return (
             self.products >= start.products
             and (self.threads >= start.threads or threads == 1)
@@ -207,7 +208,7 @@ class Ordering:
 
 
 def ordering_of(items: Sequence[Item]) -> Ordering:
-    """Determine which orders the statements of a kernel enforce."""
+    """Determine the orders that the statements of a kernel enforce."""
     products = threads = proxies = True
     fenced = open_group = committed = False
     stored = unfenced = False

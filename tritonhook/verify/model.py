@@ -1,4 +1,4 @@
-"""Values of a verification: builds of one kernel, what each stored, how that differs, and the verdict. Pure."""
+"""Values of a verification: builds of one kernel, orders to run them, what each build stored, differences, verdicts."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from tritonhook.errors import UsageError
 
 
 class Verdict(str, Enum):
-    """Verdict on the builds of one kernel; the worst of all inputs comes first in this list."""
+    """Verdict on the builds of one kernel. The worst comes first; a kernel gets the worst verdict of all its inputs."""
 
-    CRASH = "CRASH"  # a build ended with an error of the GPU, or wrote outside of the buffers
+    CRASH = "CRASH"  # a build ended with a GPU error, or wrote outside of its buffers
     HANG = "HANG"
     DIFFERENT = "DIFFERENT"
     NONDETERMINISTIC = "NONDETERMINISTIC"  # two runs of one build differ
     ROUNDING = "ROUNDING"  # floating-point numbers differ as far as PTX allows the kernel's instructions
-    NOT_UNDERSTOOD = "NOT UNDERSTOOD"  # without a GPU: an instruction that the emulator does not know
+    NOT_UNDERSTOOD = "NOT UNDERSTOOD"  # on the CPU: the emulator does not support an instruction
     SAME = "SAME"
-    SKIPPED = "SKIPPED"  # nothing could be compared; a reason goes with it
+    SKIPPED = "SKIPPED"  # nothing could be compared; a note has the reason
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """One cubin of the kernel. label: as people read it ("13.5.37 -O3"), unique among the builds. path: its file.
+    """One build of a kernel: a cubin, or its PTX for the emulator. label: e.g. "13.5.37 -O3", unique among the builds.
+    path: its file. entry: the kernel's name in it.
 
-    ptxas: the version that made it, or None. as_used: as in a Recipe.
+    ptxas: the version that made it; None if unknown. as_used: as in Recipe.
     """
 
     label: str
@@ -47,11 +48,11 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order for one child process: each build on each input, `runs` times, all compared with the first build.
+    """An order to run each build on each input, `runs` times, and compare what it stores with the first build.
 
-    folder: where the files of the recorded contents are; None: there are none. keep: buffers that no input changes,
-    because their contents steer addresses or branches. save: a folder for the contents after each build's first run
-    (`INPUT-BUILDNUMBER-BUFFER.bin`); None: not kept.
+    folder: has the files with recorded contents; None if there are none. keep: numbers of the buffers that hold their
+    recorded contents in every input, because these decide addresses or branches. save: folder to which the contents
+    after each build's first run are written, as `INPUT-BUILDNUMBER-BUFFER.bin`; None: not written.
     """
 
     launch: Launch
@@ -63,31 +64,31 @@ class Order:
     save: Path | None = None
 
 
-TRIAL_LIMIT_S = 2.0  # per launch while a kernel is minimised: many trials never end
+TRIAL_LIMIT_S = 2.0  # seconds for a launch while a kernel is minimised: many trials never end
 
 
 class Runner(AbstractContextManager["Runner"]):
-    """Carries out orders: on a GPU (executor.py), or on the CPU (cpu.py). device: None before the first run.
-    limit_s: of one launch."""
+    """Carries out orders: on a GPU (executor.py), or on the CPU (cpu.py). device: its name; None before the first run.
+    limit_s: seconds for a launch."""
 
     device: str | None
     limit_s: float
 
     @abstractmethod
     def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
-        """Carry out an order: one Ran for each input and build, in that order. stop: ends the order after this Ran; the
-        rest does not run."""
+        """Carry out an order. Returns a Ran for each input and build, in that order. stop: called with each Ran; True
+        ends the order."""
 
     @abstractmethod
     def trials(self) -> Runner:
-        """Make another runner of this kind, with a shorter limit, to minimise a kernel."""
+        """Make a runner of the same kind with a shorter time limit, to minimise a kernel."""
 
     def run_until_lost(self, order: Order) -> tuple[Ran, ...]:
-        """Run as `run` does, but stop after the first build that fails, and could be started."""
+        """Carry out an order as `run` does, but stop after the first build that crashes, hangs or is not understood."""
         return self.run(order, lambda ran: ran.failure is not None and ran.failure.kind is not FailureKind.REFUSED)
 
     def close(self) -> None:
-        """End what it holds."""
+        """End the processes that this runner has started."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
@@ -95,7 +96,7 @@ class Runner(AbstractContextManager["Runner"]):
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One element that differs. bits: hexadecimal, first the reference's. values: the same, as people read it."""
+    """One element that differs, as (reference, other). bits: in hexadecimal. values: as decimal numbers."""
 
     index: int
     bits: tuple[str, str]
@@ -104,14 +105,14 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Difference between the contents of one buffer and the reference's.
+    """Difference between the contents of one buffer and the reference contents.
 
-    elements: of the buffer. differing: how many of them differ. digest: of the contents: equal for equal contents.
-    first: the first elements that differ. only_nans: both sides have a NaN wherever they differ, with other payloads.
-    ulps: the largest distance in units in the last place; None if a number meets a NaN or an infinity. share: the
-    largest distance as a share of the buffer's largest finite magnitude. ulps and share are None unless the buffer is
-    floating-point. measured: number of differing elements behind ulps and share. at: the instructions that
-    stored the first element, if orders were compared.
+    elements: number in the buffer. differing: number of elements that differ. digest: hash of the contents. first: the
+    first elements that differ. only_nans: every differing element is NaN in both, with different payloads. ulps: the
+    largest distance, in units in the last place. share: the largest distance, divided by the buffer's largest finite
+    magnitude. ulps and share are None if the buffer is not floating-point, or a differing element is NaN or infinite on
+    one side only. measured: number of differing elements from which ulps and share were computed. at: only if execution
+    orders were compared: the instructions that stored the first differing element.
     """
 
     buffer: int
@@ -129,8 +130,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """A write outside of a buffer. offset: of the first byte that changed, from the buffer's begin; negative before it.
-    size: of the buffer, in bytes."""
+    """A write outside of a buffer. offset: of the first changed byte from the start of the buffer; negative if before
+    it. size: bytes of the buffer."""
 
     buffer: int
     offset: int
@@ -140,13 +141,13 @@ class Outside:
 class FailureKind(str, Enum):
     CRASH = "crash"
     HANG = "hang"
-    REFUSED = "refused"  # the driver did not load or start it
+    REFUSED = "refused"  # the driver did not load or launch it
     NOT_UNDERSTOOD = "not understood"  # the emulator does not support all of it
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A run that did not come to its end. text: the driver's error, or the time limit."""
+    """Why a run did not finish. text: the error, or the time limit."""
 
     kind: FailureKind
     text: str
@@ -154,12 +155,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One build on one input. us: the first run's time in microseconds. stored: how many buffers the first run changed;
-    None if it did not end.
+    """Result of one build on one input. us: microseconds of the first run. stored: number of buffers that the first run
+    changed; None if it did not finish.
 
-    differences: of the first run from the reference's first run. unsteady: of the other runs from the first one, the
-    largest one of each buffer. by_nans: buffers whose differences lie where PTX leaves open which NaN there is.
-    """
+    differences: between this build's first run and the reference's. unsteady: between its further runs and its first
+    run, the largest for each buffer. outside: writes outside of buffers. by_nans: numbers of the buffers that differ
+    only because PTX does not define the bits of a NaN."""
 
     input: str
     build: str
@@ -173,21 +174,23 @@ class Ran:
 
     @property
     def is_clean(self) -> bool:
-        """Whether it stored what the reference stored, in every run."""
+        """Whether the build stored the same as the reference in every run."""
         return not (self.differences or self.unsteady or self.outside or self.failure)
 
 
 def verify_captures(folder: Path | str, *options: str) -> tuple[bool, str]:
-    """Verify each kernel in a process of its own, on one input: whether one is wrong, and the summary as text.
+    """Run `tritonhook verify --cpu` on a capture folder, with one input. Returns whether a kernel is wrong, and the
+    summary as text.
 
-    Raises UsageError if one could not be verified, and none is wrong."""
+    Raises UsageError if no kernel is wrong, but one could not be verified."""
     return _judged("verify", "--cpu", str(folder), "--inputs", NORMAL, *options)
 
 
 def sanitize_captures(folder: Path | str) -> tuple[bool, str]:
-    """Look for faults in two CTAs of each kernel, on one input: whether there is one, and the summary as text.
+    """Run `tritonhook emulate` on a capture folder: two CTAs of each kernel, with one input. Returns whether a kernel
+    has a fault, and the summary as text.
 
-    Raises UsageError if a kernel did not finish, and none has a fault."""
+    Raises UsageError if no kernel has a fault, but one did not finish."""
     return _judged("emulate", str(folder), "--input", NORMAL, "--ctas", "2")
 
 

@@ -1,6 +1,6 @@
-"""`python -m tritonhook.verify.program MODULE:FUNCTION`: call a function, and the launch that it returns, if it does.
+"""`python -m tritonhook.verify.program MODULE:FUNCTION`: call a function; if it returns a callable, call that too.
 
-verify runs it in a process that records launches.
+The verbs ab, tune and verify start it as a child process, to record or execute its launches.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Reductions that make a case smaller: each finds its units in a case, and removes some of them.
+"""Reductions that make a kernel with its launch (Parts) smaller: each lists units to remove, and removes some of them.
 
-A case that a reduction makes may mean something else than the one before, or be invalid for ptxas: minimise.py checks
-whether the difference is still there. Reductions that would make a pointer invalid are omitted, since a launch that
-crashes costs a new process.
+The result may compute something else, or be invalid for ptxas: minimise.py checks whether it still has the difference.
+Reductions that would make a pointer invalid are omitted, because a launch that crashes costs a new process.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ _VECTOR = re.compile(r"\.v(\d)(?=\.|$)")
 _POINTS_ON = frozenset({"add", "sub", "mov", "cvta", "mad", "selp", "max", "min", "or", "and", "shfl"})
 _SIZED_WHOLE = re.compile(r"(\.(?:reqntid|maxntid)\b).*")
 _MODIFIER = re.compile(r"ftz|sat|uni|volatile|relaxed|weak|gpu|sys|cta|nc|evict_\w+|no_allocate|L[12]::\w+|relu|noftz")
-_ZERO_PIECES = 64  # most pieces in which a buffer's contents are zeroed
+_ZERO_PIECES = 64  # a buffer is set to zero in at most this many pieces
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a case. entry: the kernel's name. launch: None if nothing is launched. contents: of its buffers."""
+    """A kernel to reduce. entry: its name. launch: None if it is not launched. contents: of the launch's buffers."""
 
     program: Program
     entry: str
@@ -44,7 +43,7 @@ class Parts:
 
     @property
     def weight(self) -> tuple[int, int, int, int]:
-        """Less is smaller: items, characters, threads, bytes that are not zero."""
+        """Size, for comparisons: numbers of statements, of characters, of threads, of bytes that are not zero."""
         count = sum(len(function.items) for function in self.program.functions)
         threads = 0
         if self.launch is not None:
@@ -53,7 +52,7 @@ class Parts:
         return count, len(self.program.text), threads, sum(len(data) - data.count(0) for data in self.contents)
 
     def with_items(self, items: Iterable[Item]) -> Parts:
-        """Replace the kernel's items, and remove those that are then dead."""
+        """Replace the kernel's statements, and remove those whose results nothing uses then."""
         return self.with_function(replace(self.function, items=cleaned(items)))
 
     def with_function(self, function: Function) -> Parts:
@@ -62,7 +61,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """One way to make a case smaller. units: what can be taken away, in order. without: the case without some."""
+    """One way to make a kernel smaller. units: lists what can be removed, in order. without: removes some of these."""
 
     name: str
     units: Callable[[Parts], Sequence[Any]]
@@ -73,7 +72,7 @@ class Reduction:
 
 
 def _effects(parts: Parts) -> list[int]:
-    """Propose to remove statements with an effect. Statements that only they need go with them."""
+    """List statements with an effect, such as stores. Statements that only they need are removed with them."""
     items = parts.items
     last = max((number for number, item in enumerate(items) if item.opcode == "ret"), default=None)
     return [
@@ -84,6 +83,7 @@ def _effects(parts: Parts) -> list[int]:
 
 
 def _results(parts: Parts) -> list[int]:
+    """List statements that write a register."""
     return [number for number, item in enumerate(parts.items) if flow_of(item).writes]
 
 
@@ -113,7 +113,7 @@ def _pragmas(parts: Parts) -> list[int]:
 
 
 def _pointers(items: Sequence[Item]) -> frozenset[str]:
-    """Find the 64-bit registers that may hold an address from a parameter."""
+    """Find the 64-bit registers that may hold an address computed from a parameter."""
     pointers: set[str] = set()
     while True:
         count = len(pointers)
@@ -127,7 +127,7 @@ def _pointers(items: Sequence[Item]) -> frozenset[str]:
 
 
 def _constant(number: int) -> Reduction:
-    """Replace a result by constant `number` of its type."""
+    """Make the reduction that replaces results by constant `number` of their type, as in _CONSTANTS."""
 
     def units(parts: Parts) -> list[int]:
         pointers = _pointers(parts.items)
@@ -161,7 +161,7 @@ def _set_to(item: Item, number: int) -> Iterator[Item]:
 
 
 def _sources(parts: Parts) -> list[tuple[int, str]]:
-    """Propose to replace results by a source of the same type."""
+    """List (statement, register): the result can be replaced by this source register, which has the same type."""
     sources, pointers = [], _pointers(parts.items)
     for number, item in enumerate(parts.items):
         flow = flow_of(item)
@@ -188,7 +188,7 @@ def _copied(item: Item, source: str) -> Item:
 
 
 def _copies(parts: Parts) -> list[int]:
-    """Propose to replace a register by its value, if a `mov` of one value is all that writes it."""
+    """List `mov` statements whose register can be replaced by the moved value: nothing else writes the register."""
     writers: dict[str, int] = {}
     for item in parts.items:
         for name in flow_of(item).writes:
@@ -224,7 +224,7 @@ def _propagated(parts: Parts, units: frozenset[int]) -> Parts:
 
 
 def _lanes(parts: Parts) -> list[tuple[int, int]]:
-    """Propose to load or store one element of a vector alone."""
+    """List (statement, element): the vector load or store can be narrowed to this element."""
     lanes = []
     for number, item in enumerate(parts.items):
         match = _VECTOR.search(item.opcode)
@@ -252,6 +252,8 @@ def _narrowed(item: Item, lane: int) -> Item:
 
 
 def _literal_to(new: str) -> Reduction:
+    """Make the reduction that replaces number literals by `new`."""
+
     def units(parts: Parts) -> list[tuple[int, int, int]]:
         return [
             (number, place, match.start())
@@ -302,7 +304,7 @@ def _without_modifiers(parts: Parts, units: frozenset[tuple[int, int]]) -> Parts
 
 
 def _around(parts: Parts) -> list[str]:
-    """Propose to remove other functions, by name, and declarations."""
+    """List the other functions, by name, and the declarations."""
     return [*(function.name for function in parts.program.functions if function.name != parts.entry), *_declared(parts)]
 
 
@@ -338,7 +340,7 @@ def _unused_parameters(parts: Parts) -> list[int]:
 
 
 def _without_parameters(parts: Parts, units: frozenset[int]) -> Parts:
-    """Remove these parameters, in the launch too, and buffers that no argument points into."""
+    """Remove parameters from kernel and launch, and the buffers into which no argument points then."""
     kept = tuple(text for number, text in enumerate(parts.function.parameters or ()) if number not in units)
     parts = parts.with_function(replace(parts.function, parameters=kept))
     if parts.launch is None:
@@ -353,7 +355,7 @@ def _without_parameters(parts: Parts, units: frozenset[int]) -> Parts:
 
 
 def _extents(parts: Parts) -> list[tuple[str, int, int]]:
-    """Propose smaller grids and blocks: one, 32 and a half, in each dimension."""
+    """List (grid or block, dimension, extent) with smaller extents: 1, 32 and half of the present one."""
     if parts.launch is None:
         return []
     return [
@@ -379,7 +381,7 @@ def _with_extents(parts: Parts, units: frozenset[tuple[str, int, int]]) -> Parts
 
 
 def _pieces(parts: Parts) -> list[tuple[int, int, int]]:
-    """Split the buffers' contents that are not zeros yet into pieces."""
+    """List (buffer, offset, bytes): pieces of the buffers' contents that are not zero yet."""
     pieces = []
     for number, data in enumerate(parts.contents):
         size = max(16, -(-len(data) // _ZERO_PIECES) + 15 & ~15)
@@ -397,7 +399,8 @@ def _with_zeros(parts: Parts, units: frozenset[tuple[int, int, int]]) -> Parts:
 
 
 def renamed(parts: Parts) -> Parts:
-    """Give short names: the kernel is `k`, its parameters p0, p1; registers and labels in order of appearance."""
+    """Rename the kernel to `k`, its parameters to p0, p1, ..., and number registers and labels in order of
+    appearance."""
     function = renumbered(parts.function)
     names = {parameter_name(text): f"p{number}" for number, text in enumerate(function.parameters or ())}
     names[parts.entry] = "k"

@@ -1,6 +1,5 @@
-"""Make a reproducer of a DIFFERENT kernel: minimise it with launches, and write a folder that needs nothing else: the
-PTX, a program that needs only Python and the driver (reproduce.py.in, with the case put in),
-and a report."""
+"""Make a reproducer of a kernel with verdict DIFFERENT: minimise it by launching trials, and write a folder with the
+PTX, a report, and a program that needs only Python and the driver (reproduce.py.in, with the case inserted)."""
 
 from __future__ import annotations
 
@@ -24,19 +23,19 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx, newest_version, version_for
 from tritonhook.ptxas.pool import Job, sweep
-from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.tool import available_ptxas
 from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.verify.differential import Case, Recipe, Verified, parting
 from tritonhook.verify.judgement import judge, latitude_of
-from tritonhook.verify.minimise import SECONDS, Minimised, Trial, minimise
-from tritonhook.verify.model import Build, Order, Ran, Verdict
+from tritonhook.verify.minimise import Minimised, Trial, minimise
+from tritonhook.verify.model import Build, Order, Ran, Runner, Verdict
 
-_WITHOUT_EFFECT = ("-v", "--verbose", "-lineinfo", "--generate-line-info")  # on the machine code
+_WITHOUT_EFFECT = ("-v", "--verbose", "-lineinfo", "--generate-line-info")  # ptxas options that change no machine code
 
 
 @dataclass(frozen=True, slots=True)
 class Reproduced:
-    """A reproducer that was written. files: kernel.ptx, reproduce.py, report.md."""
+    """A written reproducer. files: paths of kernel.ptx, reproduce.py, report.md."""
 
     minimised: Minimised
     files: tuple[Path, ...]
@@ -50,26 +49,22 @@ class Reproduced:
 def reproduce(
     case: Case,
     ptx: Ptx,
-    result: Verified,
+    verified: Verified,
     recipes: Sequence[Recipe],
-    run: Run,
+    runner: Runner,
     folder: Path,
-    *,
-    gpu: str,
-    tools: Sequence[Tool] = (),
-    seconds: float = SECONDS,
-    on_step: Callable[[str, Trial], None] | None = None,
+    on_step: Callable[[str, Trial], None],
 ) -> Reproduced:
-    """Minimise a kernel that came out DIFFERENT, and write a reproducer into `folder`.
+    """Minimise a kernel with verdict DIFFERENT, and write a reproducer into `folder`.
 
-    recipes: that made the builds. run: carries out an order, as Executor.run_until_lost does. tools: further ptxas, for
-    the report. Raises UsageError if the difference does not come again.
+    recipes: those of the builds. runner: ran the builds; its trials run those of smaller kernels. on_step: as in
+    minimise. Raises UsageError if the difference does not appear again.
     """
-    sides = _sides(result, recipes)
-    with tempfile.TemporaryDirectory(prefix="tritonhook-minimise-") as place:
-        judge_ = LaunchedJudge(sides, run, Path(place), partial(_is_different, sides))
-        smallest = minimise(_start(case, ptx, result, sides), judge_, seconds, on_step)
-        written = write_reproducer(folder, _gathered(smallest.trial, judge_, gpu, tools))
+    sides = _sides(verified, recipes)
+    with tempfile.TemporaryDirectory(prefix="tritonhook-minimise-") as place, runner.trials() as trials:
+        judge_ = LaunchedJudge(sides, trials.run_until_lost, Path(place), partial(_is_different, sides))
+        smallest = minimise(_start(case, ptx, verified, sides), judge_, on_step=on_step)
+        written = write_reproducer(folder, _gathered(smallest.trial, judge_, runner.device or "a GPU"))
     return Reproduced(smallest, written)
 
 
@@ -82,11 +77,11 @@ def _sides(verified: Verified, recipes: Sequence[Recipe]) -> tuple[Recipe, Recip
         )
     by_label = {variant.label: variant for recipe in recipes for variant in (recipe, *recipe.others)}
     reference = verified.builds[0].label
-    if reference not in by_label:  # the PTX itself: a build that stores the same stands for it
+    if reference not in by_label:  # the reference is the PTX: use a build that stores the same
         alike = next((group for group in verified.groups if reference in group), ())
         reference = next((label for label in alike if label in by_label), "")
         if not reference:
-            raise UsageError(f"{verified.kernel}: no build stores the result of the PTX, so no two can be compared")
+            raise UsageError(f"{verified.kernel}: no build stores the same as the PTX, so no two can be compared")
     first, second = (
         replace(variant, options=tuple(option for option in variant.options if option not in _WITHOUT_EFFECT))
         for variant in (by_label[reference], by_label[worst.build])
@@ -95,7 +90,8 @@ def _sides(verified: Verified, recipes: Sequence[Recipe]) -> tuple[Recipe, Recip
 
 
 def _start(case: Case, ptx: Ptx, verified: Verified, sides: Sequence[Recipe]) -> Trial:
-    """Make the first trial: the kernel as both sides read it, with the contents on which it differs."""
+    """Make the first trial: PTX of a version that both ptxas accept, and the buffer contents for which the builds
+    differ."""
     worst = verified.judgement.worst
     assert worst is not None
     versions = [version_for(ptx.version, ptx.target, newest_version(side.ptxas.version)) for side in sides]
@@ -110,8 +106,8 @@ def _is_different(sides: Sequence[Recipe], ran: Sequence[Ran], launch: Launch, p
     return judge(ran, launch, latitude_of(ptx), as_used).verdict is Verdict.DIFFERENT
 
 
-def _gathered(trial: Trial, judge_: LaunchedJudge, gpu: str, tools: Sequence[Tool]) -> Reproducer:
-    """Collect values, machine code and the results of other ptxas versions."""
+def _gathered(trial: Trial, judge_: LaunchedJudge, gpu: str) -> Reproducer:
+    """Collect the stored values, the machine code, and the results of other ptxas versions."""
     codes: tuple[tuple[str, ...], tuple[str, ...]] = (), ()
     with suppress(TritonHookError):  # without nvdisasm the report has no machine code
         region = parting(reading_toolchain(), *judge_.builds(trial))
@@ -122,13 +118,14 @@ def _gathered(trial: Trial, judge_: LaunchedJudge, gpu: str, tools: Sequence[Too
         for side, code, values in zip(judge_.sides, codes, stored, strict=True)
     )
     title = f"{second.label} and {first.label} store different values for the same PTX ({Ptx(trial.ptx).target})"
-    return Reproducer(title, trial, (first, second), gpu, tuple(_tried(trial, judge_, tools)))
+    return Reproducer(title, trial, (first, second), gpu, tuple(_tried(trial, judge_)))
 
 
-def _tried(trial: Trial, judge_: LaunchedJudge, tools: Sequence[Tool]) -> Iterator[Tried]:
-    """Find the side that each further version agrees with."""
+def _tried(trial: Trial, judge_: LaunchedJudge) -> Iterator[Tried]:
+    """Yield for each further installed ptxas version with which side it agrees."""
     first, second = judge_.sides
-    for tool in sorted({tool.version: tool for tool in tools}.values(), key=lambda tool: version_key(tool.version)):
+    by_version = {tool.version: tool for tool in available_ptxas()}
+    for tool in sorted(by_version.values(), key=lambda tool: version_key(tool.version)):
         if tool.version in (first.ptxas.version, second.ptxas.version):
             continue
         other = Recipe(tool, first.options)
@@ -145,7 +142,7 @@ def _tried(trial: Trial, judge_: LaunchedJudge, tools: Sequence[Tool]) -> Iterat
 # --- builds that are launched --------------------------------------------------------------------
 # Two assemblers make each trial's kernel, and both run on its buffers.
 
-RUNS = 2  # runs of each build: a kernel whose runs differ proves nothing
+RUNS = 2  # of each build: if two runs of a build differ, the trial proves nothing
 
 
 Run = Callable[[Order], Sequence[Ran]]
@@ -153,17 +150,17 @@ Differs = Callable[[Sequence[Ran], Launch, Ptx], bool]
 
 
 def stored_other(ran: Sequence[Ran], launch: Launch, ptx: Ptx) -> bool:
-    """Check whether the second build stored other bytes than the first, in every run, and nothing failed."""
+    """Check whether the second build stored other bytes than the first in every run, and both finished."""
     first, second = ran
     return bool(second.differences) and first.is_clean and replace(second, differences=()).is_clean
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchedJudge:
-    """Says of trials whether two assemblers make kernels of them that store different values.
+    """Checks whether the builds of a trial by two assemblers store different values.
 
-    run: carries out an order, as Executor.run_until_lost does. folder: for cubins and contents. differs: what counts,
-    by both builds' results.
+    run: carries out an order, as Runner.run_until_lost. folder: for cubins and buffer contents. differs: decides by the
+    results of both builds whether they differ.
     """
 
     sides: tuple[Recipe, Recipe]
@@ -172,8 +169,8 @@ class LaunchedJudge:
     differs: Differs = stored_other
 
     def __call__(self, trials: Sequence[Trial]) -> list[bool]:
-        """Judge trials. All are assembled at once, several at a time; those whose codes differ are launched, one after
-        the other in one process."""
+        """Return for each trial whether it differs. All are assembled first, several at a time. Those whose machine
+        codes differ are then launched, one after another in one process."""
         cubins = self._assembled(trials)
         return [self._differ(trial, *(cubins.get((trial.ptx, side)) for side in (0, 1))) for trial in trials]
 
@@ -199,7 +196,7 @@ class LaunchedJudge:
         return first, second
 
     def _assembled(self, trials: Sequence[Trial]) -> dict[tuple[str, int], bytes]:
-        """Assemble trials: cubins by PTX and side. Omit those that ptxas rejects."""
+        """Assemble trials. Returns cubins by (PTX, number of the side), without those that ptxas rejects."""
         texts = dict.fromkeys(trial.ptx for trial in trials)
         jobs = [
             (text, number, Job(text, side.ptxas, side.options, keep_cubin=True))
@@ -222,7 +219,7 @@ class LaunchedJudge:
         return len(ran) == len(builds) and self.differs(ran, order.launch, Ptx(trial.ptx))
 
     def _order(self, trial: Trial, builds: Sequence[Build]) -> Order:
-        """Order these builds to run on the trial's contents, which lie in files named by their hashes."""
+        """Make the order to run builds on the trial's contents, which are written to files named by their hashes."""
         assert trial.launch is not None
         pairs = zip(trial.launch.buffers, trial.contents, strict=True)
         buffers = tuple(replace(buffer, values=self._file(data, "bin")) for buffer, data in pairs)
@@ -243,14 +240,14 @@ class LaunchedJudge:
 
 
 _PLACE = 'CASE = json.loads(r"""{}""")'
-_SHOWN = 8  # elements in the report
+_SHOWN = 8  # number of differing elements that the report lists
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of two assemblers. label: as people read it, e.g. "ptxas 12.8.93 -O3". options: without the target.
+    """One of the two assemblers. label: e.g. "ptxas 12.8.93 -O3". options: of ptxas, without the target.
 
-    code: its machine code where the two part. stored: the buffers after the launch.
+    stored: contents of the buffers after the launch. code: its machine code in the first region that differs.
     """
 
     label: str
@@ -261,7 +258,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """The result of one assembler. finding: "as FIRST", "as SECOND", or another text. label: as of a Side."""
+    """The result of a further assembler. label: as in Side. finding: e.g. "as ptxas 12.8.93 -O3", or "as neither"."""
 
     label: str
     finding: str
@@ -269,7 +266,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Reproducer:
-    """A case that two assemblers treat differently. gpu: where it was executed. tried: other assemblers."""
+    """A minimised kernel whose builds by two assemblers differ. gpu: on which it ran. tried: further assemblers."""
 
     title: str
     trial: Trial
@@ -279,8 +276,8 @@ class Reproducer:
 
 
 def write_reproducer(folder: Path, case: Reproducer) -> tuple[Path, ...]:
-    """Write kernel.ptx, reproduce.py and report.md into a folder; returns their paths. Raises UsageError without a
-    launch."""
+    """Write kernel.ptx, reproduce.py and report.md into a folder. Returns their paths. Raises UsageError if the trial
+    has no launch."""
     if case.trial.launch is None:
         raise UsageError(f"{case.trial.entry}: no launch, so nothing can be reproduced; give one with --args")
     folder.mkdir(parents=True, exist_ok=True)
@@ -306,7 +303,9 @@ def _case(reproducer: Reproducer) -> dict[str, Any]:
     trial, launch = reproducer.trial, reproducer.trial.launch
     assert launch is not None
     if len(trial.contents) != len(launch.buffers):
-        raise UsageError(f"{trial.entry}: {len(launch.buffers)} buffers, with contents of {len(trial.contents)}")
+        raise UsageError(
+            f"{trial.entry}: the launch has {len(launch.buffers)} buffers, but contents of {len(trial.contents)}"
+        )
     buffers = [
         {"dtype": buffer.dtype, "width": DTYPE_BYTES[buffer.dtype], "size": buffer.size, "data": _packed(data)}
         for buffer, data in zip(launch.buffers, trial.contents, strict=True)
@@ -351,8 +350,7 @@ def _arguments(launch: Launch) -> list[dict[str, Any]]:
 
 
 def report(reproducer: Reproducer) -> str:
-    """Write the text of report.md for the assembler's maintainers: all they need, and nothing specific to this
-    project."""
+    """Write the text of report.md. It is for the maintainers of the assembler, who do not know this project."""
     ptx = Ptx(reproducer.trial.ptx)
     first, second = reproducer.sides
     lines = [

@@ -1,5 +1,6 @@
-"""Judge executions whose stored bits are compared: orders of a launch, configurations of a kernel, a function with
-other numbers of rows, stages of a compilation. children/bits.py writes them. Pure, but for reading the buffers' files.
+"""Compare the bits that executions stored, and give a verdict. Compared are orders of one launch, configurations of a
+kernel, calls of a function with different numbers of rows, or stages of a compilation. children/bits.py writes the
+executions.
 """
 
 from __future__ import annotations
@@ -24,28 +25,29 @@ from tritonhook.verify.model import Difference
 if TYPE_CHECKING:
     from tritonhook.verify.schema import Execution, Kept
 
-WRONG_SHARE = 0.02  # sums in another order, rounded to 8 or 16 bits, lie nearer
-_NUDGES = 32  # rounding goes so many times as far as inputs that are 2 ulp away
+WRONG_SHARE = 0.02  # share of the largest value: sums in another order, rounded to 8 or 16 bits, differ by less
+_NUDGES = 32  # rounding may change a result this many times as much as a change of the inputs by 2 ulp does
 _HAS_FLOATS = re.compile(r"\.(?:bf16|f16|f32|f64|tf32|e4m3|e5m2)(?:x\d)?\b")
 
 
 class BitsVerdict(str, Enum):
-    """The verdict on executions of one kernel; the worst comes first."""
+    """The verdict on the executions of one kernel, the worst first."""
 
     NONDETERMINISTIC = "NONDETERMINISTIC"  # other bits in another order
-    WRONG = "WRONG"  # a configuration stores something else than the most, a stage than that before it
-    UNDEFINED = "UNDEFINED"  # what is stored depends on a value that the language does not define
-    BATCH_VARIANT = "BATCH VARIANT"
-    OTHER_BITS = "OTHER BITS"  # of configurations, within rounding
+    WRONG = "WRONG"  # a configuration differs from the largest group, or a stage from the stage before it
+    UNDEFINED = "UNDEFINED"  # a result depends on a value that Triton does not define
+    BATCH_VARIANT = "BATCH VARIANT"  # results of a row depend on the number of rows
+    OTHER_BITS = "OTHER BITS"  # configurations differ, within rounding
     NOT_JUDGED = "NOT JUDGED"
-    ROUNDING = "ROUNDING"  # of stages, within what they may round
+    ROUNDING = "ROUNDING"  # stages differ, within rounding
     SAME = "SAME"
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One of the executions. group: equal for equal bits, the largest group is 1; None: not executed, reason says why.
-    difference: the largest from group 1, of a stage from that before it. text: what differs."""
+    """One of the compared executions. group: number, the same for equal bits; 1 is the largest group, of stages the
+    first. None: not executed; reason has the cause. difference: largest difference from group 1, of a stage from the
+    stage before it. text: describes it."""
 
     label: str
     group: int | None
@@ -56,8 +58,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The executions of one kernel that were compared. question: orders, configs, rows or stages. why: what differs, or
-    why nothing was judged; "" if all are the same."""
+    """The verdict on one kernel. question: kind of comparison: orders, configs, rows or stages. why: describes the
+    difference, or why nothing was judged; "" if all are the same. members: the executions."""
 
     kernel: str
     question: str
@@ -72,7 +74,7 @@ class Judged:
 
 
 def judge_all(folder: Path, executions: Sequence[Execution]) -> list[Judged]:
-    """Judge each kernel; of calls of one kernel with equal labels and verdict the first is kept."""
+    """Judge each call of each kernel. Calls of a kernel with the same verdict and groups are listed once."""
     by_call: dict[tuple[str, str, int], list[Execution]] = {}
     for one in executions:
         if one.kind in (ORDERS, CONFIGS, STAGES):
@@ -91,7 +93,7 @@ def judge_all(folder: Path, executions: Sequence[Execution]) -> list[Judged]:
 
 
 def _judge(folder: Path, several: Sequence[Execution]) -> Judged:
-    """Group executions by the bits of all buffers, and compare each with the largest group."""
+    """Group executions by the bits of all their buffers, and compare each with the largest group."""
     first = several[0]
     stored = [one for one in several if not one.reason]
     keys = [tuple((buffer.name, buffer.data) for buffer in one.buffers) for one in stored]
@@ -118,8 +120,8 @@ def _differences(folder: Path, a: Sequence[Kept], b: Sequence[Kept]) -> Iterator
 
 
 def _share(change: Difference) -> float:
-    """Return how far contents are apart, as a share of the largest value; of integers, the share that differs; of a
-    number against a NaN infinity."""
+    """Return the distance as a share of the largest value; for integers, the share of elements that differ; infinity if
+    one side has a NaN or an infinity."""
     if change.dtype in FLOATS:
         return 0.0 if change.only_nans else float("inf") if change.share is None else change.share
     return change.differing / max(change.elements, 1)
@@ -152,13 +154,13 @@ def _reasons(members: Sequence[Member]) -> str:
 
 
 def _judge_stages(folder: Path, several: Sequence[Execution]) -> Judged:
-    """Compare each stage with the one before it that was executed. The first of the worst is named."""
+    """Compare each stage with the previous executed stage. The reason names the first stage with the worst verdict."""
     nudged = [one for one in several if one.label == NUDGED]
     stages = [one for one in several if one.label != NUDGED]
     ptx = Ptx(next(one.ptx for one in stages if one.ptx))
     latitude, has_floats = latitude_of(ptx), _HAS_FLOATS.search(ptx.text) is not None
     of_code = max(latitude.share, CONTRACTED_SHARE * latitude.contraction, ATOMICS_SHARE * latitude.float_atomics)
-    moved: dict[str, float] = {}  # by buffer, how far inputs move it that are 2 ulp away
+    moved: dict[str, float] = {}  # by buffer, how much it changes if the inputs change by 2 ulp
     for each in nudged:
         for buffer, change in _differences(folder, stages[0].buffers, each.buffers):
             moved[buffer.name] = max(moved.get(buffer.name, 0.0), _share(change))
@@ -192,7 +194,8 @@ def _judge_stages(folder: Path, several: Sequence[Execution]) -> Judged:
 
 
 def _of_step(text: str, change: Difference, allowed: float) -> tuple[BitsVerdict, str]:
-    """Judge what one buffer differs from the stage before. allowed: the share that rounding may; 0: nothing rounds."""
+    """Judge the difference of one buffer from the stage before. allowed: share that rounding may change; 0: nothing
+    rounds."""
     if change.dtype in FLOATS and (change.only_nans or (allowed and change.ulps is not None and change.ulps <= 1)):
         return BitsVerdict.ROUNDING, text
     if not allowed:
@@ -215,11 +218,12 @@ _RANK = list(BitsVerdict)
 
 
 def _judge_rows(folder: Path, executions: Sequence[Execution]) -> Judged:
-    """Compare the rows that results have in common, with those of the largest number of rows that could be executed."""
+    """Compare the results of each number of rows with those of the largest number that could be executed, in the rows
+    that both have."""
     *results, again = [one for one in executions if one.kind == RESULT]
     first = next((one for one in results if one.rows == again.rows), again)
     if [one.data for one in first.buffers] != [one.data for one in again.buffers]:
-        why = f"{first.label} called twice with the same seeds give other bits: what else does it depend on?"
+        why = f"{first.label}: two calls with the same seeds give other bits, so that rows cannot be compared"
         return Judged(first.kernel, ROWS, "", BitsVerdict.NOT_JUDGED, why, ())
     ended = [one for one in results if not one.reason]
     reference = max(ended, key=lambda one: one.rows, default=None)
@@ -246,7 +250,8 @@ def _judge_rows(folder: Path, executions: Sequence[Execution]) -> Judged:
 
 
 def _pairs(one: Execution, other: Execution) -> Iterator[tuple[Kept, Kept, int]]:
-    """Yield buffers of two executions that have the rows along the same dimension, and it."""
+    """Yield (buffer, buffer, dimension) for buffers of two executions whose shapes differ in one dimension: the
+    rows."""
     for a, b in zip(one.buffers, other.buffers, strict=False):
         if a.name != b.name or a.dtype != b.dtype or len(a.shape) != len(b.shape):
             continue
@@ -275,7 +280,8 @@ def _rows(folder: Path, kept: Kept, dim: int, rows: int) -> bytes:
 
 
 def _culprit(folder: Path, executions: Sequence[Execution], one: Execution, other: Execution) -> tuple[str, str]:
-    """Name the first kernel that stores other bits in the rows that both have, and how it was launched."""
+    """Find the first kernel that stores other bits in the rows that both executions have. Returns its name, and a
+    description with its settings."""
     mine, others = ([each for each in executions if each.kind == ROWS and each.rows == r.rows] for r in (one, other))
     for a, b in zip(mine, others, strict=False):
         if a.kernel != b.kernel:
@@ -286,4 +292,4 @@ def _culprit(folder: Path, executions: Sequence[Execution], one: Execution, othe
             own, rest = ([word for word in x if word not in y] for x, y in (settings, settings[::-1]))
             how = f": {listed(own)} with {one.rows} rows, {listed(rest)} with {other.rows}" if own and rest else ""
             return a.kernel, f"{a.kernel} stores other bits{how}"
-    return "", "an operation that is no kernel of Triton stores other bits"
+    return "", "an operation outside of Triton kernels stores other bits"

@@ -1,4 +1,4 @@
-"""The schema of executions whose stored bits are compared, as children/bits.py writes them, and reading it."""
+"""Schema and reader of the executions whose stored bits `tritonhook verify` compares. children/bits.py writes them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from tritonhook.errors import UsageError
 
 
 class Kept(Fields):
-    """One buffer after an execution. data: its file. at: the instructions that stored other bits first. offset: of the
-    tensor in the buffer, in bytes. stride: null: contiguous. changed: by the kernel."""
+    """One buffer after an execution. data: file with its contents. at: the instructions that stored the first differing
+    element. offset: of the tensor in the buffer, in bytes. stride: of the tensor; null: contiguous. changed: whether
+    the kernel changed the buffer."""
 
     name: str
     dtype: str
@@ -26,9 +27,10 @@ class Kept(Fields):
 
 
 class Execution(Fields):
-    """One execution, as children/bits.py writes it. call: executions with the same number are compared. settings: of
-    the kernel, for people. rows: how many the function had. undefined: loads without `other` whose value was used. ptx:
-    of the kernel, with the stage that executes it."""
+    """One execution of a kernel. kind: the comparison that it belongs to, e.g. orders. call: executions with the same
+    number are compared. settings: of the kernel, as text. rows: number of rows that the function was called with.
+    undefined: masked loads without `other` whose value was used. ptx: PTX of the kernel, in the execution of that
+    stage."""
 
     kind: str
     kernel: str
@@ -44,7 +46,7 @@ class Execution(Fields):
 
 
 def read_executions(folder: Path) -> list[Execution]:
-    """Read what a dry run has kept. Raises UsageError for what it refused."""
+    """Read the executions that a dry run has written. Raises UsageError if the dry run refused to compare."""
     path = folder / EXECUTIONS
     if not path.exists():
         return []

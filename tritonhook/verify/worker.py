@@ -1,6 +1,6 @@
-"""The child process that has the GPU: `python -m tritonhook.verify.worker`, started by executor.py.
+"""The child process that uses the GPU: `python -m tritonhook.verify.worker`, started by executor.py.
 
-It needs the driver only. executor.py documents the requests and answers.
+It needs only the CUDA driver, no torch. executor.py documents the requests and answers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Out
 
 
 class Worker:
-    """Carries out requests."""
+    """Handles the requests of executor.py."""
 
     def __init__(self, driver: Driver | None = None) -> None:
         self._given = driver
@@ -36,20 +36,22 @@ class Worker:
         try:
             memory = GuardedMemory(driver, launch, request.folder)
         except CudaError as error:
-            raise UsageError(f"no memory for {launch.bytes:,} bytes of buffers, twice: {error}") from None
+            raise UsageError(
+                f"the GPU has no memory for two copies of the buffers, of {launch.bytes:,} bytes each: {error}"
+            ) from None
         started = _OneInput(request, driver, memory)
         try:
             memory.set_input(request.input, request.keep)
             for number, build in enumerate(request.builds):
                 yield from started.runs(number, build)
         finally:
-            with suppress(CudaError):  # nothing can be freed after a launch that lost the GPU
+            with suppress(CudaError):  # after a crash of a kernel, the driver refuses to free memory
                 started.unload()
                 memory.free()
         yield Done()
 
     def _made(self) -> tuple[Driver, int]:
-        """Make a driver with a context of its own; return it with the GPU's number."""
+        """Load the driver and create a CUDA context. Returns the driver and the GPU's number."""
         driver = self._given or Driver()
         driver.init()
         if not driver.device_count():
@@ -60,7 +62,7 @@ class Worker:
 
 
 class _OneInput:
-    """Builds that run on one input. reference: the contents that the first one stored."""
+    """Runs builds on one input. reference: contents of the buffers after the first build."""
 
     def __init__(self, asked: RunBuilds, driver: Driver, memory: GuardedMemory) -> None:
         self.asked, self.driver, self.memory = asked, driver, memory
@@ -68,7 +70,7 @@ class _OneInput:
         self._loaded: list[LoadedKernel] = []
 
     def runs(self, number: int, build: Build) -> Iterator[Message]:
-        """Run one build."""
+        """Run one build as often as ordered. number: its position in the order. Yields the messages to the parent."""
         try:
             kernel = self._kernel(build)
         except CudaError as error:

@@ -1,0 +1,48 @@
+"""Kernels that can run again: each with one recorded launch, which gives it its arguments. For verify and emulate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritonhook.capture.selection import Skipped, selected
+from tritonhook.cli._inputs import RecordedLaunch, captures_at
+from tritonhook.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedKernel:
+    """A kernel and one recorded launch. path, entry: for load_input. launch: file of the launch. record: the kernel's
+    record, if the target is a capture folder; "" if the target is this kernel alone."""
+
+    kernel: str
+    path: str
+    entry: str | None
+    launch: Path
+    record: str = ""
+
+
+def launched(
+    target: str, entry: str | None, recorded: RecordedLaunch, dry: bool = True
+) -> Iterator[LaunchedKernel | Skipped]:
+    """Yield the kernel of a file or a capture; or the kernels of a capture folder that run, each with its most frequent
+    launch, and as Skipped those without a launch. dry: accept launches of dry runs. Raises UsageError if a folder has
+    no such kernel."""
+    if recorded.args or not Path(target, "index").is_dir():
+        yield LaunchedKernel(target, target, entry, recorded.of([target], dry=dry))
+        return
+    captures, has_kernels = captures_at(target), False
+    for one in selected(captures, entry, recorded.launch, dry=dry):
+        if isinstance(one, Skipped):
+            yield one
+            continue
+        has_kernels, kernel = True, one.capture.kernel
+        if one.launches:
+            path = captures.path / "kernels" / one.record
+            yield LaunchedKernel(kernel, str(path), None, one.launches[0].path, one.record)
+        else:
+            record_it = "record with `tritonhook run --launches`, or give one with --args and --entry"
+            yield Skipped(kernel, one.record, one.unrecorded or f"no launch of it was recorded; {record_it}")
+    if not has_kernels:
+        raise UsageError(f"{target}: {f'no kernel {entry!r}' if entry else 'no kernels'} in this capture folder")
