@@ -36,7 +36,7 @@ def test_a_kernel_from_the_file_cache_is_seen(out: Path, dsl_cache: Path) -> Non
     assert capture.cubin == kernels.cubin_in(function)
     assert capture.note == "from the CuTe DSL's cache, which keeps no PTX"
     assert session.summary.splitlines()[1:] == [
-        "  1 CuTe kernel ran from a cache or an exported object that kept no PTX: only the cubin is kept"
+        "  1 CuTe kernel came from a cache or an exported object without PTX: only the cubin is kept"
     ]
 
 
