@@ -15,8 +15,8 @@ Found = KernelSummary | CaptureError | CubinError | None
 
 
 def resources_of(captures: Mapping[str, Capture], ptx: str | None) -> dict[str, Found]:
-    """Read the resources of one module's kernels, by record. A value is None if there is no cubin, and an error if the
-    cubin cannot be read.
+    """Read the resources of one module's kernels, by record (name of the kernel's folder). A value is None if there is
+    no cubin, and an error if the cubin cannot be read.
 
     captures: the module's kernels by record; they share one cubin. ptx: text of the module's PTX; None if there is
     none.

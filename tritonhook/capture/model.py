@@ -16,7 +16,7 @@ from tritonhook.ptx.module import Ptx
 META_LEVER = "tritonhook_lever"  # the lever that a policy applied to the kernel, e.g. "ptxas=13.5.37"
 META_REWRITES = "tritonhook_rewrites"  # the rewrites that changed its PTX
 META_DRY_RUN = "tritonhook_dry_run"  # true: the kernel was compiled in a dry run, and not launched
-_FRONT_ENDS = {"cute": "CuTe DSL"}  # display names
+_FRONT_ENDS = {"cute": "CuTe DSL"}  # display name by front end, if it differs
 
 
 def front_end_name(front_end: str) -> str:

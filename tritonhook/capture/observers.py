@@ -22,8 +22,8 @@ class Rewritten:
     """The PTX that a session assembles for a kernel. The text may be the compiler's own, assembled by another ptxas.
 
     own, new: the kernel's own name and its name in this PTX. code: hash that the machine code must have; None accepts
-    any code. lever: lever of the policy's entry for the kernel; None without a policy. rewrites: keys of the rewrites
-    that changed the PTX, without renames; None if there are none.
+    any code. lever: lever of the policy's entry, e.g. "ptxas=13.5.37"; None without a policy. rewrites: keys of the
+    rewrites that changed the PTX, without renames; None if there are none.
     """
 
     text: str

@@ -193,8 +193,8 @@ class Kernel:
 def selected(
     captures: CaptureFolder, entry: str | None = None, key: str | None = None, dry: bool = False
 ) -> Iterator[Selected | Skipped]:
-    """Yield the kernels that the program runs, in the order of their first sighting. Unreadable kernels, and kernels
-    that failed to compile, are yielded as Skipped with the reason.
+    """Yield the kernels that the program runs, in the order of their first use. Unreadable kernels, and kernels that
+    failed to compile, are yielded as Skipped with the reason.
 
     entry: select kernels by this name or selector. key: select launches whose key begins with this text. dry: include
     launches of dry runs, which did not run on a GPU.
@@ -328,8 +328,8 @@ def _fits(launch: Launched, key: Sequence[str]) -> bool:
 
 
 def _sibling(captures: CaptureFolder, record: str, problems: Collection[str]) -> Kernel | None:
-    """Return the kernel of another configuration, with its launches of these problems; None if it has no such launch,
-    or cannot be tuned."""
+    """Return the kernel of another configuration, with its launches whose arguments are in `problems`; None if it has
+    no such launch, or cannot be tuned."""
     try:
         capture = captures.capture(record)
         launches = tuple(launch for launch in map(Launched.of, captures.launches(record)) if launch.problem in problems)
@@ -385,7 +385,7 @@ def with_shares(
 
 
 def _by_time(siblings: Iterable[Kernel], measured: Sequence[Mapping[str, Any]], problem: str) -> tuple[Kernel, ...]:
-    """Return the configurations that could be timed for this problem, the fastest first."""
+    """Return the configurations that could be timed with the arguments `problem`, the fastest first."""
     timed = []
     for kernel in siblings:
         launches = tuple(it for it in with_times(kernel.launches, measured) if it.us is not None)

@@ -84,7 +84,7 @@ class Session(Notebook):
         self._launched: dict[tuple[str, str], int] = {}  # number of launches, by record and key of the launch
         self._unrecorded: dict[str, str] = {}  # why a launch was not recorded, by record
         self._missed: dict[str, tuple[str, ...]] = {}  # names of kernels that were not rewritten, by reason
-        self._matched: set[str] = set()  # stems of kernel names for which the policy had an entry with the same PTX
+        self._matched: set[str] = set()  # kernel names, without number, whose PTX had an entry in the policy
         self._reported: set[tuple[object, ...]] = set()
         self._won: set[str] = set()
         self._tried: set[str] = set()

@@ -262,5 +262,5 @@ def test_a_launch_that_the_gpu_refuses_fails(tmp_path, monkeypatch) -> None:
     printed = run_dry(tmp_path, REFUSED).stdout.splitlines()  # the DSL adds lines of its own
     assert [line for line in printed if line in ("launched", "refused")] == ["launched", *["refused"] * 5]
     found = "\n".join(CaptureFolder.open(tmp_path / "out").notes)
-    for what in ("grid y of 65,536", "block x of 2,048", "bytes of shared memory", "cluster of 32", "no multiple"):
+    for what in ("grid y of 65,536", "block x of 2,048", "bytes of shared memory", "cluster of 32", "not a multiple"):
         assert what in found

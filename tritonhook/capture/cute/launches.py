@@ -36,7 +36,7 @@ _CONFIG = struct.Struct("<6IQ8xQI")  # grid, block, dynamic shared memory, (stre
 _ATTRIBUTE = struct.Struct("<I4x3I52x")
 _FATBIN = struct.Struct("<IHHQ")  # magic number, version, size of the header, size of the rest
 _WORD = 8
-_LEAST_ADDRESS = 1 << 32  # a smaller number may be a size; a larger one must not point to memory of no tensor
+_LEAST_ADDRESS = 1 << 32  # a smaller number is never taken for an address outside of tensors; it may be a size
 _MOST_KINDS, _MOST_FORMS = 1 << 16, 8
 Attributes = tuple[tuple[int, tuple[int, ...]], ...]  # number and value of each launch attribute
 
@@ -259,7 +259,7 @@ def _contained(hook: runtime.Hook) -> runtime.Hook:
     return call
 
 
-recordings: list[Recording] = []  # empty, or the one of this process; made for the first session that records launches
+recordings: list[Recording] = []  # at most one per process, made for the first session that records launches
 
 
 def changed() -> None:

@@ -169,8 +169,8 @@ def attribute_names(attributes: Any) -> list[str]:
 
 
 def operations(module: Any) -> list[Any]:
-    """List all operations of a module. The caller loops over the list, because MLIR reports an exception inside its own
-    walk as a page of text."""
+    """List all operations of a module. Callers loop over the list, because MLIR prints a page of text if an exception
+    is raised inside its `walk`."""
     from cutlass._mlir import ir
 
     operations_met: list[Any] = []

@@ -109,7 +109,7 @@ def memory_of(tensor: Any) -> tuple[int, int] | None:
     functional, batched or sparse tensors, and subclasses that wrap other tensors."""
     with suppress(Exception):
         memory = tensor.untyped_storage()
-        # The first test comes first because data_ptr() of a fake tensor prints a warning.
+        # Test the device first, because data_ptr() of a fake tensor prints a warning.
         if memory.device.type != "meta" and (begin := memory.data_ptr()):
             return begin, begin + memory.nbytes()
     return None

@@ -121,8 +121,8 @@ class Tiling:
         Empty and 0 for descriptors without packed rows.
 
         In a descriptor for packed ("ragged") sequences, two dimensions have the stride of a row. The sum of their
-        coordinates is a row number plus 2^30, and the GPU's bounds check of the first one ends at the sequence's last
-        row. The 2^30 rows are subtracted in one of two ways: the address lies 2^30 rows before the memory (quack's
+        coordinates is a row number plus 2^30. So the GPU's bounds check of one coordinate can stop at the last row of a
+        sequence. The 2^30 rows are subtracted in one of two ways: the address lies 2^30 rows before the memory (quack's
         copy_utils.py), or a third dimension's stride times 2^30 cancels them modulo 2^64 (Triton's
         tools/ragged_tma.py).
         """

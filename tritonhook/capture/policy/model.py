@@ -1,5 +1,6 @@
-"""Policy: entries with levers for kernels, which are identified by their normalised PTX, and pins of autotuned
-functions. Also the policy file tritonhook.toml: a block for each kernel, sorted, for code review and merges.
+"""Policy: the levers for kernels (ways to get faster code, see levers.py), and pins, the configurations for autotuned
+functions. Kernels are identified by their normalised PTX. Also the policy file tritonhook.toml: a sorted block for each
+kernel, for code review and merges.
 
 A process of `tritonhook run` reads a JSON copy of the policy instead: its Python may have no TOML library, and the copy
 contains the paths of the ptxas binaries.

@@ -21,7 +21,7 @@ _SOURCES = (".py", ".ptx", ".cu", ".cuh", ".h", ".hpp", ".hxx", ".c", ".cc", ".c
 
 
 def is_source(path: str) -> bool:
-    """Check whether a path is absolute and leads to source code: the file extension after resolving links."""
+    """Check whether an absolute path leads to source code, by its file extension after resolving links."""
     return path.startswith("/") and os.path.realpath(path).endswith(_SOURCES)
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def choices_of(side: dict[str, str], own: dict[int, tuple[Any, dict[Any, Any]]] | None = None) -> Iterator[None]:
     """Record the configuration that each Triton autotuner launches during a `with` block.
 
-    side: filled with the configuration by kernel name. own: (tuner, its choices) by the tuner's id, used instead of the
-    tuner's cache: with a new `own`, each tuner measures again. Then tuners also ignore their cache on disk.
+    side: the function adds the configuration by kernel name. own: (tuner, its choices) by the tuner's id, used instead
+    of the tuner's cache. So with an empty `own`, each tuner measures again. With `own`, tuners ignore their disk cache.
     """
     from triton.runtime.autotuner import Autotuner
 

@@ -123,7 +123,7 @@ def _why_other(rewritten: Rewritten, cubin: bytes) -> str | None:
 
 
 def _why_plain(text: str, rewritten: Rewritten, assembler: Assembler) -> str:
-    """Return a note for a kernel on which the session's change failed in ptxas."""
+    """Return a note for a kernel that keeps its plain code because ptxas failed on the session's change."""
     if rewritten.new != rewritten.own:
         return f"not renamed: ptxas failed under the name {rewritten.new}"
     if rewritten.text != text:
