@@ -213,8 +213,8 @@ def test_settings_are_tried_on_kernels_that_have_them(verified):
         ("x", 1, "summed stores other bits: SPLIT=4"),
         ("steady.x", 0, ""),
         ("x:2", 2, "argument x of sums has no dimension 2: its shape is [32, 256]"),
-        ("z", 2, "those that launch: sums(x), steady(x)"),
-        ("bias", 2, "those that launch"),
+        ("z", 2, "functions that launch one: sums(x), steady(x)"),
+        ("bias", 2, "functions that launch one"),
         ("x;y", 2, "write ARG"),
     ],
 )

@@ -38,17 +38,9 @@ class RunConfig:
 
     def to_environment(self) -> dict[str, str]:
         """Return the variables for the environment of a child process."""
-        config = {
-            "out": str(self.out),
-            "only": self.only,
-            "rename": None if self.rename is None else asdict(self.rename),
-            "rewrites": list(self.rewrites),
-            "launches": self.launches,
-            "ptxas": self.ptxas,
-            "options": list(self.options),
-            "policy": None if self.policy is None else str(self.policy),
-        }
-        return {RUN: json.dumps(config), **({} if self.dry_run is None else self.dry_run.to_environment())}
+        config = asdict(self)
+        del config["dry_run"]  # it has a variable of its own
+        return {RUN: json.dumps(config, default=str), **({} if self.dry_run is None else self.dry_run.to_environment())}
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RunConfig:

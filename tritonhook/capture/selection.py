@@ -15,7 +15,8 @@ from tritonhook._util.demangle import function_name
 from tritonhook.capture.launches.record import Scalar
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.policy.model import stem
-from tritonhook.capture.store import CaptureFolder, RecordedLaunch, read_capture, read_launch, read_launches
+from tritonhook.capture.store.reader import CaptureFolder, RecordedLaunch, read_launch, read_launches
+from tritonhook.capture.store.schema import read_capture
 from tritonhook.errors import CaptureError, UsageError
 from tritonhook.ptx.normal_form import normal_sha256
 

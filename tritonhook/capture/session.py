@@ -29,12 +29,7 @@ from tritonhook.capture.settings import Settings, names_of_rewrites
 from tritonhook.capture.store.writer import CaptureWriter
 from tritonhook.capture.triton.autotuner import autotuning
 from tritonhook.capture.triton.listener import listening
-from tritonhook.capture.triton.metadata import (
-    META_FROM,
-    META_KEYS,
-    capture_of,
-    triton_version,
-)
+from tritonhook.capture.triton.metadata import META_FROM, META_KEYS, capture_of, triton_version
 from tritonhook.capture.triton.pinning import pinning
 from tritonhook.capture.triton.rejected import rejecting
 from tritonhook.capture.triton.rewriting import digest, rewriting

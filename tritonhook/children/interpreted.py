@@ -26,7 +26,7 @@ from tritonhook.emulate.launch import names_of
 from tritonhook.emulate.numbers import convert
 from tritonhook.errors import NotUnderstood
 
-LIMIT_S = 60.0
+_LIMIT_S = 60.0
 # Bytes that fill undefined values, in two attempts. As floats: large numbers, then NaN. As integers: 123 times 257...,
 # then -1.
 _POISONS = 0x7B, 0xFF
@@ -45,10 +45,9 @@ class Interpreted:
     undefined: tuple[str, ...]
 
 
-def interpret(source: Any, launch: Launch, contents: Sequence[bytes], limit_s: float = LIMIT_S) -> Interpreted:
+def interpret(source: Any, launch: Launch, contents: Sequence[bytes]) -> Interpreted:
     """Execute a launch of a compiled kernel. source: Triton's source object of the kernel. contents: contents of the
-    buffers before the launch. limit_s: time limit. Raises NotUnderstood with the reason if the interpreter cannot
-    execute it."""
+    buffers before the launch. Raises NotUnderstood with the reason if the interpreter cannot execute it."""
     context = multiprocessing.get_context("fork")
     receive, send = context.Pipe(duplex=False)
     process: Any = context.Process(target=_in_child, args=(send, source, launch, contents), daemon=True)
@@ -57,12 +56,12 @@ def interpret(source: Any, launch: Launch, contents: Sequence[bytes], limit_s: f
     try:
         process.start()
         send.close()
-        done = receive.recv() if receive.poll(limit_s) else f"not finished in {limit_s:g} s"
+        done = receive.recv() if receive.poll(_LIMIT_S) else f"not finished in {_LIMIT_S:g} s"
         # The first result lists all loads with undefined values. A second result, after at most 8 more runs with other
         # values, lists the loads that change the result. It may never come: with other values a kernel may not end.
         if isinstance(done, Interpreted) and done.undefined:
             longer_s = 10 * (time.monotonic() - began)  # the first result took 3 runs
-            done = receive.recv() if receive.poll(max(limit_s, longer_s)) else done
+            done = receive.recv() if receive.poll(max(_LIMIT_S, longer_s)) else done
     except EOFError:
         done = done or "its process died: the kernel may access memory outside of its arguments"
     except Exception as error:  # e.g. no further process can be started

@@ -328,6 +328,7 @@ class _Rows:
 
     def _try(self, call: _Call | _Launch, rows: int) -> None:
         import torch
+        from torch.utils._pytree import tree_leaves
 
         bits.label, bits.rows, bits.count = f"{rows} rows" if rows > 1 else "1 row", rows, 0
         _seed()
@@ -337,7 +338,7 @@ class _Rows:
                 arguments |= {one: call.sliced(one, dim, rows) for one, dim in call.dims.items()}
                 before = {one: _bytes(value) for one, value in arguments.items() if _is_tensor(value)}
                 returned = call.again(arguments, rows)
-                stored = [("result", value) for value in _tensors(returned)]
+                stored = [("result", value) for value in tree_leaves(returned) if _is_tensor(value)]
                 stored += [(one, arguments[one]) for one in before if _bytes(arguments[one]) != before[one]]
                 buffers = [
                     {"name": one, "dtype": str(value.dtype).removeprefix("torch."), "data": _bytes(value), "offset": 0,
@@ -357,13 +358,3 @@ def _bytes(tensor: Any) -> bytes:
     import torch
 
     return bytes(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    if _is_tensor(value):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for one in value:
-            yield from _tensors(one)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))

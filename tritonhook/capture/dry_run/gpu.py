@@ -119,15 +119,8 @@ class DryRun:
 # launch, by what is compared. RESULT: results of a function. REFUSED: why `--rows` was not possible. TUNED: an
 # autotuned kernel that was executed in only one configuration.
 EXECUTIONS = "executions.jsonl"
-ORDERS, CONFIGS, ROWS, RESULT, REFUSED, STAGES, TUNED = (
-    "orders",
-    "configs",
-    "rows",
-    "result",
-    "refused",
-    "stages",
-    "tuned",
-)
+ORDERS, CONFIGS, ROWS, STAGES = "orders", "configs", "rows", "stages"
+RESULT, REFUSED, TUNED = "result", "refused", "tuned"
 NUDGED = "nudged"  # label of a stage executed with inputs that were changed by 2 ulp
 
 

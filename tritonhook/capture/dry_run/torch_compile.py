@@ -152,10 +152,7 @@ def _of_selecting(is_pinned: bool, selecting: Any) -> list[_Change]:
         return {choice: 0.0 if choice is taken else 1.0 for choice in choices}
 
     cache = selecting.AlgorithmSelectorCache
-    return [
-        (cache, "do_autotuning", _instead(first)),
-        (cache, "make_precompile_fn", _instead(lambda *_, **__: dict)),
-    ]
+    return [(cache, "do_autotuning", _instead(first)), (cache, "make_precompile_fn", _instead(lambda *_, **__: dict))]
 
 
 def _left_out(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,7 +9,6 @@ and CPU tensors are unchanged.
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 import re
 import threading
@@ -23,6 +22,7 @@ from typing import Any
 from tritonhook.capture.dry_run.gpu import NONE, REAL, Emulation, line_of_program, notes
 from tritonhook.capture.dry_run.streams import order
 from tritonhook.capture.dry_run.suppressions import found
+from tritonhook.capture.dry_run.torch_meta import READS, call_without_memory
 from tritonhook.capture.dry_run.torch_random import DryGenerator
 from tritonhook.capture.launches.live_tensors import cpu_bytes, memory_of
 from tritonhook.capture.launches.record import POISON
@@ -185,7 +185,7 @@ def _mode(place: Any) -> Any:
 
     tensor: Any = torch.Tensor
     answers = _answers(place)
-    reads = {getattr(tensor, name): name.strip("_") for name in _READS}
+    reads = {getattr(tensor, name): name.strip("_") for name in READS}
     unset = {torch.empty, torch.empty_like, torch.empty_strided, tensor.new_empty, tensor.new_empty_strided}
     taking = {torch.tensor, torch.as_tensor, torch.asarray}
     without_memory = place.type == "meta"
@@ -227,7 +227,7 @@ def _mode(place: Any) -> Any:
             if func in taking:
                 given[:1] = [_array(value) for value in given[:1]]
             had = memory_of(given[0]) if poison and func is tensor.resize_ else None
-            result = _without_memory(func, given, named) if without_memory else func(*given, **named)
+            result = call_without_memory(func, given, named) if without_memory else func(*given, **named)
             if poison and func is tensor.resize_ and result.device.type == place.type:
                 _set_unset(result, poison, had[1] - had[0] if had else 0)
             if is_watched and isinstance(result, torch.Tensor) and func not in unset:
@@ -266,7 +266,6 @@ def _clear(func: Any, error: Exception, without_memory: bool) -> Exception:
 
 _PINNED = "_tritonhook_pinned"
 _USES = ("item", "tolist", "__repr__", "__bool__", "__int__", "__float__", "__index__")
-_READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__")
 
 
 def _answers(place: Any) -> dict[Any, Callable[..., Any]]:
@@ -399,101 +398,6 @@ def _seeming(mode: Any, original: Any) -> Any:
         return gpu() if is_on and found.type == mode.place.type else found
 
     return property(device, original.fset)
-
-
-# --- tensors without memory ----------------------------------------------------------------------
-
-_KNOWN = "_tritonhook_known"  # attribute of a boolean tensor: the value of all elements
-_COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
-_KEEPING = frozenset(("all", "any", "view", "reshape", "getitem"))
-_MOST_VALUES = 1 << 30  # bytes of zeros for one call
-
-
-def _without_memory(func: Any, given: list[Any], named: dict[str, Any]) -> Any:
-    """Call a function of torch. If it needs the values of tensors without memory, call it with zeros on the CPU, and
-    return results without memory."""
-    import torch
-
-    is_value = func in (getattr(torch.Tensor, name) for name in _READS) or _leaves(func, given, named)
-    known = getattr(given[0], _KNOWN, None) if given else None
-    if is_value and known is not None and func is not torch.Tensor.tolist:
-        return func(torch.tensor(known))
-    if not is_value:
-        try:
-            return _knowing(func, given, func(*given, **named))
-        except (NotImplementedError, RuntimeError, TypeError) as error:
-            if not any(words in str(error).lower() for words in _NEEDS):
-                raise
-            notes.count(getattr(func, "__name__", str(func)))
-    own: dict[int, Any] = {}
-    made = func(*_each(given, _zeros(own)), **_each(named, _zeros(own)))
-    return made if is_value else _each(made, lambda tensor: own.get(id(tensor), tensor.to("meta")))
-
-
-def _knowing(func: Any, given: list[Any], made: Any) -> Any:
-    """Store in the result of a comparison its value for zeros, because programs assert such results. func: the function
-    called. made: its result."""
-    import torch
-
-    if not isinstance(made, torch.Tensor) or made.dtype != torch.bool or not made.is_meta:
-        return made
-    name = getattr(func, "__name__", "").strip("_")
-    if name in _COMPARISONS:
-        zeros = _each(given, lambda tensor: torch.zeros((), dtype=tensor.dtype, device="cpu"))
-        setattr(made, _KNOWN, bool(func(*zeros)))
-    elif name in _KEEPING and (known := getattr(given[0], _KNOWN, None)) is not None:
-        setattr(made, _KNOWN, known)
-    return made
-
-
-def _leaves(func: Any, given: list[Any], named: dict[str, Any]) -> bool:
-    """Return True if a meta tensor is copied to real storage."""
-    import torch
-
-    if func is torch.Tensor.copy_:
-        return bool(given[1].device.type == "meta" != given[0].device.type)
-    if func is not torch.Tensor.to or given[0].device.type != "meta":
-        return False
-    places = [named.get("device"), *given[1:2]]
-    return any(torch.device(place).type == "cpu" for place in places if isinstance(place, (str, torch.device)))
-
-
-_NEEDS = ("meta tensor", "meta device", "meta' backend", "register_meta", "output_size")
-
-
-def _each(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Replace the tensors in a value, and in dicts, lists and tuples, by `change(tensor)`."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        return {name: _each(item, change) for name, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_each(item, change) for item in value)
-    return value
-
-
-def _zeros(own: dict[int, Any]) -> Callable[[Any], Any]:
-    """Return a function that makes zeros for a tensor without memory. own: the function adds the tensor, by id of its
-    zeros."""
-
-    def make(value: Any) -> Any:
-        if value.device.type != "meta":
-            return value
-        zeros = _some_zeros(value.shape, value.dtype, layout=value.layout)
-        own[id(zeros)] = value
-        return zeros
-
-    return make
-
-
-def _some_zeros(shape: Any, dtype: Any, **named: Any) -> Any:
-    import torch
-
-    if math.prod(shape) * dtype.itemsize > _MOST_VALUES:
-        raise RuntimeError(f"--memory none: the program reads a tensor of shape {tuple(shape)}, over 1 GiB of zeros")
-    return torch.zeros(shape, dtype=dtype, device="cpu", **named)
 
 
 # --- operators of libraries ----------------------------------------------------------------------

@@ -19,23 +19,17 @@ from typing import TYPE_CHECKING
 from tritonhook._util.imports import lazy_names
 
 if TYPE_CHECKING:
-    from tritonhook.capture.store.format import describe as describe
     from tritonhook.capture.store.reader import CaptureFolder as CaptureFolder
-    from tritonhook.capture.store.reader import RecordedLaunch as RecordedLaunch
     from tritonhook.capture.store.reader import read_launch as read_launch
-    from tritonhook.capture.store.reader import read_launches as read_launches
     from tritonhook.capture.store.schema import by_module as by_module
     from tritonhook.capture.store.schema import read_capture as read_capture
     from tritonhook.capture.store.writer import CaptureWriter as CaptureWriter
 
 _HOME = {
     "by_module": "schema",
-    "describe": "format",
     "read_capture": "schema",
     "CaptureFolder": "reader",
-    "RecordedLaunch": "reader",
     "read_launch": "reader",
-    "read_launches": "reader",
     "CaptureWriter": "writer",
 }
 __getattr__ = lazy_names(__name__, _HOME)
