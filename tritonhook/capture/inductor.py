@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 CODECACHE = "torch._inductor.codecache"
-_UNCHANGED = "from torch.compile's caches or workers"
+_UNCHANGED = "they came from torch.compile's caches or workers"
 _WORKER = ("compile_worker", "__main__.py")
 
 

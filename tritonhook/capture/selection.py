@@ -95,7 +95,9 @@ def fits(wanted: str | None, kernel: str, options: Mapping[str, Any]) -> bool:
 
 
 _OTHERS = 2  # number of further launches of a kernel; none may become slower
-DRY_LAUNCH = "its launches are of a dry run, which has no values; record them on a GPU with `tritonhook run --launches`"
+DRY_LAUNCH = (
+    "its launches were recorded in a dry run, without values; record them on a GPU: `tritonhook run --launches`"
+)
 _MATTERS = 0.1  # minimum share of the kernel's total time for a further launch
 
 

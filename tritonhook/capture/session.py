@@ -314,7 +314,7 @@ class Session(Notebook):
         renames = settings.renames
         if (reason := inductor.may_rename() if renames else inductor.may_rewrite()) is not None:
             if settings.wants(kernel):
-                what = "keep their own names" if renames else "stay as they are"
+                what = "are not renamed" if renames else "are not rewritten"
                 self.note(f"kernels of torch.compile {what}: {reason}")
             settings = settings.without_renames
         if inductor.may_rewrite() is not None:

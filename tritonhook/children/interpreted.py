@@ -103,7 +103,7 @@ class _Interpreter:
         from triton.runtime.jit import JITFunction
 
         if type(getattr(source, "fn", None)) is not JITFunction:
-            raise TypeError("the kernel is not a function of triton.jit")
+            raise TypeError("the kernel is not a Python function with @triton.jit")
         self.own, self.function, self.launch = interpreter, source.fn, launch
         self.memory: list[Any] = [np.zeros(max(buffer.size, 1), np.uint8) for buffer in launch.buffers]
         spans = sorted((one.ctypes.data, one.ctypes.data + len(one), n) for n, one in enumerate(self.memory))

@@ -131,7 +131,8 @@ class _Launch:
     that are the number of rows."""
 
     def __init__(self, called: tuple[Any, ...], kernel: Kernel, run: Run, before: Sequence[bytes], dims: Any) -> None:
-        """Execute the launch once and record its accesses. Raises UsageError if they do not prove this."""
+        """Execute the launch once and record its accesses. Raises UsageError if they do not show that each CTA accesses
+        only its own rows."""
         self.grad, (self.function, given, self.named) = False, called
         self.arguments = dict(zip(self.function.arg_names, given, strict=False))
         self.arguments |= {name: self.named[name] for name in self.function.arg_names if name in self.named}

@@ -149,7 +149,7 @@ def test_verbs_say_that_nothing_was_launched_and_launch_nothing_again(several: S
     launch = str(next(Path(kernel).glob("launches/*.json")))
     for words in (["ab", out], ["ab", kernel, kernel], ["ab", kernel, kernel, "--args", launch]):
         assert main(words) == 2
-        assert "launches are of a dry run" in capsys.readouterr().err, words
+        assert "launches were recorded in a dry run" in capsys.readouterr().err, words
 
 
 # --- autotuning ----------------------------------------------------------------------------------

@@ -187,7 +187,7 @@ class Recording:
         did not load."""
         handle, shape, shared, attributes, parameters = launch_of(given)
         if (kernel := self.kernels.get(handle)) is None:
-            raise Unrecordable("a kernel that the DSL did not load")
+            raise Unrecordable("the DSL did not load the kernel")
         return Called(kernel, shape, shared, dict(attributes), kernel.apart(kernel.parameters(parameters)))
 
     def _met(self, handle: int, shape: tuple[int, ...], shared: int, attributes: Attributes, parameters: int) -> None:
@@ -305,7 +305,7 @@ class Called:
         name = self.kernel.name
         unknown = {number for number, value in self.attributes.items() if value[0]} - _KNOWN
         if unknown:
-            raise Unrecordable(f"{name}: launch attribute {min(unknown)}")
+            raise Unrecordable(f"{name}: unknown launch attribute {min(unknown)}")
         given = Arguments(name)
         maps = {n: made for n, data in enumerate(self.parameters) if (made := tensor_map.decoded(data)) is not None}
         words = [

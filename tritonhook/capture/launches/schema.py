@@ -85,7 +85,9 @@ class TilingFields(Fields):
         """The fields as a Tiling. Raises DocumentError if the lists have different numbers of dimensions."""
         rank = len(self.shape)
         if not rank == len(self.strides) + 1 == len(self.box) == len(self.steps):
-            raise DocumentError(f"a descriptor of {rank} dimensions needs {rank} boxes and steps, {rank - 1} strides")
+            raise DocumentError(
+                f"a descriptor of {rank} dimensions needs {rank} numbers in box and steps, {rank - 1} strides"
+            )
         return like(self, Tiling)
 
 

@@ -34,7 +34,7 @@ def wrapper_script(real: Path, mark: str, python: str, log: Path) -> str:
     about = " ".join(shlex.quote(word) for word in words[1:])
     lines = ["#!/bin/sh", mark]
     if kind == "installed":
-        lines += ["# `tritonhook ptxas uninstall` restores the original, the ptxas.real beside this file."]
+        lines += ["# `tritonhook ptxas uninstall` puts the original back, which is the ptxas.real beside this file."]
     lines += [f"real={shlex.quote(str(real))}"]
     if kind == "installed":  # works also after the toolkit was moved to another folder
         lines += ['[ -x "$real" ] || real=${0%/*}/' + shlex.quote(real.name)]

@@ -35,7 +35,7 @@ _COMPILER, _JIT = "triton.compiler.compiler", "triton.runtime.jit"
 _MARK = "\0tritonhook:"  # begins our part of a key; Triton's part, of repr() texts and hashes, contains no byte 0
 _ASKED_BY = "_tritonhook_sessions"  # attribute of a source object that waits for a thread of AsyncCompileMode
 # Reasons why a kernel is not rewritten. Except with LATE, its files are not stored in Triton's cache.
-LATE = "the compile began before the session did"
+LATE = "the compile began before the session"
 REPLACED = "another tool replaced the stage ptx or cubin, or its output"
 FAILED = "the rewrite failed, but may succeed the next time"
 
