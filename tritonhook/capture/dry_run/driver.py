@@ -108,6 +108,7 @@ class DryDriver:
                     self.refuse(function, why, "Failed to create tensor map descriptor: invalid argument")
             if enter is not None:
                 enter(lazy)
+            self.launch(function)
             if leave is not None:
                 leave(lazy)
 
@@ -131,6 +132,9 @@ class DryDriver:
             if not self._dry.launch_anyway:
                 raise RuntimeError(f"Triton Error [CUDA]: {error} ({function}: {why})")
             notes.add(f"{function}: {why}")
+
+    def launch(self, function: str) -> None:
+        """Launch nothing. Tests override this method to record launches."""
 
 
 def _most_threads(resources: Resources) -> int:
