@@ -39,7 +39,7 @@ def _why_no_ptxas(settings: Settings) -> str | None:
 
 
 def front_ends() -> tuple[str, ...]:
-    """List the installed compilers. Raises CaptureError if there is none."""
+    """List the installed front ends: Triton, CuTe DSL. Raises CaptureError if none is installed."""
     try:
         check_triton()
     except CaptureError:

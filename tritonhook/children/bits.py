@@ -16,16 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonhook.capture.dry_run.autotuner import Trial, tuners
-from tritonhook.capture.dry_run.gpu import (
-    CONFIGS,
-    EXECUTIONS,
-    NUDGED,
-    ORDERS,
-    ROWS,
-    STAGES,
-    TUNED,
-    Compared,
-)
+from tritonhook.capture.dry_run.gpu import CONFIGS, EXECUTIONS, NUDGED, ORDERS, ROWS, STAGES, TUNED, Compared
 from tritonhook.capture.launches.record import Pointer
 from tritonhook.capture.patching import Patch
 from tritonhook.emulate.errors import Fault, Hang, Unfinished

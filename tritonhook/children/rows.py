@@ -159,12 +159,10 @@ class _Launch:
             if size > 1 and step > 0 and -(-self.rows // step) == size and watcher.keeps(first, axis, step)
         ]
         if likely[first] != dim or len(axes) != 1:
-            why = f"no axis of the grid {'x'.join(map(str, self.grid))} can be shown to divide"
-            why = (
-                f"{why} the {self.rows} rows of {first}"
-                if likely[first] == dim
-                else f"dimension {dim} is not outermost"
-            )
+            why = f"dimension {dim} is not outermost"
+            if likely[first] == dim:
+                grid = "x".join(map(str, self.grid))
+                why = f"no axis of the grid {grid} can be shown to divide the {self.rows} rows of {first}"
             raise UsageError(f"{self.name}: {why}; launch the kernel in a function with the argument {first}")
         ((self.axis, self.step),) = axes
         self.dims = {first: dim} | {

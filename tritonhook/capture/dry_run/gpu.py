@@ -229,4 +229,4 @@ class Notes:
             yield f"the program read values of tensors {often} ({named}): a kernel's results are 0 in a dry run{more}"
 
 
-notes = Notes()  # of this process
+notes = Notes()  # the notes of this process

@@ -25,7 +25,7 @@ def join(clock: Clock, other: Clock) -> None:
 
 
 class DryContext(AbstractContextManager[Any]):
-    """A device or stream that can be made the current one in a `with` block."""
+    """Base class of devices and streams that a `with` block can make current."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -59,7 +59,7 @@ class DryStream(_Clocked):
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
         self.number = next(_numbers)
-        self.cuda_stream = self.number << 12  # an address
+        self.cuda_stream = self.number << 12  # a made-up address
         _streams.setdefault(self.cuda_stream, self)
 
     def __enter__(self) -> DryStream:

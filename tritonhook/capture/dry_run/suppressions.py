@@ -147,4 +147,4 @@ class Found:
         return taken.texts, [*notes, *self.unused()]
 
 
-found = Found()  # of this process
+found = Found()  # the findings of this process

@@ -57,7 +57,7 @@ def _synchronize(*_: Any) -> None:
 
 
 class DryDevice(DryContext):
-    """A GPU that can be made the current one in a `with` block."""
+    """A GPU that a `with` block makes the current GPU."""
 
     def __init__(self, device: Any) -> None:
         self.idx, self.prev_idx = _index(device), -1

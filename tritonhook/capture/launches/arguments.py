@@ -105,7 +105,7 @@ class Arguments:
         data = None
         with suppress(Exception):  # there may be no GPU
             encode = import_module("triton.backends.nvidia.driver").make_tensordesc_arg
-            more = (None,) * (len(inspect.signature(encode).parameters) - 2)  # since Triton 3.8
+            more = (None,) * (len(inspect.signature(encode).parameters) - 2)  # parameters added in Triton 3.8
             data = bytes_of(encode(given, about, *more)[0])
         if data is None or int.from_bytes(data[:8], "little") != given.base.data_ptr():
             raise self._refused(base.name, "a TMA descriptor of im2col, which only the driver of a GPU can encode")
@@ -120,14 +120,19 @@ class Arguments:
         if about is None:
             self.parameters.append(base)
             self._add_numbers(name, "i64", shape, strides)
-            flags = [argument.padding == "nan", getattr(argument, "round_f32_to_tf32", None)]  # since Triton 3.7
+            flags = [
+                argument.padding == "nan",
+                getattr(argument, "round_f32_to_tf32", None),
+            ]  # the second flag was added in Triton 3.7
             self.parameters += [Scalar(f"{name}.flag", "i1", int(flag)) for flag in flags if flag is not None]
         elif about.get("is_im2col"):
             self.parameters.append(self._im2col(base, argument, about))
         else:
             descriptor = self._descriptor(base, argument, about)
             self.parameters.append(descriptor)
-            if about["fp4_padded"] and not hasattr(argument, "round_f32_to_tf32"):  # Triton 3.6
+            if about["fp4_padded"] and not hasattr(
+                argument, "round_f32_to_tf32"
+            ):  # Triton 3.6 passes the encoded shape
                 shape = [*reversed(descriptor.tiling.shape)]
         self._add_numbers(name, "i32", shape)
         self._add_numbers(name, "i64", (), strides)
@@ -153,7 +158,7 @@ class Arguments:
     def _pointer(self, name: str, argument: Any) -> Pointer:
         if argument is None:
             return Pointer(name, None)
-        tensor = getattr(argument, "base", argument)  # Triton's TensorWrapper
+        tensor = getattr(argument, "base", argument)  # `argument` may be Triton's TensorWrapper
         if not hasattr(tensor, "untyped_storage") and hasattr(argument, "data_ptr"):  # Triton needs only data_ptr()
             from tritonhook.capture.launches.live_tensors import LIVE_TENSORS
 

@@ -119,7 +119,7 @@ def made(size: int, dtype: str, number: int, name: str) -> bytes:
     if dtype == "bool":
         return b"" if not size else _masked(size, 1, [(1, 0)] if name not in (ZEROS, RECORDED) else [(0, 0)], number)
     if dtype == "float8_e8m0fnu":
-        return b"\x7f" * size  # 2^0
+        return b"\x7f" * size  # each element is 2^0
     if form is not None:
         return _masked(size, form.bits // 8, _float_masks(form, name), number)
     whole = (1 << 8 * width) - 1
@@ -130,7 +130,7 @@ def made(size: int, dtype: str, number: int, name: str) -> bytes:
 
 def _float_masks(form: FloatFormat, name: str) -> list[_Mask]:
     sign, mantissa = 1 << (form.bits - 1), (1 << form.mantissa) - 1
-    normal = (sign | mantissa | 3 << form.mantissa, (form.bias - 3) << form.mantissa)  # 0.125 to 2
+    normal = (sign | mantissa | 3 << form.mantissa, (form.bias - 3) << form.mantissa)  # numbers from 0.125 to 2
     if name == ZEROS:
         return [(sign, 0)]
     if name == DENORMALS:
@@ -148,7 +148,7 @@ def _float_masks(form: FloatFormat, name: str) -> list[_Mask]:
 
 def _integer_masks(bits: int) -> list[_Mask]:
     whole, sign = (1 << bits) - 1, 1 << (bits - 1)
-    return [(whole, 0), (0, whole), (0, sign), (0, sign - 1), (0, 0), (0, 1), (255, 0)]  # random, -1, least, most, ...
+    return [(whole, 0), (0, whole), (0, sign), (0, sign - 1), (0, 0), (0, 1), (255, 0)]  # random, -1, min, max, 0, ...
 
 
 def _scattered(normal: _Mask, special: Sequence[_Mask]) -> list[_Mask]:

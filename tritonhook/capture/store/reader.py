@@ -121,7 +121,7 @@ def read_launch(path: Path, read: Callable[[Path, int], bytes] = read_given) -> 
 
 
 def read_launches(folder: Path) -> tuple[RecordedLaunch, ...]:
-    """Read all launches in one kernel folder. Raises CaptureError if one is damaged."""
+    """Read all launches in one kernel folder. Raises CaptureError if a launch is damaged."""
     return tuple(
         RecordedLaunch(folder.name, path.parent, read_launch(path, read_regular))
         for path in sorted((folder / "launches").glob("[!.]*.json"))
@@ -182,7 +182,8 @@ class CaptureFolder(Notebook):
         return tuple(sorted({s.rank for s in self.sightings}, key=lambda rank: (len(rank), rank)))
 
     def of_rank(self, rank: str) -> CaptureFolder:
-        """Select the part written by processes of one rank. Raises CaptureError if there is none."""
+        """Select the part written by processes of one rank. Raises CaptureError if no process with this rank used
+        kernels."""
         if rank not in self.ranks:
             known = ", ".join(rank for rank in self.ranks if rank != "-")
             there = f"the ranks here are {known}" if known else "its processes have no ranks"

@@ -79,7 +79,7 @@ def _files(metadata: dict[str, Any]) -> dict[str, str]:
     """List the files that earlier stages have written to Triton's cache: path by extension."""
     from triton.runtime.cache import get_cache_manager
 
-    folder = getattr(get_cache_manager(metadata["hash"]), "cache_dir", None)  # None for a remote cache
+    folder = getattr(get_cache_manager(metadata["hash"]), "cache_dir", None)  # None if the cache is remote
     with suppress(OSError):
         return {path.suffix[1:]: str(path) for path in Path(folder).iterdir() if path.is_file()} if folder else {}
     return {}

@@ -35,7 +35,7 @@ class Step:
         self._session, self._settings = session, settings
         self.key, self.is_sure = settings.key, True
         self._own = assembler_of(backend.target.arch, vars(options))
-        self._cubins: dict[str, bytes] = {}  # by rewritten PTX
+        self._cubins: dict[str, bytes] = {}  # cubin by rewritten PTX
 
     def wrap(self, stages: Stages) -> None:
         self._make_ptx, self._make_cubin = stages["ptx"], stages["cubin"]
