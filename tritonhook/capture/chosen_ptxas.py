@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Assembling:
     """The ptxas and the options that a session uses.
 
-    path, version, sha256: of the chosen ptxas; None for the compiler's own ptxas. options: further options, appended
-    to the compiler's.
+    path, version, sha256: of the chosen ptxas; None for the compiler's own ptxas. options: further options, appended to
+    the compiler's.
     """
 
     path: str | None = None

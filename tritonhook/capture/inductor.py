@@ -2,8 +2,8 @@
 which looks kernels up by the name of their Python function, and its autotuner.
 
 Inductor does not call triton.compile for kernels from a warm FxGraphCache or from its worker processes. So Triton's
-listener is not called. But `make_launcher` is called for each kernel in the process that launches it; this module
-then reads the kernel's files in Triton's cache. Every patch calls Inductor's own function. Errors of tritonhook are
+listener is not called. But `make_launcher` is called for each kernel in the process that launches it; this module then
+reads the kernel's files in Triton's cache. Every patch calls Inductor's own function. Errors of tritonhook are
 reported, and the program goes on.
 
 This module does not import Inductor: it patches a module of Inductor after the program has imported it. It imports

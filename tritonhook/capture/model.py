@@ -76,12 +76,13 @@ class Capture(Notebook):
     """One compiled kernel.
 
     kernel: the name of its entry point at the launch. hash: Triton's compile hash. arch: e.g. "sm_90a" or "gfx942".
-    artifacts: text or bytes of each available stage; only the binary with TRITON_STORE_BINARY_ONLY. options: compiler
-    options that change the code: `fp_fusion`, `line_info`, `num_warps`, `maxnreg` ... metadata: all of Triton's
-    metadata of the kernel, as JSON values. cache_hit: True if it came from Triton's disk cache; None if not known.
-    rewritten_from: the kernel's own name, if tritonhook renamed it. note: why an artifact is missing, or why a rewrite
-    changed nothing. compile_us: microseconds of each compiler stage, if this process has just compiled the kernel.
-    sources: text of each source file that the PTX names, as it was at compile time; files of unknown text are omitted.
+    artifacts: text or bytes of each available stage; only the binary with TRITON_STORE_BINARY_ONLY. options: all inputs
+    besides the source that change the code: constexprs (`constants`), `fp_fusion`, `line_info`, `num_warps`, `maxnreg`
+    ... metadata: all of Triton's metadata of the kernel, as JSON values. cache_hit: True if it came from Triton's disk
+    cache; None if not known. rewritten_from: the kernel's own name, if tritonhook renamed it. note: why an artifact is
+    missing, or why a rewrite changed nothing. compile_us: microseconds of each compiler stage, if this process has just
+    compiled the kernel. sources: text of each source file that the PTX names, as it was at compile time; files of
+    unknown text are omitted.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("kernel", "arch", "hash", "artifacts", "cache_hit")

@@ -1,7 +1,7 @@
 """Settings of a project: the table [tool.tritonhook] of the nearest pyproject.toml, in this folder or above it.
 
-A command-line option has priority, then an environment variable, then this table. Only commands read the table:
-`import tritonhook` does not.
+A command-line option has priority, then an environment variable, then this table. Only commands read the table; the
+Python library does not.
 """
 
 from __future__ import annotations

@@ -103,9 +103,9 @@ _MATTERS = 0.1  # minimum share of the kernel's total time for a further launch
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """One recorded launch of a kernel. path: its JSON file. count: number of such launches. us: approximate time of
-    one launch in microseconds; None if not known. why: reason why it could not be timed. problem: text that is equal
-    for launches with the same arguments. scalars: names and values of the scalar arguments. threads: threads per block.
+    """One recorded launch of a kernel. path: its JSON file. count: number of such launches. us: approximate time of one
+    launch in microseconds; None if not known. why: reason why it could not be timed. problem: text that is equal for
+    launches with the same arguments. scalars: names and values of the scalar arguments. threads: threads per block.
     shared: dynamic shared memory per block, in bytes."""
 
     record: str
@@ -368,8 +368,8 @@ def with_times(launches: Iterable[Launched], measured: Sequence[Mapping[str, Any
 def with_shares(
     captures: CaptureFolder, kernels: Iterable[Kernel], measured: Sequence[Mapping[str, Any]]
 ) -> list[Kernel | Skipped]:
-    """Add to each kernel its share of the total time of the kernels that the program runs; the largest share first.
-    A kernel without a timed launch becomes Skipped."""
+    """Add to each kernel its share of the total time of the kernels that the program runs; the largest share first. A
+    kernel without a timed launch becomes Skipped."""
     counting = set(captures.running)
     running = (entry for entry in measured if entry["record"] in counting)
     whole = sum((entry["us"] or 0.0) * entry["count"] for entry in running) or 1.0

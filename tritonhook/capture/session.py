@@ -352,8 +352,8 @@ class Session(Notebook):
         return Rewritten(new.text, own, new.only_entry(), assembling, code, lever, names_of_rewrites(rewrites, ptx))
 
     def _entry_for(self, policy: Policy, ptx: Ptx, own: str, ptxas: str | None) -> Entry | None:
-        """Return the policy's entry for a kernel. If there is none, or it must not be applied, return None and note
-        the reason."""
+        """Return the policy's entry for a kernel. If there is none, or it must not be applied, return None and note the
+        reason."""
         entry = policy.entry_for(ptx.text, ptx.only_entry(), own)
         if entry is None:
             archs = sorted({other.arch for other in policy.of_kernel(own).entries})

@@ -225,8 +225,8 @@ def begin_comparing(compared: Compared) -> ExitStack:
 
 
 def _with_settings(compared: Compared, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap JITFunction.run: before each launch, execute the kernel with each combination of settings, as an
-    autotuner's trials."""
+    """Wrap JITFunction.run: before each launch, execute the kernel with each combination of settings, as an autotuner's
+    trials."""
     settings, tried = compared.settings, set[int]()
 
     def run(function: Any, *given: Any, grid: Any, warmup: bool, **named: Any) -> Any:

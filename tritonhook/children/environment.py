@@ -48,8 +48,8 @@ def run_environment(settings: Settings, command: Sequence[str]) -> tuple[dict[st
 
 
 def _run_id(command: Sequence[str], *arch: str) -> str:
-    """Make the id of a run: a hash of its command, working folder and architecture; its start time; its command's
-    name. capture.store.reader.Run parses it."""
+    """Make the id of a run: a hash of its command, working folder and architecture; its start time; its command's name.
+    capture.store.reader.Run parses it."""
     program = hashlib.sha256(json.dumps([str(Path.cwd()), *arch, *command]).encode()).hexdigest()
     return f"{program[:16]}-{time.time_ns()} {visible(_name(command))}".rstrip()
 

@@ -126,9 +126,9 @@ class _Call:
 
 
 class _Launch:
-    """A launch in which the CTAs at position `index` along one axis of the grid access only the rows from
-    `step` * `index` to `step` * (`index` + 1) - 1. dims: dimension of the rows, by argument. counts: names of arguments
-    that are the number of rows."""
+    """A launch in which the CTAs at position `index` along one axis of the grid access only the rows from `step` *
+    `index` to `step` * (`index` + 1) - 1. dims: dimension of the rows, by argument. counts: names of arguments that are
+    the number of rows."""
 
     def __init__(self, called: tuple[Any, ...], kernel: Kernel, run: Run, before: Sequence[bytes], dims: Any) -> None:
         """Execute the launch once and record its accesses. Raises UsageError if they do not show that each CTA accesses

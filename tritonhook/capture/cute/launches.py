@@ -263,8 +263,8 @@ recordings: list[Recording] = []  # at most one per process, made for the first 
 
 
 def changed() -> None:
-    """Start or stop recording launches after the sessions have changed. Recording covers host code that is linked
-    after the start. The DSL must be imported."""
+    """Start or stop recording launches after the sessions have changed. Recording covers host code that is linked after
+    the start. The DSL must be imported."""
     wanted = any(attached.session.settings.launches for attached in state.attached)
     if wanted and not recordings:
         made, place = Recording(), runtime.of_process()

@@ -172,8 +172,8 @@ class Runtime:
     def stand_in(self, name: str, count: int, function: Callable[..., int] | None) -> Callable[[], None]:
         """Replace a library function by a Python function, for host code linked from now on.
 
-        function: takes `count` integers and returns a CUDA error code; None stands for a function that does nothing
-        and returns success. Returns a function that undoes the change.
+        function: takes `count` integers and returns a CUDA error code; None stands for a function that does nothing and
+        returns success. Returns a function that undoes the change.
         """
         address = self.nothing
         if function is not None:

@@ -119,8 +119,8 @@ class StreamContext(DryContext):
 
 class Order(SimpleNamespace):
     """The order of all launches in this process. host: the host's clock. latest: latest launch of each stream. default:
-    the default stream. stack: streams of the active `with` blocks, the current stream last. operations: number of
-    torch operations so far, which may be work between two launches."""
+    the default stream. stack: streams of the active `with` blocks, the current stream last. operations: number of torch
+    operations so far, which may be work between two launches."""
 
     @property
     def stream(self) -> DryStream:

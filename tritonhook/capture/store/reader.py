@@ -274,8 +274,8 @@ class CaptureFolder(Notebook):
         return replace(self, outdated=frozenset(filter(is_outdated, self.records)), crashes=crashes)
 
     def previous(self, number: int | None = None) -> tuple[int, int]:
-        """Return (number of the previous run, `number`) for two runs of the same command. number: by default the
-        latest run. Raises CaptureError if there is no previous run."""
+        """Return (number of the previous run, `number`) for two runs of the same command. number: by default the latest
+        run. Raises CaptureError if there is no previous run."""
         number = len(self.runs) if number is None else number
         command = self.runs[number - 1].command if self.runs else ""
         before = [n for n, run in enumerate(self.runs[: max(number - 1, 0)], 1) if run.command == command]
@@ -446,7 +446,7 @@ def _remedy(path: Path) -> str:
         return f"`tritonhook run --out {path} script.py` makes a capture folder"
     if path.is_file():
         return "give the folder that `tritonhook run --out FOLDER script.py` makes"
-    if path.exists() and (path.absolute().parent / "index").is_dir():
+    if (path.absolute().parent / "index").is_dir():
         return f"give {path.parent}"
     return f"make one with `tritonhook run --out {path} script.py`"
 

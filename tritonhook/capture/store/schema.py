@@ -37,9 +37,10 @@ class KernelRecord(Fields):
     """One compiled kernel.
 
     kernel: the name of its entry point. hash: the front end's hash. arch: e.g. "sm_90a". ptxas: the ptxas that made its
-    cubin. options: compiler options that change the code. metadata: the front end's metadata; for a kernel captured at
-    ptxas: `front_end`, `command`, `folder`, `caller`. cache_hit: true if it came from the front end's disk cache.
-    rewritten_from: its own name, if it was renamed. note: why an artifact is missing.
+    cubin. options: all inputs besides the source that change the code, e.g. constexprs and `num_warps`. metadata: the
+    front end's metadata; for a kernel captured at ptxas: `front_end`, `command`, `folder`, `caller`. cache_hit: true if
+    it came from the front end's disk cache. rewritten_from: its own name, if it was renamed. note: why an artifact is
+    missing.
     """
 
     kernel: str
@@ -69,8 +70,8 @@ class Rejected(Fields):
 
     stage: the stage that failed. log: the output of the compiler or ptxas; summary, stderr, triton_message: the output,
     if the ptxas wrapper or a rewrite wrote the file. arch: e.g. "sm_90a". ptxas: version of ptxas. arguments: options
-    of ptxas. options: compiler options that change the code. triton: version of Triton. time_ns: time.time_ns of the
-    failure. run: id of the `tritonhook run`.
+    of ptxas. options: as in KernelRecord. triton: version of Triton. time_ns: time.time_ns of the failure. run: id of
+    the `tritonhook run`.
     """
 
     kernel: str

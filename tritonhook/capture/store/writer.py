@@ -1,10 +1,10 @@
 """Write capture folders, from several threads and processes at once.
 
-A kernel folder is written in OUT/.staging and then renamed to its final path, so that readers and other processes see
-a complete folder or none. A kernel that is captured again, by this process or another, is not stored again.
+A kernel folder is written in OUT/.staging and then renamed to its final path, so that readers and other processes see a
+complete folder or none. A kernel that is captured again, by this process or another, is not stored again.
 
-It imports only the standard library: it runs in the program's own Python, and in the ptxas wrapper under
-`python -I -S`.
+It imports only the standard library: it runs in the program's own Python, and in the ptxas wrapper under `python -I
+-S`.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _process_ns = time.time_ns()  # approximate start of this process; distinguishes
 
 
 def rank() -> str:
-    """Return this process's rank from the environment variables of torchrun, Slurm or MPI; "-" if there is none.
-    A RANK that is not a number, e.g. RANK=gold/1, belongs to another program and is ignored."""
+    """Return this process's rank from the environment variables of torchrun, Slurm or MPI; "-" if there is none. A RANK
+    that is not a number, e.g. RANK=gold/1, belongs to another program and is ignored."""
     return next((os.environ[name] for name in _RANK_VARIABLES if os.environ.get(name, "").isdecimal()), "-")
 
 
@@ -266,7 +266,7 @@ class CaptureWriter:
 
     def close(self, notes: Sequence[str] = (), unrecorded: Mapping[str, str] | None = None) -> None:
         """End the index. notes: messages for readers of the folder. unrecorded: reason why a launch could not be
-        recorded, by record; written only if there are notes. Under `tritonhook run`, also record the paths of the
+        recorded, by record; written only with notes or paths. Under `tritonhook run`, also record the paths of the
         process's Python modules."""
         with self._lock:
             sources = {"sources": _sources()} if self._index is not None and RUN_ID in os.environ else {}
