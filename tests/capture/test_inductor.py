@@ -222,7 +222,7 @@ def test_each_program_gets_the_kernels_that_it_asked_for(said: Said, name: str, 
         assert sorted(captured(said.folder / name, name == "binary")) == loaded
     expected = {
         "another's cache": "2 kernels not rewritten (",
-        "unknown launcher": "kernels of torch.compile keep their own names",
+        "unknown launcher": "kernels of torch.compile are not renamed",
     }.get(name)
     notes = found.get("notes", [])
     assert len(notes) == (expected is not None) and (expected or "") in "".join(notes), notes

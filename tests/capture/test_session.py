@@ -93,7 +93,7 @@ def test_a_binary_only_cache_is_reported(out, monkeypatch):
     (capture,) = session.captures
     assert list(capture.artifacts) == [Stage.CUBIN]
     assert capture.binary_only
-    assert "binary only" in str(capture.note)
+    assert "only the binary" in str(capture.note)
     assert "1 from a binary-only cache (TRITON_STORE_BINARY_ONLY)" in session.summary
     with pytest.raises(CaptureError, match="TRITON_STORE_BINARY_ONLY"):
         _ = capture.ptx

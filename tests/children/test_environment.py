@@ -139,7 +139,7 @@ def test_a_startup_file_comes_and_goes(tmp_path):
 
 @pytest.mark.parametrize("rewrites", [Other(), (Rename(prefix="a"), Rename(prefix="b")), (Rename(prefix="a"), Other())])
 def test_rewrites_that_no_child_can_get_are_refused(tmp_path, rewrites):
-    with pytest.raises(UsageError, match="child processes can take only a rename"):
+    with pytest.raises(UsageError, match="child processes support only a rename"):
         capture_environment(make_settings(tmp_path, rewrites=rewrites), {})
 
 

@@ -101,7 +101,7 @@ def test_one_of_several_launches_can_be_named(captures, plans, capsys) -> None:
     assert read_launch(plans[0].launch).parameters[3].value == 999
     assert main(["ab", str(add), "--launch", "zzz"]) == 2
     said = capsys.readouterr().err
-    assert "0 launches fit" in said
+    assert "0 launches match" in said
     assert rare.key in said
 
 

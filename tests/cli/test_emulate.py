@@ -145,7 +145,7 @@ def test_what_is_too_long_to_read_in_time_is_no_fault(kernel, capsys) -> None:
         ({"block": [32, 1, 65]}, "block z of 65: a GPU allows 64"),
         ({"block": [1024, 2]}, "a block of 2,048 threads: a GPU allows 1,024"),
         ({"cluster": [32], "grid": [32]}, "a cluster of 32 blocks: a GPU allows 16"),
-        ({"cluster": [2], "grid": [3]}, "grid x of 3 is no multiple of cluster x, 2"),
+        ({"cluster": [2], "grid": [3]}, "grid x of 3 is not a multiple of cluster x, 2"),
         ({"shared": 232192}, "232,448 bytes of shared memory in a block: sm_90a allows 232,448"),
         ({"shared": 232193}, "232,449 bytes of shared memory in a block: sm_90a allows 232,448"),
         ({"parameters": [{"dtype": "int32", "shape": [5 * 10**10]}]}, "200,000,000,000 bytes in the buffers"),

@@ -280,7 +280,7 @@ def test_a_script_is_checked_by_its_dry_run(here: Path, triton_cache: Path, caps
     assert "a script; give --arch" in failing_after(capsys, "check", "kernels.py")
     assert "--arch: give a script, which is run dry" in failing_after(capsys, "check", "old", "--arch", "sm_90a")
     assert "--arch: give a script" in failing_after(capsys, "check", "--arch", "sm_90a")
-    assert "sm_1: not known to dry runs" in failing_after(capsys, "check", "kernels.py", "--arch", "sm_1")
+    assert "sm_1: not supported by dry runs" in failing_after(capsys, "check", "kernels.py", "--arch", "sm_1")
 
 
 @pytest.mark.parametrize(

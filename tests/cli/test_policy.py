@@ -85,7 +85,7 @@ def test_a_project_names_its_policy_and_the_command_line_comes_first(project: Pa
     assert run(project).stdout.strip() == "cutlass_gemm_kernel"
     assert run(project, "--prefix", "x_").stdout.strip() == "x_gemm_kernel"
     (project / "pyproject.toml").write_text('[tool.tritonhook]\npolicy = "a.toml"\nrewrites = ["tma-cta"]\n')
-    assert "leave out ptxas and rewrites, or policy" in run(project).stderr
+    assert "the policy chooses ptxas and rewrites" in run(project).stderr
     (project / "pyproject.toml").write_text('[tool.tritonhook]\npolicy = "none.toml"\n')
     done = run(project)
     assert (done.returncode, "none.toml: cannot read the policy" in done.stderr) == (2, True)

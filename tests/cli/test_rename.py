@@ -86,7 +86,7 @@ def test_a_rewrite_that_cannot_be_is_one_error_and_nothing_is_written(
     declared = tmp_path / "declared.ptx"
     declared.write_text(".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k();\n")
     assert "is only declared here" in failing(capsys, "rename", str(declared), *words, "--entry", "k")
-    assert "is for whole modules" in failing(
+    assert "always changes the whole module" in failing(
         capsys, "rename", str(two_entries), "--rewrite", "tma-cta", "--entry", "first", "-o", str(out)
     )
     assert not out.exists()

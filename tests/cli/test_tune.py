@@ -263,9 +263,9 @@ def test_a_controls_file_takes_the_newest_ptxas_and_its_path_begins_at_the_polic
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["CAPTURES", "--levers", "fast"], "'fast' is no lever"),
+        (["CAPTURES", "--levers", "fast"], "'fast' is not a lever"),
         (["CAPTURES", "--levers", "O1,ptxas=99.1.2"], "ptxas 99.1.2: not found; get it with `tritonhook ptxas add"),
-        (["CAPTURES", "--controls", "none.bin"], "none.bin: no controls file"),
+        (["CAPTURES", "--controls", "none.bin"], "none.bin: cannot read the controls file"),
         (["CAPTURES", "-o", "no/such/tritonhook.toml"], "the folder"),
         (["CAPTURES", "--rtol", "-1"], "give 0 or more"),
         (["CAPTURES", "--min-share", "2"], "give a share such as 0.01 or 1%"),

@@ -213,8 +213,8 @@ def test_settings_are_tried_on_kernels_that_have_them(verified):
         ("x", 1, "summed stores other bits: SPLIT=4"),
         ("steady.x", 0, ""),
         ("x:2", 2, "argument x of sums has no dimension 2: its shape is [32, 256]"),
-        ("z", 2, "those that launch: sums(x), steady(x)"),
-        ("bias", 2, "those that launch"),
+        ("z", 2, "functions that launch one: sums(x), steady(x)"),
+        ("bias", 2, "functions that launch one"),
         ("x;y", 2, "write ARG"),
     ],
 )
@@ -235,8 +235,8 @@ def test_the_same_rows_among_fewer_and_more(verified, rows, status, text):
     [
         ("a", 1, "scaled stores other bits: grid 1x1x1 with 7 rows, grid 1x4x1 with 32"),
         ("y", 1, "scaled"),
-        ("w", 2, "no axis of the grid 1x4x1 is proved to count the 256 rows of w"),
-        ("b", 2, "no axis of the grid 32x1x1 is proved to count the 32 rows of b"),
+        ("w", 2, "no axis of the grid 1x4x1 can be shown to divide the 256 rows of w"),
+        ("b", 2, "no axis of the grid 32x1x1 can be shown to divide the 32 rows of b"),
         ("a:2", 2, "argument a of scaled has no dimension 2: its shape is [32, 256]"),
     ],
 )

@@ -93,7 +93,7 @@ def test_one_kernel_is_compared_with_that_of_the_run_before(
     captured("b" * 16, LATER, edited=False)  # another command
     capsys.readouterr()
     assert main(["diff", "--previous", folder]) == 2
-    assert "no command has two runs with kernels" in capsys.readouterr().err
+    assert "no earlier run of the same command" in capsys.readouterr().err
     first = shown(capsys, folder)
     captured("a" * 16, LATER, edited=True)
     (new,) = shown(capsys, folder, "--run", "3").keys() - first

@@ -102,7 +102,7 @@ def test_a_lock_is_written_and_held_to(project: Project) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--kernel-arch", "sm_91"), "--arch sm_91: not known to dry runs"),
+        (("--kernel-arch", "sm_91"), "--arch sm_91: not supported by dry runs"),
         (("--kernel-verify",), "--kernel-verify: only with --kernel-arch"),
     ],
 )

@@ -171,7 +171,7 @@ def test_the_project_sets_what_the_command_line_leaves_out(project: Project) -> 
     assert "1 passed, 1 skipped" in done.said.replace(" 13 deselected,", ""), done.said
     settings.write_text("[tool.tritonhook]\nkernel_limit = true\n")
     done = project.run("test_it.py", "--kernel-emulate")
-    assert "kernel_limit = True: give what --kernel-limit of pytest takes" in done.said
+    assert "kernel_limit = True: see --kernel-limit" in done.said
 
 
 @pytest.mark.parametrize(

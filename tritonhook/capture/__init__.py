@@ -1,1 +1,2 @@
-"""Capture: from compilers in a running program to a folder. session.py is the centre; each front end has a package."""
+"""Capture: write what the compilers in a running program produce into a folder. session.py is the centre; each front
+end (Triton, CuTe DSL) has a package."""

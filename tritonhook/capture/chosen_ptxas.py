@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Assembling:
-    """How a session assembles. path, version, sha256: of the ptxas; None uses the compiler's own.
+    """The ptxas and the options that a session uses.
 
-    options: further options, after those of the compiler.
+    path, version, sha256: of the chosen ptxas; None for the compiler's own ptxas. options: further options, appended to
+    the compiler's.
     """
 
     path: str | None = None
@@ -30,9 +31,9 @@ class Assembling:
 
     @classmethod
     def of(cls, ptxas: str | None, options: str | Sequence[str] | None) -> Assembling | None:
-        """Read the user's `ptxas=` and `options=`; None if both are unset.
+        """Read the user's `ptxas=` and `options=`. Returns None if both are unset.
 
-        ptxas: a version such as "13.5.37", or a path. Raises ToolError if there is no such ptxas, CaptureError if an
+        ptxas: a version, e.g. "13.5.37", or a path. Raises ToolError if there is no such ptxas, CaptureError if an
         option is not text.
         """
         words = shlex.split(options) if isinstance(options, str) else tuple(options or ())
@@ -47,21 +48,21 @@ class Assembling:
 
     @property
     def key(self) -> str:
-        """Text for cache keys: identifies the binary by its content, not by its path, and the options."""
+        """Text for cache keys: the SHA-256 of the ptxas binary and the options."""
         return "|".join(("ptxas", self.sha256 or "", *self.options))
 
     def readable(self, ptx: Ptx) -> Ptx:
-        """Lower the module's `.version` if this ptxas is older than the compiler's own."""
+        """Lower the module's `.version` if this ptxas is too old to read it."""
         return lowered_for(ptx, self.version) if self.version else ptx
 
     def instead_of(self, own: Assembler) -> Assembler:
-        """Return the assembler and arguments to use instead of `own`, the compiler's."""
+        """Return the assembler and arguments that replace `own`, the compiler's."""
         arguments = (*(own.arguments or ()), *self.options)
         return replace(own, path=self.path or own.path, version=self.version or own.version, arguments=arguments)
 
 
 def tool_of(assembler: Assembler) -> Tool:
-    """Make the tool of an assembler, without a check of its file."""
+    """Make a Tool from an assembler's path and version; the file is not checked."""
     from tritonhook.ptxas.tool import Tool
 
     return Tool(Path(assembler.path or ""), assembler.version or "(unknown version)", "the session")

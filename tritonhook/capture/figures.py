@@ -1,5 +1,5 @@
-"""The figures of captured kernels: registers, stack, spills, shared memory, instructions. Read from each cubin when
-needed; cubin/resources.py has the figures that no cubin contains."""
+"""The figures of captured kernels: registers, stack, spills, shared memory, instructions. They are read from each cubin
+when needed; cubin/resources.py computes the figures that no cubin contains."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ Found = KernelSummary | CaptureError | CubinError | None
 
 
 def resources_of(captures: Mapping[str, Capture], ptx: str | None) -> dict[str, Found]:
-    """Read the resources of one module's kernels, by record: None without a cubin, an error if the cubin cannot be
-    read.
+    """Read the resources of one module's kernels, by record (name of the kernel's folder). A value is None if there is
+    no cubin, and an error if the cubin cannot be read.
 
-    ptx: the text of the module's PTX, None without one.
+    captures: the module's kernels by record; they share one cubin. ptx: text of the module's PTX; None if there is
+    none.
     """
     first = next(iter(captures.values()))
     if Stage.CUBIN not in first.artifacts:

@@ -1,4 +1,4 @@
-"""Make sessions: for every front end that is installed, or the one of `tritonhook run`."""
+"""Make sessions: for all installed front ends, or the session of `tritonhook run`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from tritonhook.errors import CaptureError
 
 
 def new_session(settings: Settings, make_kernels: MakeKernels | None = None) -> Session:
-    """Make a session for every front end that is installed; it has not begun. Raises CaptureError if none is
-    installed."""
+    """Make a session for all installed front ends, without starting it. Raises CaptureError if none is installed."""
     present = front_ends()
     if "triton" in present and not cute.is_installed() and (reason := _why_no_ptxas(settings)):
         raise CaptureError(reason)
@@ -29,18 +28,18 @@ def new_session(settings: Settings, make_kernels: MakeKernels | None = None) -> 
 
 
 def _why_no_ptxas(settings: Settings) -> str | None:
-    """Return why none of Triton's ptxas can assemble the rewritten PTX. None if one can, or if the session has its
-    own ptxas, which make_settings has checked."""
+    """Return why no ptxas of Triton can assemble the rewritten PTX, else None. Also None if the session has its own
+    ptxas, which make_settings has checked."""
     if settings.assembling is not None and settings.assembling.version is not None:
         return None
-    if settings.rewrites.why_not("0") is None:  # no step asks for a version
+    if settings.rewrites.why_not("0") is None:  # no rewrite needs a minimum version of ptxas
         return None
     reasons = [settings.rewrites.why_not(version) for version in ptxas_versions()]
     return reasons[-1] if reasons and None not in reasons else None
 
 
 def front_ends() -> tuple[str, ...]:
-    """List the installed compilers. Raises CaptureError if there is none."""
+    """List the installed front ends: Triton, CuTe DSL. Raises CaptureError if none is installed."""
     try:
         check_triton()
     except CaptureError:
@@ -51,9 +50,10 @@ def front_ends() -> tuple[str, ...]:
 
 
 def begin_run(config: RunConfig, front_end: str = "triton") -> Session:
-    """Begin the session of `tritonhook run`, outside of all sessions that the program begins, until the process ends.
+    """Begin the session of `tritonhook run`, which lasts until the process ends. Sessions that the program itself
+    begins are nested in it.
 
-    It prints no summary: the command reports on the folder when all processes have ended.
+    The session prints no summary: `tritonhook run` reports on the folder when all processes have ended.
     """
     if front_end == "triton":
         check_triton()

@@ -1,11 +1,13 @@
-"""torch.compile's Inductor, where Triton's hooks do not see its kernels: kernels from its caches, a launcher that looks
-kernels up by the name of their Python function, and its autotuner.
+"""Hooks in torch.compile's Inductor, for what Triton's hooks miss: kernels from Inductor's caches, its static launcher,
+which looks kernels up by the name of their Python function, and its autotuner.
 
-Inductor does not call triton.compile for kernels from a warm FxGraphCache or from its worker processes, so that
-Triton's listener is not called. But each kernel passes `make_launcher` in the process that launches it; there its files
-in Triton's cache are read. Every patch calls Inductor's own function; our errors are reported, and the program goes on.
-This file imports nothing of Inductor: a module is patched once the program has loaded it. It has few imports at the
-top: every child process of `tritonhook run` loads it.
+Inductor does not call triton.compile for kernels from a warm FxGraphCache or from its worker processes. So Triton's
+listener is not called. But `make_launcher` is called for each kernel in the process that launches it; this module then
+reads the kernel's files in Triton's cache. Every patch calls Inductor's own function. Errors of tritonhook are
+reported, and the program goes on.
+
+This module does not import Inductor: it patches a module of Inductor after the program has imported it. It imports
+little, because every child process of `tritonhook run` imports it.
 """
 
 from __future__ import annotations
@@ -29,12 +31,12 @@ if TYPE_CHECKING:
 
 HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 CODECACHE = "torch._inductor.codecache"
-_UNCHANGED = "from torch.compile's caches or workers"
+_UNCHANGED = "they came from torch.compile's caches or workers"
 _WORKER = ("compile_worker", "__main__.py")
 
 
 class Inductor(Hooks):
-    """The patches in this process's Inductor, and the sessions that they report to."""
+    """The patches in this process's Inductor, and the sessions that are notified by them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,10 +53,10 @@ class Inductor(Hooks):
             "torch._inductor.async_compile": self._patch_async_compile,
         }
 
-    # --- coming and going
+    # --- attaching and detaching
 
     def await_modules(self) -> None:
-        """Wait for the program to load Inductor's modules; costs nothing until then."""
+        """Patch each of Inductor's modules when the program imports it."""
         for name in self._modules:
             if name not in sys.modules and name not in self._waiting:
                 self._waiting[name] = AfterImport(name, functools.partial(self._loaded, name))
@@ -81,12 +83,13 @@ class Inductor(Hooks):
                     self._waiting.popitem()[1].end()
 
     def _patched(self) -> list[Patch]:
-        return []  # a module is patched once the program has loaded it
+        return []  # `_patch` patches each module after the program has imported it
 
     def _settle(self) -> None:
-        """Set the key of the rewriting, for Inductor's cache keys and for compile workers, which may rename only if the
-        process that launches their kernels renames in the same way."""
-        from tritonhook.capture.inductor_pins import key_of_pins  # here: not for processes without a session
+        """Update the key that identifies the sessions' rewrites. It is part of Inductor's cache keys. Compile workers
+        read it from the environment: they may rename only if the process that launches their kernels renames in the
+        same way."""
+        from tritonhook.capture.inductor_pins import key_of_pins  # here: processes without a session do not need it
 
         keys = "".join(session.settings.key + key_of_pins(session.settings.policy) for session in self.sessions)
         self._key = _digest(keys) if keys else ""
@@ -95,7 +98,7 @@ class Inductor(Hooks):
         if self._key:
             os.environ[INDUCTOR] = f"{self._key}-{os.getpid()}"
         elif INDUCTOR in os.environ:
-            # Not removed: a variable that goes while another thread copies the environment is a KeyError there.
+            # Set to "" instead of deleted: if another thread copies the environment now, a deletion raises KeyError.
             os.environ[INDUCTOR] = ""
 
     def _loaded(self, name: str) -> None:
@@ -105,16 +108,16 @@ class Inductor(Hooks):
                 self._patch(name)
 
     def _patch(self, name: str) -> None:
-        """Patch one module. An error never breaks the import that it follows."""
+        """Patch one module. Errors are reported and not raised, because this runs inside the program's import."""
         if name in self._of_module:
             return
         try:
             self._of_module[name] = self._modules[name](sys.modules[name])
         except Exception as error:
-            self.contain("torch.compile's kernels from its caches cannot be seen", error)
+            self.contain("torch.compile's kernels from its caches are not captured", error)
 
     def after_fork(self) -> None:
-        """Set the key again in a forked child: it has its own compile workers."""
+        """Update the key in a forked child, which starts compile workers of its own."""
         self._settle()
 
     # --- the patches
@@ -131,14 +134,14 @@ class Inductor(Hooks):
         launcher = getattr(module, "StaticallyLaunchedCudaKernel", None)
         home = next((c for c in getattr(launcher, "__mro__", ()) if "load_kernel" in c.__dict__), None)
         if home is not None and not self._launches_any_name:
-            # Never undone: a kernel that was renamed in a session can be loaded after it.
+            # Never undone: a kernel renamed in a session can be loaded after the session's end.
             Patch(home, "load_kernel", self._load_kernel)
         self._launches_any_name = launcher is None or home is not None
         return patches
 
     def _patch_codecache(self, module: Any) -> list[Patch]:
-        """Keep renamed graphs under other keys, in FxGraphCache and in AOTAutogradCache, which derives from this
-        class."""
+        """Add the rewrites' key to the cache keys of graphs, in FxGraphCache and in AOTAutogradCache, whose details
+        class derives from the patched class."""
 
         def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
             def init(details: Any, *arguments: Any, **named: Any) -> None:
@@ -151,7 +154,7 @@ class Inductor(Hooks):
         return [Patch(module.FxGraphHashDetails, "__init__", wrap)]
 
     def _patch_autotune_cache(self, module: Any) -> list[Patch]:
-        """Keep renamed kernels' choices under other keys: a name can change which configuration wins."""
+        """Add the rewrites' key to the autotuning cache's keys, because a name can change which configuration wins."""
 
         def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
             def prepare_key(filename: str) -> Any:
@@ -163,8 +166,8 @@ class Inductor(Hooks):
         return [Patch(cache, "_prepare_key", wrap)] if hasattr(cache, "_prepare_key") else []
 
     def _patch_async_compile(self, module: Any) -> list[Patch]:
-        """Compile in this process while a session of `enable` renames: compile workers only have the settings of
-        `tritonhook run`."""
+        """Compile in this process, not in workers, while a session of `enable` rewrites. Compile workers have only the
+        settings of `tritonhook run`."""
 
         def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
             def use_process_pool(cls: Any) -> Any:
@@ -180,9 +183,9 @@ class Inductor(Hooks):
     # --- launching
 
     def _load_kernel(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Let the static launcher find a renamed kernel: it asks the driver for the Python function's name, but the
-        image has only the new name. The object's name changes for this call only, because Inductor's caches and file
-        names use it."""
+        """Let the static launcher find a renamed kernel. The launcher looks up the Python function's name, but the
+        cubin has only the new name. So `kernel.name` is changed during this call, and restored because Inductor's
+        caches and file names use it."""
 
         def load_kernel(kernel: Any, *arguments: Any, **named: Any) -> Any:
             entry = _entry_instead(kernel)
@@ -198,20 +201,20 @@ class Inductor(Hooks):
         return load_kernel
 
     def may_rename(self) -> str | None:
-        """Return why a kernel that Inductor compiles now must not be renamed; None if it may be."""
+        """Return why a kernel that Inductor is compiling must not be renamed; None if it may be renamed."""
         if not self._launches_any_name:
-            return "its launcher in this torch is not known to tritonhook"
+            return "tritonhook does not support the static launcher of this torch version"
         return self.may_rewrite()
 
     def may_rewrite(self) -> str | None:
-        """Return why a kernel that Inductor compiles now must not be changed at all; None if it may be, because
-        Inductor will keep it under a separate key."""
+        """Return why a kernel that Inductor is compiling must not be changed at all; None if it may be changed, because
+        Inductor's caches keep it under a separate key."""
         if _is_compile_worker():
             key, _, launcher = os.environ.get(INDUCTOR, "").partition("-")
             parents = [word.partition("=")[2] for word in sys.argv if word.startswith("--parent=")]
             ready = key == self._key and (launcher in parents or not parents)
-            return None if ready else "the process that launches them does not rename"
-        return None if CODECACHE in self._of_module else "the key of its graph cache could not be extended"
+            return None if ready else "the process that launches them rewrites differently, or not at all"
+        return None if CODECACHE in self._of_module else "the key of torch.compile's graph cache could not be extended"
 
     def _make_launcher(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def make_launcher(result: Any, *arguments: Any, **named: Any) -> Any:
@@ -248,7 +251,7 @@ class Inductor(Hooks):
     # --- autotuning
 
     def _pinning(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Answer for Inductor's cache of autotuning if a policy pins a configuration."""
+        """Return the configuration that a policy pins, as if it came from Inductor's autotuning cache."""
         from tritonhook.capture.inductor_pins import pinned
 
         def check(configs: Any, filename: Any, inductor_meta: Any, *rest: Any, **named: Any) -> Any:
@@ -287,7 +290,7 @@ class Inductor(Hooks):
         return tune
 
     def _configured(self, tuner: Any, winner: Any, launchers: list[Any]) -> None:
-        """Report a tuner's configurations to the sessions, for pins."""
+        """Report a tuner's configurations to the sessions. Pins are made from them later."""
         from tritonhook.capture.inductor_pins import BY, key_of
 
         key = key_of(getattr(tuner, "filename", None), tuner.inductor_meta)
@@ -310,7 +313,7 @@ class Inductor(Hooks):
 
 
 def _digest(keys: str) -> str:
-    import hashlib  # slow to load, and most child processes rewrite nothing before they import triton
+    import hashlib  # here: slow to import, and most child processes do not need it before they import triton
 
     return hashlib.sha256(keys.encode()).hexdigest()[:16]
 
@@ -321,12 +324,13 @@ def _is_loaded(name: str) -> bool:
 
 
 def _is_compile_worker() -> bool:
-    """Check whether this process is one of Inductor's compile workers, which never launch."""
+    """Check whether this process is one of Inductor's compile workers. They never launch kernels."""
     return Path(getattr(sys.modules.get("__main__"), "__file__", None) or "-").parts[-2:] == _WORKER
 
 
 def _entry_instead(kernel: Any) -> str | None:
-    """Return the name to look up instead of the kernel's own; None if the image has its own name, or cannot be read."""
+    """Return the name of a renamed kernel in its cubin; None if the cubin has the kernel's own name, or cannot be
+    read."""
     try:
         path = kernel.cubin_path
         if not path or not str(path).endswith(".cubin"):
@@ -334,14 +338,14 @@ def _entry_instead(kernel: Any) -> str | None:
         entry = _entry(Path(path), kernel.name)
         return None if entry == kernel.name else entry
     except Exception:
-        return None  # the launcher reports the error
+        return None  # the launcher then raises its own error
 
 
 def _entry(cubin: Path, own: str | None = None) -> str | None:
-    """Find the kernel's name in an image: `own` if the image has it, else the name in Triton's metadata beside it, else
-    the only name; None if none of these exists.
+    """Find the kernel's name in a cubin: `own` if the cubin has that kernel, else the name in Triton's JSON file beside
+    the cubin, else the name of the only kernel. None if all three fail.
 
-    It searches section names in the bytes: the program's environment may have no library that reads ELF.
+    The bytes are searched for section names, because the program's Python may have no library that reads ELF.
     """
     import json
     import re
@@ -358,7 +362,7 @@ def _entry(cubin: Path, own: str | None = None) -> str | None:
 
 
 def _metadata(group: Mapping[str, str], hash: str, meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return Triton's metadata of a kernel, or Inductor's own facts if Triton's cache has only the binary."""
+    """Return Triton's metadata of a kernel; if Triton's cache has only the binary, make them from Inductor's."""
     import json
 
     from triton.backends.compiler import GPUTarget
@@ -369,7 +373,7 @@ def _metadata(group: Mapping[str, str], hash: str, meta: Mapping[str, Any]) -> d
         return metadata | {"target": GPUTarget(**metadata["target"])}
     entry = _entry(Path(next(path for name, path in group.items() if name.endswith(".cubin"))))
     if entry is None:
-        raise CaptureError(f"{hash[:16]}: Triton's cache has its binary only, which does not name the kernel")
+        raise CaptureError(f"{hash[:16]}: Triton's cache has only the cubin, and it does not show the kernel's name")
     known = {name: meta[name] for name in ("num_warps", "num_stages") if name in meta}
     return {"name": entry, "hash": hash, "target": GPUTarget(meta["device_type"], meta["cc"], 32), **known}
 

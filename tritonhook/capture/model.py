@@ -12,10 +12,11 @@ from tritonhook._display import Brief, Notebook
 from tritonhook.errors import CaptureError
 from tritonhook.ptx.module import Ptx
 
-# In a capture's metadata: the lever of the policy's entry that was applied; the rewrites that changed its PTX.
-META_LEVER, META_REWRITES = "tritonhook_lever", "tritonhook_rewrites"
-META_DRY_RUN = "tritonhook_dry_run"  # true: compiled in a dry run, and not launched
-_FRONT_ENDS = {"cute": "CuTe DSL"}  # display names
+# Keys that tritonhook adds to a capture's metadata.
+META_LEVER = "tritonhook_lever"  # the lever that a policy applied to the kernel, e.g. "ptxas=13.5.37"
+META_REWRITES = "tritonhook_rewrites"  # the rewrites that changed its PTX
+META_DRY_RUN = "tritonhook_dry_run"  # true: the kernel was compiled in a dry run, and not launched
+_FRONT_ENDS = {"cute": "CuTe DSL"}  # display name by front end, if it differs
 
 
 def front_end_name(front_end: str) -> str:
@@ -24,7 +25,7 @@ def front_end_name(front_end: str) -> str:
 
 
 class Stage(str, Enum):
-    """The stages of Triton's NVIDIA and AMD pipelines, by their file extension in Triton's cache."""
+    """The stages of Triton's NVIDIA and AMD pipelines. The values are file extensions in Triton's cache."""
 
     TTIR = "ttir"
     GLIR = "glir"
@@ -46,7 +47,7 @@ def is_binary_only(stages: Collection[Stage]) -> bool:
 
 
 def dry_run_note(captures: Iterable[Capture]) -> list[str]:
-    """Return a note if kernels come from a dry run, as a list of at most one."""
+    """Return a list with one note if any of the kernels come from a dry run, else an empty list."""
     dry = [capture.dry_run for capture in captures]
     some = "" if all(dry) else f"{sum(dry)} of {len(dry)} kernels: "
     return [f"{some}dry run: compiled, not launched"] if any(dry) else []
@@ -54,9 +55,9 @@ def dry_run_note(captures: Iterable[Capture]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Assembler(Brief):
-    """The ptxas that made a cubin, and its command line. Either is None if not known.
+    """The ptxas that made a cubin, and its command line. Unknown fields are None.
 
-    version: such as "12.8.93". arguments: options without input and output file, such as ("-lineinfo", "-v",
+    version: e.g. "12.8.93". arguments: options without input and output file, e.g. ("-lineinfo", "-v",
     "--gpu-name=sm_90a").
     """
 
@@ -66,7 +67,7 @@ class Assembler(Brief):
 
     @property
     def options(self) -> tuple[str, ...] | None:
-        """The arguments without the target, which a PTX module names; None if not known."""
+        """The arguments without --gpu-name, because the PTX names its target; None if not known."""
         return None if self.arguments is None else tuple(a for a in self.arguments if not a.startswith("--gpu-name"))
 
 
@@ -74,13 +75,14 @@ class Assembler(Brief):
 class Capture(Notebook):
     """One compiled kernel.
 
-    kernel: the name of its entry at the launch. hash: Triton's compile hash. arch: such as "sm_90a" or "gfx942".
-    artifacts: text or bytes of each available stage; a cache that keeps only binaries has no others. options: all that
-    decides the code besides the source: `fp_fusion`, `line_info`, `num_warps`, `maxnreg` ... metadata: all of Triton's
-    metadata of the kernel, as JSON values. cache_hit: True if it came from Triton's disk cache; None if not known.
-    rewritten_from: the kernel's own name, if tritonhook renamed it. note: why something is missing or did not change.
-    compile_us: microseconds of each stage of the compiler, if this process has just compiled it. sources: the text of
-    each source file that its PTX names, as it was compiled; files whose text is not known are missing.
+    kernel: the name of its entry point at the launch. hash: Triton's compile hash. arch: e.g. "sm_90a" or "gfx942".
+    artifacts: text or bytes of each available stage; only the binary with TRITON_STORE_BINARY_ONLY. options: all inputs
+    besides the source that change the code: constexprs (`constants`), `fp_fusion`, `line_info`, `num_warps`, `maxnreg`
+    ... metadata: all of Triton's metadata of the kernel, as JSON values. cache_hit: True if it came from Triton's disk
+    cache; None if not known. rewritten_from: the kernel's own name, if tritonhook renamed it. note: why an artifact is
+    missing, or why a rewrite changed nothing. compile_us: microseconds of each compiler stage, if this process has just
+    compiled the kernel. sources: text of each source file that the PTX names, as it was at compile time; files of
+    unknown text are omitted.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("kernel", "arch", "hash", "artifacts", "cache_hit")
@@ -105,23 +107,23 @@ class Capture(Notebook):
 
     @property
     def front_end(self) -> str:
-        """The compiler whose kernel it is: "Triton", "cute", or the program that called ptxas, such as "nvcc"."""
+        """The compiler of the kernel: "Triton", "cute", or the program that called ptxas, e.g. "nvcc"."""
         return str(self.metadata.get("front_end") or "Triton")
 
     @property
     def dry_run(self) -> bool:
-        """True if the kernel was not launched: buffers hold no values of a GPU."""
+        """True if the kernel was compiled in a dry run. It was not launched: recorded buffers hold no GPU results."""
         return bool(self.metadata.get(META_DRY_RUN))
 
     @property
     def lever(self) -> str | None:
-        """The lever that a policy applied; None without one."""
+        """The lever that a policy applied, e.g. "ptxas=13.5.37"; None if no policy changed the kernel."""
         lever = self.metadata.get(META_LEVER)
         return lever if isinstance(lever, str) else None
 
     @property
     def rewrites(self) -> str | None:
-        """The rewrites, other than renames, that changed the PTX, such as "mma-throughput"; None without one."""
+        """The rewrites, other than renames, that changed the PTX, e.g. "mma-throughput"; None if there are none."""
         rewrites = self.metadata.get(META_REWRITES)
         return rewrites if isinstance(rewrites, str) else None
 

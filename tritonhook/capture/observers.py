@@ -1,5 +1,5 @@
-"""The interface between a session and the hooks in Triton, torch.compile and the CuTe DSL. To the hooks a session is
-an Observer; they do not load its module, which loads them."""
+"""The interface between a session and the hooks in Triton, torch.compile and the CuTe DSL. The hooks refer to a session
+as Observer and do not import session.py, because session.py imports them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
     Observer = Session
 
-Contents = Callable[[], Mapping[str, bytes]]  # reads the bytes of a launch's buffers, by the name of their file
+Contents = Callable[[], Mapping[str, bytes]]  # reads the bytes of a launch's buffers, by file name
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A kernel's PTX for a session. It may be the compiler's own, for another ptxas.
+    """The PTX that a session assembles for a kernel. The text may be the compiler's own, assembled by another ptxas.
 
-    own, new: the kernel's own name and its name in this PTX. code: the hash that the machine code must have; None for
-    any. lever: of the policy's entry that applies; None without a policy. rewrites: keys of those that changed the PTX,
-    without renames; None if there are none.
+    own, new: the kernel's own name and its name in this PTX. code: hash that the machine code must have; None accepts
+    any code. lever: lever of the policy's entry, e.g. "ptxas=13.5.37"; None without a policy. rewrites: keys of the
+    rewrites that changed the PTX, without renames; None if there are none.
     """
 
     text: str

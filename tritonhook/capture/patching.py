@@ -1,5 +1,5 @@
-"""Patch: one attribute of a class, module or object that is replaced for a while, and then restored. Hooks: patches
-that stay while sessions ask for them."""
+"""Patch: replaces one attribute of a class, module or object until it is restored. Hooks: patches that stay while a
+session is active."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class Patch:
     """A replacement of `owner.name` by the result of `wrap`, until `undo`.
 
-    wrap is called with the owner's attribute: a function, a property, None. For a static or class method it gets the
-    function, and its result becomes a method of the same kind. Raises KeyError if a class does not define the attribute
-    itself, and AttributeError if another owner does not have it.
+    wrap is called with the current value of the attribute: a function, a property, None. For a static or class method
+    it gets the function inside, and its result becomes a method of the same kind. Raises KeyError if the owner is a
+    class that only inherits the attribute or has none; AttributeError if any other owner has no such attribute.
     """
 
     def __init__(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
@@ -35,8 +35,8 @@ class Patch:
         setattr(owner, name, self.replacement)
 
     def undo(self) -> None:
-        """Restore the original, unless another tool has replaced ours. That tool may still call ours, which then
-        finds `alive` False."""
+        """Restore the original, unless another tool has since replaced our replacement. That tool may still call our
+        replacement, which can check that `alive` is False."""
         self.alive = False
         there = self.owner.__dict__.get(self.name) if isinstance(self.owner, type) else getattr(self.owner, self.name)
         if there is self.replacement:
@@ -44,13 +44,13 @@ class Patch:
 
 
 def always(value: Any) -> Callable[..., Any]:
-    """Return a function that gives this value for all arguments."""
+    """Return a function that returns this value for all arguments."""
     return lambda *_, **__: value
 
 
 @contextmanager
 def patched(*patches: tuple[Any, str, Callable[[Any], Any]]) -> Iterator[None]:
-    """Replace several attributes for the length of a `with` block. patches: (owner, name, wrap), as for Patch;
+    """Replace several attributes during a `with` block. patches: (owner, name, wrap), the arguments of Patch. They are
     undone in reverse order."""
     with ExitStack() as stack:
         for patch in patches:
@@ -59,8 +59,8 @@ def patched(*patches: tuple[Any, str, Callable[[Any], Any]]) -> Iterator[None]:
 
 
 class Hooks:
-    """The sessions of this process that get reports from some functions of a library, outermost first. The functions
-    are patched while there is a session."""
+    """Active sessions, outermost first, that are notified when the program calls certain functions of a library. These
+    functions are patched while there is a session."""
 
     def __init__(self) -> None:
         self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
@@ -68,7 +68,7 @@ class Hooks:
         self._patches: list[Patch] = []
 
     def attach(self, session: Observer) -> None:
-        """Report to a session, too."""
+        """Add a session; for the first one, patch the functions."""
         with self._lock:
             if not self._patches:
                 self._patches += self._patched()
@@ -76,7 +76,7 @@ class Hooks:
             self._settle()
 
     def detach(self, session: Observer) -> None:
-        """Report to a session no more; after the last one restore the functions."""
+        """Remove a session; after the last one, restore the functions."""
         with self._lock:
             self.sessions = tuple(other for other in self.sessions if other is not session)
             self._settle()
@@ -84,12 +84,12 @@ class Hooks:
                 self._patches.pop().undo()
 
     def contain(self, doing: str, error: BaseException) -> None:
-        """Report an error of our own to all sessions."""
+        """Report an internal error of tritonhook to all sessions. doing: what failed."""
         for session in self.sessions:
             session.contain(doing, error)
 
     def tell(self, doing: str, report: Callable[[Observer], None]) -> None:
-        """Report to each session; one in which that fails gets the error."""
+        """Call `report` for each session. If it raises, pass the error to that session's `contain`."""
         for session in self.sessions:
             try:
                 report(session)
@@ -97,8 +97,8 @@ class Hooks:
                 session.contain(doing, error)
 
     def _patched(self) -> list[Patch]:
-        """Patch the functions."""
+        """Patch the library's functions; returns the patches."""
         raise NotImplementedError
 
     def _settle(self) -> None:
-        """Update what depends on the sessions."""
+        """Update state that depends on the list of sessions."""

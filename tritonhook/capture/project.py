@@ -1,6 +1,7 @@
-"""Settings of a project: the table [tool.tritonhook] in pyproject.toml, in this folder or the nearest one above it.
+"""Settings of a project: the table [tool.tritonhook] of the nearest pyproject.toml, in this folder or above it.
 
-An option of the command line has priority, then an environment variable, then this table. The library does not read it.
+A command-line option has priority, then an environment variable, then this table. Only commands read the table; the
+Python library does not.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ USUAL_LOCK = "tritonhook.lock"
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """The table's values. path: of the file; None if no file has the table. out, policy and lock are absolute paths.
-    max_registers, allow_spills: budgets of kernels, for snapshot.facts. tests: options of pytest, by their names in
-    pytest's configuration."""
+    """The values of the table [tool.tritonhook]. path: its pyproject.toml; None if no file has the table. out, policy
+    and lock are absolute paths. max_registers, allow_spills: limits that snapshot.facts checks for each kernel. tests:
+    values of the pytest plugin's options, by their names in pytest's configuration."""
 
     path: Path | None = None
     out: str | None = None
@@ -46,20 +47,20 @@ class Project:
 
     @property
     def values(self) -> dict[str, str]:
-        """The settings that the file sets, as texts."""
+        """The settings present in the file, as text."""
         given = {"out": self.out, "only": self.only, "ptxas": self.ptxas, "policy": self.policy, "lock": self.lock}
         given |= {"rewrites": ", ".join(self.rewrites)} | {name: str(value) for name, value in self.tests.items()}
         return {name: value for name, value in given.items() if value}
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment variables equivalent to the settings."""
+        """The settings that also have an environment variable, by the variable's name."""
         wanted = {"TRITONHOOK_OUT": self.out, "TRITONHOOK_PTXAS": self.ptxas}
         return {name: value for name, value in wanted.items() if value}
 
     @contextmanager
     def as_environment(self) -> Iterator[None]:
-        """Set the settings' environment variables that are unset, for this process and its children."""
+        """Set `variables` for this process and its children, except those that are already set."""
         new = {name: value for name, value in self.variables.items() if name not in os.environ}
         os.environ.update(new)
         try:
@@ -70,8 +71,8 @@ class Project:
 
 
 def lock_path(start: Path) -> Path:
-    """Return the lock of a folder's project: from its settings, else the default as a relative path. Raises
-    UsageError."""
+    """Return the path of the lock file for a folder: from the project's settings, else tritonhook.lock as a relative
+    path. Raises UsageError if the settings are wrong."""
     return Path(read_project(start).lock or USUAL_LOCK)
 
 
@@ -87,7 +88,7 @@ def read_project(start: Path) -> Project:
 def _table(path: Path) -> Mapping[str, Any] | None:
     tools = read_settings(path, b"tritonhook").get("tool", {})
     if not isinstance(tools, dict):
-        raise UsageError(f"{path}: no TOML that can be read: tool is not a table")
+        raise UsageError(f"{path}: tool is not a table")
     table = tools.get("tritonhook")
     if table is not None and not isinstance(table, dict):
         raise UsageError(f"{path}: tool.tritonhook is not a table")
@@ -110,11 +111,11 @@ def _project(path: Path, table: Mapping[str, Any]) -> Project:
     tests = {key: table[key] for key in _TESTS if key in table}
     for key, value in tests.items():
         if type(value) not in _TESTS[key]:
-            raise UsageError(f"{where}: {key} = {value!r}: give what --{key.replace('_', '-')} of pytest takes")
-    if texts["ptxas"] is not None and not is_version(texts["ptxas"]):  # a path would run a program of the project
+            raise UsageError(f"{where}: {key} = {value!r}: see --{key.replace('_', '-')} in `pytest --help`")
+    if texts["ptxas"] is not None and not is_version(texts["ptxas"]):  # a path could run any program of the repository
         raise UsageError(f"{where}: ptxas = {texts['ptxas']!r}: give a version; a path only by --ptxas PATH")
     if texts["policy"] is not None and (texts["ptxas"] is not None or rewrites):
-        raise UsageError(f"{where}: a policy says how each kernel is changed: leave out ptxas and rewrites, or policy")
+        raise UsageError(f"{where}: the policy chooses ptxas and rewrites; remove them, or policy")
     if "kernel_suppress" in tests:
         tests["kernel_suppress"] = str(path.parent / tests["kernel_suppress"])
     for key in ("out", "policy", "lock"):
@@ -130,4 +131,4 @@ def _check_budgets(where: str, table: Mapping[str, Any]) -> None:
     if not all(type(limit) is int and limit > 0 for limit in limits):
         raise UsageError(f'{where}: max_registers = {registers!r}: give a number, or {{ "gemm*" = 168 }}')
     if not isinstance(spills, list) or not all(isinstance(glob, str) for glob in spills):
-        raise UsageError(f"{where}: allow_spills = {spills!r}: give a list of names or globs")
+        raise UsageError(f"{where}: allow_spills = {spills!r}: give a list of kernel names or globs")

@@ -1,6 +1,6 @@
 """RunConfig: the settings of `tritonhook run` for its child processes, as JSON in one environment variable.
 
-Separate from settings.py because the ptxas wrapper reads it for each call of ptxas: few imports.
+Separate from settings.py, to import little: the ptxas wrapper reads the variable at each call of ptxas.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tritonhook.rename import Rename
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """The settings of a run, as values that fit into JSON.
+    """The settings of a run. All values can be written as JSON.
 
     out: absolute folder for captures. only: regular expression for the kernels' own names. rewrites: names of rewrites
-    in settings.REWRITES, applied after the rename. launches: as in Settings. ptxas: path of another ptxas. options:
-    further options for ptxas. policy: file with the applicable entries, from policy.model.kept_policy. dry_run: target
-    of a dry run; in a variable of its own, which every process reads.
+    in settings.REWRITES, applied after the rename. launches: "shapes" or "values", as in Settings. ptxas: path of
+    another ptxas. options: further options for ptxas. policy: file with the applicable entries, written by
+    policy.model.kept_policy. dry_run: target of a dry run, passed in an environment variable of its own.
     """
 
     out: Path
@@ -38,17 +38,9 @@ class RunConfig:
 
     def to_environment(self) -> dict[str, str]:
         """Return the variables for the environment of a child process."""
-        config = {
-            "out": str(self.out),
-            "only": self.only,
-            "rename": None if self.rename is None else asdict(self.rename),
-            "rewrites": list(self.rewrites),
-            "launches": self.launches,
-            "ptxas": self.ptxas,
-            "options": list(self.options),
-            "policy": None if self.policy is None else str(self.policy),
-        }
-        return {RUN: json.dumps(config), **({} if self.dry_run is None else self.dry_run.to_environment())}
+        config = asdict(self)
+        del config["dry_run"]  # it has a variable of its own
+        return {RUN: json.dumps(config, default=str), **({} if self.dry_run is None else self.dry_run.to_environment())}
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RunConfig:

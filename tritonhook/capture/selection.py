@@ -1,5 +1,5 @@
-"""Selecting the kernels and launches of a capture folder for a verb: `matmul[BM=64,num_warps=4]`; and titles that
-tell kernels apart. Losers of an autotuning are left out: they were measured, not used."""
+"""Select kernels and launches of a capture folder for a command, e.g. by `matmul[BM=64,num_warps=4]`; and make titles
+that distinguish kernels. Kernels that lost an autotuning are left out, because the program does not use them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tritonhook._util.demangle import function_name
 from tritonhook.capture.launches.record import Scalar
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.policy.model import stem
-from tritonhook.capture.store import CaptureFolder, RecordedLaunch, read_capture, read_launch, read_launches
+from tritonhook.capture.store.reader import CaptureFolder, RecordedLaunch, read_launch, read_launches
+from tritonhook.capture.store.schema import read_capture
 from tritonhook.errors import CaptureError, UsageError
 from tritonhook.ptx.normal_form import normal_sha256
 
@@ -26,8 +27,8 @@ Settings = Mapping[str, str]
 
 
 def settings_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return a kernel's tunable values by name: the constexprs, num_warps, num_stages, num_ctas, maxnreg. options:
-    of a capture."""
+    """Return a kernel's tunable values by name: its constexprs, num_warps, num_stages, num_ctas, maxnreg. options: the
+    options of its capture."""
     constants = options.get("constants")
     given = dict(constants) if isinstance(constants, Mapping) else {}
     given |= {name: options.get(name) for name in _COUNTS}
@@ -35,14 +36,14 @@ def settings_of(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def title(name: str, settings: Iterable[str]) -> str:
-    """Join a name with its settings, each as "BM=64"."""
+    """Join a kernel's name with its settings, e.g. "matmul[BM=64]"."""
     inside = ",".join(settings)
     return f"{name}[{inside}]" if inside else name
 
 
 def titles(kernels: Mapping[Key, tuple[str, str, Settings]]) -> dict[Key, str]:
-    """Make the title of each kernel: its name, with the settings that differ among kernels of the same name and
-    target. kernels: name, target and settings."""
+    """Make the title of each kernel: its name, and those settings that differ among kernels of the same name and
+    target. kernels: (name, target, settings) by any key."""
     common: dict[tuple[str, str], frozenset[tuple[str, str]]] = {}
     for name, target, settings in kernels.values():
         own = frozenset(settings.items())
@@ -60,14 +61,14 @@ def titles_of(captures: Mapping[Key, Capture]) -> dict[Key, str]:
 
 @dataclass(frozen=True, slots=True)
 class KernelSelector:
-    """Selector of kernels by name and by some of their settings."""
+    """Selects kernels by name and by some of their settings."""
 
     name: str
     settings: Settings
 
     @classmethod
     def of(cls, text: str) -> KernelSelector | None:
-        """Read `matmul` or `matmul[BM=64,num_warps=4]`; None for any other text."""
+        """Read a selector, e.g. `matmul` or `matmul[BM=64,num_warps=4]`; None for any other text."""
         match = _SELECTOR.fullmatch(text)
         pairs = [part.partition("=") for part in filter(None, (match["settings"] or "").split(","))] if match else []
         if match is None or not all(name and equals for name, equals, _ in pairs):
@@ -90,19 +91,22 @@ def fits(wanted: str | None, kernel: str, options: Mapping[str, Any]) -> bool:
     return selector is not None and selector.fits(kernel, options)
 
 
-# --- which kernels and launches a verb works on ---------------------------------------------------
+# --- which kernels and launches a command uses ----------------------------------------------------
 
 
 _OTHERS = 2  # number of further launches of a kernel; none may become slower
-DRY_LAUNCH = "its launches are of a dry run, which has no values; record them on a GPU with `tritonhook run --launches`"
-_MATTERS = 0.1  # minimum share of a kernel's time for these launches
+DRY_LAUNCH = (
+    "its launches were recorded in a dry run, without values; record them on a GPU: `tritonhook run --launches`"
+)
+_MATTERS = 0.1  # minimum share of the kernel's total time for a further launch
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """One launch of a kernel. path: its record. count: number of such launches. us: its time, roughly; None if not
-    known. why: why it could not be timed. problem: equal for launches with the same arguments. scalars: the numbers
-    among these, with their names. threads: per block. shared: dynamic shared memory per block."""
+    """One recorded launch of a kernel. path: its JSON file. count: number of such launches. us: approximate time of one
+    launch in microseconds; None if not known. why: reason why it could not be timed. problem: text that is equal for
+    launches with the same arguments. scalars: names and values of the scalar arguments. threads: threads per block.
+    shared: dynamic shared memory per block, in bytes."""
 
     record: str
     key: str
@@ -130,8 +134,8 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A captured kernel that runs. launches: the most frequent first; empty if no requested launch was recorded.
-    unrecorded: why a launch could not be recorded, if known."""
+    """A captured kernel that the program runs. launches: its recorded launches of the requested key, the most frequent
+    first. unrecorded: reason why a launch could not be recorded; None if not known."""
 
     record: str
     capture: Capture
@@ -141,7 +145,7 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A kernel that a verb leaves out, and the reason."""
+    """A kernel that a command leaves out, and the reason."""
 
     kernel: str
     record: str
@@ -153,13 +157,14 @@ class Skipped:
 class Kernel:
     """A kernel that can be tuned: one PTX, compiled once or several times.
 
-    record: in its capture folder. settings: its configuration. ptx: hash of its normalised PTX. launches: the one with
-    the largest total time first, or the most frequent one if times are not known. share: of the GPU's time; None if not
-    known.
+    record: name of its folder. settings: its tunable values. ptx: hash of its normalised PTX. launches: the launch with
+    the largest total time first; the most frequent launch first if times are not known. share: its share of the GPU
+    time; None if not known.
 
-    For an autotuned kernel: function: the tuned function. config: this configuration, in Triton's form. keys: those for
-    which the autotuner chose it. siblings: the other configurations that it tried, with the launches of the same
-    problems; the fastest first, if times are known. notes: on configurations that are no candidates.
+    For an autotuned kernel: function: the autotuned function. config: this configuration, as text in Triton's format.
+    keys: the autotuner's keys for which it chose this configuration. siblings: the other configurations that the
+    autotuner tried, with their launches of the same arguments; the fastest first, if times are known. notes: remarks on
+    configurations that cannot be candidates.
     """
 
     record: str
@@ -178,12 +183,12 @@ class Kernel:
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """The identity of a policy's entry for this kernel."""
+        """The identity of the policy entry for this kernel."""
         return self.name, self.arch, self.front_end, self.ptx
 
     @property
     def others(self) -> tuple[Launched, ...]:
-        """The further launches, each of which must keep a gain."""
+        """Further launches that are timed too; a lever must not make any of them slower."""
         whole = sum(launch.total for launch in self.launches) or 1.0
         return tuple(launch for launch in self.launches[1:] if launch.total / whole >= _MATTERS)[:_OTHERS]
 
@@ -191,11 +196,11 @@ class Kernel:
 def selected(
     captures: CaptureFolder, entry: str | None = None, key: str | None = None, dry: bool = False
 ) -> Iterator[Selected | Skipped]:
-    """Yield the kernels that run, in the order of their first sighting; as Skipped, with the reason, those that are
-    unreadable or failed to compile.
+    """Yield the kernels that the program runs, in the order of their first use. Unreadable kernels, and kernels that
+    failed to compile, are yielded as Skipped with the reason.
 
-    entry: only kernels of this name or selector. key: only launches whose key begins with this. dry: include launches
-    of dry runs, which did not run on a GPU.
+    entry: select kernels by this name or selector. key: select launches whose key begins with this text. dry: include
+    launches of dry runs, which did not run on a GPU.
     """
     for record in captures.running:
         kernel = record
@@ -218,7 +223,7 @@ def selected(
 
 
 def launches_of(captures: CaptureFolder) -> list[Launched]:
-    """List all launches of the kernels that run."""
+    """List all launches of the kernels that the program runs."""
     return [launch for kernel in selected(captures) if isinstance(kernel, Selected) for launch in kernel.launches]
 
 
@@ -226,10 +231,10 @@ def launches_of(captures: CaptureFolder) -> list[Launched]:
 
 
 def launch_of(args: str | None, key: str | None, targets: Sequence[str], dry: bool = False) -> Path:
-    """Return the path of a launch's record: `args` if it is a file; else the most frequent launch in the capture
-    `args`, or in a target.
+    """Return the path of a launch's JSON file: `args` if it is a file; else the most frequent launch in the capture
+    `args`, or without `args` in the first target that has launches.
 
-    key: the beginning of the launch's key. dry: True to allow launches of a dry run. Raises UsageError.
+    key: the beginning of the launch's key. dry: allow launches of a dry run. Raises UsageError if there is no launch.
     """
     if args is not None and Path(args).is_file():
         read_launch(Path(args))
@@ -256,9 +261,9 @@ def _refuse_dry(place: Path) -> None:
 
 
 def _most_frequent(place: Path, key: str | None) -> RecordedLaunch | None:
-    """Find the most frequent launch of one capture, also if its kernel lost an autotuning."""
+    """Find the most frequent launch of one capture, even if its kernel lost an autotuning."""
     launches = list(read_launches(place))
-    with suppress(CaptureError):  # a capture outside of a capture folder has no counts
+    with suppress(CaptureError):  # a kernel folder outside of a capture folder has no counts
         counted = CaptureFolder.open(place.absolute().parent.parent).launches(place.absolute().name)
         launches = list(counted) or launches
     if key is None:
@@ -266,7 +271,7 @@ def _most_frequent(place: Path, key: str | None) -> RecordedLaunch | None:
     fitting = [launch for launch in launches if launch.key.startswith(key)]
     if len(fitting) != 1:
         listed = "\n  ".join(f"{launch.key}  {launch.launch.summary}" for launch in launches)
-        raise UsageError(f"--launch {key}: {len(fitting)} launches fit; the recorded ones are:\n  {listed or '(none)'}")
+        raise UsageError(f"--launch {key}: {len(fitting)} launches match; recorded launches:\n  {listed or '(none)'}")
     return fitting[0]
 
 
@@ -274,7 +279,8 @@ def _most_frequent(place: Path, key: str | None) -> RecordedLaunch | None:
 
 
 def kernels_in(captures: CaptureFolder, entry: str | None = None, dry: bool = False) -> list[Kernel | Skipped]:
-    """List the kernels that can be tuned, and the others with the reason. entry, dry: as in `selected`."""
+    """List the kernels that can be tuned, then the kernels that cannot, with the reason. entry, dry: as in
+    `selected`."""
     kernels: dict[tuple[str, ...], Kernel] = {}
     skipped: list[Skipped] = []
     for choice in selected(captures, entry, dry=dry):
@@ -289,9 +295,9 @@ def kernels_in(captures: CaptureFolder, entry: str | None = None, dry: bool = Fa
 
 
 def _configured(captures: CaptureFolder, kernels: Sequence[Kernel]) -> Iterator[Kernel]:
-    """Yield the same kernels; autotuned winners get the other tried configurations as siblings. A configuration that
-    was tried but never chosen (processes can choose differently) is yielded only as a sibling."""
-    tunings = [each for each in captures.configurations if each.by == "Triton"]  # Inductor's have no launches
+    """Yield the kernels; add to each winner of an autotuning the other tried configurations as siblings. A
+    configuration that no process chose is yielded only as a sibling."""
+    tunings = [each for each in captures.configurations if each.by == "Triton"]  # Inductor's kernels have no launches
     chosen = {each.chosen for each in tunings}
     tried = {record for each in tunings for record in each.by_record}
     for kernel in kernels:
@@ -319,14 +325,14 @@ def _configured(captures: CaptureFolder, kernels: Sequence[Kernel]) -> Iterator[
 
 
 def _fits(launch: Launched, key: Sequence[str]) -> bool:
-    """Check whether a launch can belong to this key of an autotuning: all arguments that the key names have the
-    key's values."""
+    """Check whether a launch can belong to this key of an autotuning: its scalars have the values in the key."""
     wanted = dict(part.split("=", 1) for part in key if "=" in part)
     return all(wanted.get(name, str(value)) in (str(value), f"{value:.0f}") for name, value in launch.scalars)
 
 
 def _sibling(captures: CaptureFolder, record: str, problems: Collection[str]) -> Kernel | None:
-    """Return another configuration of a kernel, with its launches of these problems; None if it has no such launch."""
+    """Return the kernel of another configuration, with its launches whose arguments are in `problems`; None if it has
+    no such launch, or cannot be tuned."""
     try:
         capture = captures.capture(record)
         launches = tuple(launch for launch in map(Launched.of, captures.launches(record)) if launch.problem in problems)
@@ -352,7 +358,7 @@ def _kernel(chosen: Selected) -> Kernel | Skipped:
 
 
 def with_times(launches: Iterable[Launched], measured: Sequence[Mapping[str, Any]]) -> list[Launched]:
-    """Add times to launches; the largest total time comes first. measured: the result of rough_times."""
+    """Add times to launches, and sort them: the largest total time first. measured: the result of rough_times."""
     by_launch = {(entry["record"], entry["launch"]): entry for entry in measured}
     missing = {"us": None, "why": "it was not timed"}
     entries = [(each, by_launch.get((each.record, each.key), missing)) for each in launches]
@@ -362,7 +368,8 @@ def with_times(launches: Iterable[Launched], measured: Sequence[Mapping[str, Any
 def with_shares(
     captures: CaptureFolder, kernels: Iterable[Kernel], measured: Sequence[Mapping[str, Any]]
 ) -> list[Kernel | Skipped]:
-    """Add to each kernel its share of the time of all launches of kernels that run; the largest share comes first."""
+    """Add to each kernel its share of the total time of the kernels that the program runs; the largest share first. A
+    kernel without a timed launch becomes Skipped."""
     counting = set(captures.running)
     running = (entry for entry in measured if entry["record"] in counting)
     whole = sum((entry["us"] or 0.0) * entry["count"] for entry in running) or 1.0
@@ -381,8 +388,7 @@ def with_shares(
 
 
 def _by_time(siblings: Iterable[Kernel], measured: Sequence[Mapping[str, Any]], problem: str) -> tuple[Kernel, ...]:
-    """Return configurations with times for the problem, the fastest first; those that cannot be launched again are
-    left out."""
+    """Return the configurations that could be timed with the arguments `problem`, the fastest first."""
     timed = []
     for kernel in siblings:
         launches = tuple(it for it in with_times(kernel.launches, measured) if it.us is not None)
@@ -394,7 +400,8 @@ def _by_time(siblings: Iterable[Kernel], measured: Sequence[Mapping[str, Any]], 
 def that_matter(
     kernels: Iterable[Kernel | Skipped], top: int | None, min_share: float
 ) -> tuple[list[Kernel], list[Skipped]]:
-    """Split kernels into those to tune and the others. top: maximum number. min_share: minimum share of the time."""
+    """Split kernels into (kernels to tune, skipped kernels). top: maximum number of kernels to tune. min_share: minimum
+    share of the total time."""
     wanted: list[Kernel] = []
     left: list[Skipped] = []
     for kernel in kernels:

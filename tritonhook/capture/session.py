@@ -1,7 +1,7 @@
-"""Session: one capture, from its beginning to its end. It decides which kernels are kept and rewritten, and remembers
-what it saw.
+"""Session: one capture, from its beginning to its end. It decides which kernels are kept and rewritten, and collects
+results for its summary.
 
-The hooks that call it are in `triton`, `inductor`, `cute` and `launches`; the files that it writes in `store`.
+The hooks that call a session are in `triton`, `inductor`, `cute` and `launches`. `store` writes its files.
 """
 
 from __future__ import annotations
@@ -29,12 +29,7 @@ from tritonhook.capture.settings import Settings, names_of_rewrites
 from tritonhook.capture.store.writer import CaptureWriter
 from tritonhook.capture.triton.autotuner import autotuning
 from tritonhook.capture.triton.listener import listening
-from tritonhook.capture.triton.metadata import (
-    META_FROM,
-    META_KEYS,
-    capture_of,
-    triton_version,
-)
+from tritonhook.capture.triton.metadata import META_FROM, META_KEYS, capture_of, triton_version
 from tritonhook.capture.triton.pinning import pinning
 from tritonhook.capture.triton.rejected import rejecting
 from tritonhook.capture.triton.rewriting import digest, rewriting
@@ -48,21 +43,22 @@ _STAGES = tuple((stage.value, stage) for stage in Stage)
 
 
 def seen_text(kernels: int, from_cache: int, out: Path) -> str:
-    """Count the kernels of a session or a run, for the first line of its summary."""
+    """Format the number of kernels in a session or a run, for the first line of its summary."""
     return f"{kernels} kernel{'' if kernels == 1 else 's'} seen, {from_cache} from cache; captures in {out}"
 
 
-# Makes the `kernels` of a session from its folder and its captures by record; it stands above this package.
+# Makes Session.kernels from the capture folder and the captures by record. Passed in, because it belongs to a package
+# that this one must not import.
 MakeKernels = Callable[[store.CaptureFolder, dict[str, Capture]], Any]
 
 
 class Session(Notebook):
     """One capture. Made by `tritonhook.enable` and `tritonhook.session`.
 
-    settings: what to capture and rewrite. seen: the records of the kernels it met, in order, each with True if it came
-    from a cache. met: these records, once for each compile or load. binary_only: records with only a binary. crashes:
-    folders of ptxas crashes. notes: further messages of the summary. reaches_children: True if child processes have the
-    same session.
+    settings: what to capture and rewrite. seen: True by record if the kernel came from a cache, else False; in the
+    order of first use. met: the same records, once for each compile or load. binary_only: records with only a binary.
+    crashes: folders of ptxas crashes. notes: further messages of the summary. reaches_children: True under `tritonhook
+    run`, where child processes capture with the same settings.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("out", "records", "front_ends", "crashes")
@@ -79,11 +75,11 @@ class Session(Notebook):
         self.crashes: list[Path] = []
         self.notes: list[str] = []
         self.reaches_children = False
-        self._records: dict[str, str] = {}  # by Triton's hash
+        self._records: dict[str, str] = {}  # by Triton's hash; for CuTe kernels, by "HASH NAME"
         self._launched: dict[tuple[str, str], int] = {}  # number of launches, by record and key of the launch
         self._unrecorded: dict[str, str] = {}  # why a launch was not recorded, by record
-        self._missed: dict[str, tuple[str, ...]] = {}  # kernels that were not rewritten, by the reason
-        self._matched: set[str] = set()  # stems of kernels of which the policy knew a PTX
+        self._missed: dict[str, tuple[str, ...]] = {}  # names of kernels that were not rewritten, by reason
+        self._matched: set[str] = set()  # kernel names, without number, whose PTX had an entry in the policy
         self._reported: set[tuple[object, ...]] = set()
         self._won: set[str] = set()
         self._tried: set[str] = set()
@@ -94,7 +90,7 @@ class Session(Notebook):
             self.notes += settings.policy.notes
 
     def carry_over(self, earlier: Session) -> None:
-        """Copy the results of an earlier session, which has ended."""
+        """Copy the results of an earlier session, which must have ended."""
         self.seen = dict(earlier.seen)
         self.met = list(earlier.met)
         self.binary_only = set(earlier.binary_only)
@@ -107,36 +103,36 @@ class Session(Notebook):
 
     @property
     def records(self) -> tuple[str, ...]:
-        """The records of the kernels this session met, in order."""
+        """The records of this session's kernels, in the order of first use."""
         return tuple(self.seen)
 
     @property
     def kernels(self) -> Any:
-        """The kernels this session met, as a `snapshot.kernels.Kernels`: figures as properties, `to_dataframe()`."""
+        """This session's kernels, as a `snapshot.kernels.Kernels` with their figures and `to_dataframe()`."""
         if self._make_kernels is None:
-            raise CaptureError(f"only the session of a program has kernels; read them with load({str(self.out)!r})")
+            raise CaptureError(f"this session has no `kernels`; read them with load({str(self.out)!r})")
         captures = dict(zip(self.seen, self.captures, strict=True))
         return self._make_kernels(store.CaptureFolder.open(self.out), captures)
 
     @property
     def from_cache(self) -> int:
-        """Number of these kernels that came from a disk cache."""
+        """Number of this session's kernels that came from a disk cache."""
         return sum(self.seen.values())
 
     @property
     def lost(self) -> set[str]:
-        """The records that lost every autotuning they were in: they were measured, but do not run in the program."""
+        """The records that lost every autotuning: they were measured, but the program does not use them."""
         return self._tried - self._won
 
     @property
     def captures(self) -> tuple[Capture, ...]:
-        """The kernels this session met, read from the capture folder. Raises CaptureError if one is damaged."""
+        """This session's kernels, read from the capture folder. Raises CaptureError if a record is damaged."""
         folder = store.CaptureFolder.open(self.out)
         return tuple(replace(folder.capture(record), cache_hit=hit) for record, hit in self.seen.items())
 
     @property
     def summary(self) -> str:
-        """A short paragraph: number of kernels, number from cache, the folder, and the notes."""
+        """A short text: number of kernels, number from cache, capture folder, notes."""
         lines = [f"tritonhook: {seen_text(len(self.seen), self.from_cache, self.out)}"]
         if self.binary_only:
             lines.append(
@@ -149,7 +145,7 @@ class Session(Notebook):
     # --- beginning and ending
 
     def install(self) -> None:
-        """Begin: listen to Triton, and attach to all other compilers and launchers of kernels."""
+        """Begin the session: attach it to the hooks in Triton, torch.compile, the CuTe DSL and their launches."""
         with changing:
             if self._with_triton:
                 listening.attach(self)
@@ -166,7 +162,7 @@ class Session(Notebook):
                 cute.attach(self)
 
     def uninstall(self) -> None:
-        """End: leave the compilers and finish the index."""
+        """End the session: detach it from all hooks and finish the index."""
         self.leave()
         for text in dry_run_notes if self.settings.dry_run is not None else ():
             self.note(text)
@@ -178,8 +174,8 @@ class Session(Notebook):
             self.contain("the capture index could not be finished", error)
 
     def leave(self) -> None:
-        """Leave the compilers; `install` begins again. Pending compiles of an AsyncCompileMode finish first, so that
-        the session sees them."""
+        """Detach the session from all hooks; `install` can attach it again. First wait for pending compiles of an
+        AsyncCompileMode, so that they are captured."""
         finish_async_compiles()
         with changing:
             cute.detach(self)
@@ -189,14 +185,15 @@ class Session(Notebook):
     # --- notes and errors
 
     def note(self, text: str) -> None:
-        """Keep a note for the summary, once."""
+        """Add a note to the summary, unless it has the same note already."""
         with self._lock:
             if text not in self.notes:
                 self.notes.append(text)
 
     def contain(self, doing: str, error: BaseException) -> None:
-        """Report an error of our own, the first of each kind; the user's compile goes on."""
-        kind = (doing, type(error), getattr(error, "errno", str(error)))  # report a full disk once, not per file
+        """Report an internal error of tritonhook, once for each kind, and do not raise it: the user's compile goes on.
+        doing: what failed."""
+        kind = (doing, type(error), getattr(error, "errno", str(error)))  # report a full disk once, not for each file
         with self._lock:
             if kind in self._reported:
                 return
@@ -215,8 +212,8 @@ class Session(Notebook):
         constants: Mapping[str, Any] | None = None,
         compile_us: Mapping[str, int] | None = None,
     ) -> None:
-        """Keep one kernel that Triton compiled or loaded from its disk cache. group: its files there, path by name.
-        constants: its constexprs. compile_us: microseconds of each stage, if it was compiled."""
+        """Keep one kernel that Triton compiled or loaded from its disk cache. group: its files in that cache, path by
+        name. constants: its constexprs. compile_us: microseconds of each compiler stage; empty for a cache hit."""
         autotuning.met(str(metadata["hash"]))
         kernel = str(metadata["name"])
         origin = metadata.get(META_FROM)
@@ -236,13 +233,14 @@ class Session(Notebook):
             recorder.look_again()
 
     def record_of(self, hash: str) -> str | None:
-        """Return the record of the kernel with this hash from Triton, or hash and name from another front end; None
-        if it was not kept."""
+        """Return the record of a kernel; None if it was not kept. hash: Triton's hash; for another front end, hash and
+        name with a space between."""
         return self._records.get(hash)
 
     def tuned(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None:
-        """Keep an autotuner's choice, kernels by Triton's hash. tuning: names the choice in this process."""
-        if winner in self._records and self.settings.dry_run is None:  # in a dry run nothing is measured
+        """Record an autotuner's choice. tuning: id of the autotuning in this process. by: name of the autotuner.
+        winner, among: kernels by Triton's hash."""
+        if winner in self._records and self.settings.dry_run is None:  # a dry run measures nothing
             tried = [self._records[hash] for hash in among if hash in self._records]
             self._won.add(self._records[winner])
             self._tried.update(tried)
@@ -260,8 +258,8 @@ class Session(Notebook):
         source: str | None = None,
         by: str = "Triton",
     ) -> None:
-        """Keep the configurations of an autotuned function tried for a key, as text by Triton's hash. source: hash
-        of the function's source. by: owner of the autotuner."""
+        """Record the configurations that an autotuner tried for one key of a function. winner: Triton's hash.
+        configurations: text by Triton's hash. source: hash of the function's source. by: "Triton" or "Inductor"."""
         texts = {self._records[hash]: text for hash, text in configurations.items() if hash in self._records}
         if winner not in self._records:
             return
@@ -271,7 +269,7 @@ class Session(Notebook):
             self.contain("the configurations of an autotuning could not be kept", error)
 
     def keep(self, capture: Capture, files: Mapping[Stage, str]) -> str:
-        """Keep one kernel of another front end; returns its record."""
+        """Keep one kernel of a front end other than Triton. Returns its record."""
         if self.settings.dry_run is not None:
             capture = replace(capture, metadata={**capture.metadata, META_DRY_RUN: True})
         record = self._writer.add_files(capture, files)
@@ -284,17 +282,18 @@ class Session(Notebook):
         self.seen.setdefault(record, cache_hit)
 
     def has_ptx(self, record: str) -> bool:
-        """Check whether a record has PTX, possibly from an earlier run."""
+        """Check whether a record has PTX, from this run or an earlier one."""
         return any((self.out / "kernels" / record).glob("*.ptx"))
 
     def keep_launch(self, record: str, key: str, launch: Launch, contents: Contents) -> None:
-        """Count a launch, and keep it if it is the first of its kind. key: the launch's own key."""
+        """Count a launch, and record it if it is the first with this key. key: Launch.key, equal for launches of the
+        same grid and arguments."""
         self.count_launch(record, key)
         if self._launched[record, key] == 1:
             self._writer.add_launch(record, launch, contents())
 
     def count_launch(self, record: str, key: str) -> None:
-        """Count a launch whose kind was kept."""
+        """Count a launch; a launch with the same key was recorded before."""
         self._launched[record, key] = self._launched.get((record, key), 0) + 1
 
     def miss_launch(self, record: str, why: str) -> None:
@@ -305,8 +304,8 @@ class Session(Notebook):
     # --- rewriting
 
     def settings_now(self, kernel: str) -> Settings:
-        """Return the settings for a kernel whose cache key this thread makes. For torch.compile they may be fewer,
-        if its caches would mix the kernels up."""
+        """Return the settings for a kernel whose cache key this thread is computing. For kernels of torch.compile,
+        leave out rewrites that its caches could not distinguish from the plain kernels."""
         settings = self.settings
         if settings.policy is not None:
             settings = replace(settings, policy=settings.policy.of_kernel(kernel))
@@ -315,7 +314,7 @@ class Session(Notebook):
         renames = settings.renames
         if (reason := inductor.may_rename() if renames else inductor.may_rewrite()) is not None:
             if settings.wants(kernel):
-                what = "keep their own names" if renames else "stay as they are"
+                what = "are not renamed" if renames else "are not rewritten"
                 self.note(f"kernels of torch.compile {what}: {reason}")
             settings = settings.without_renames
         if inductor.may_rewrite() is not None:
@@ -323,12 +322,12 @@ class Session(Notebook):
         return settings
 
     def rewrite(self, text: str, own_name: str | None, ptxas: str | None, settings: Settings) -> Rewritten | None:
-        """Rewrite a kernel's PTX for the session; None if the session leaves the compiler's code. With another ptxas
-        the PTX may be unchanged.
+        """Rewrite a kernel's PTX for the session. Returns None if the session does not change the kernel. If the
+        session only uses another ptxas, the text may be unchanged.
 
-        own_name: the kernel's own name, if an outer session has renamed it already. ptxas: the version of the
-        compiler's own. settings: the result of `settings_now` for this kernel. Raises PtxError if a rewrite does not
-        fit this module, or the ptxas that will assemble it.
+        own_name: the kernel's own name, if an outer session has already renamed it. ptxas: version of the compiler's
+        own ptxas. settings: the result of `settings_now` for this kernel. Raises PtxError if a rewrite cannot be
+        applied to this module, or not with the ptxas that will assemble it.
         """
         ptx = Ptx(text)
         own = own_name or ptx.only_entry()
@@ -353,24 +352,26 @@ class Session(Notebook):
         return Rewritten(new.text, own, new.only_entry(), assembling, code, lever, names_of_rewrites(rewrites, ptx))
 
     def _entry_for(self, policy: Policy, ptx: Ptx, own: str, ptxas: str | None) -> Entry | None:
-        """Return the policy's entry for a kernel, if it may be applied; otherwise add a note with the reason."""
+        """Return the policy's entry for a kernel. If there is none, or it must not be applied, return None and note the
+        reason."""
         entry = policy.entry_for(ptx.text, ptx.only_entry(), own)
         if entry is None:
             archs = sorted({other.arch for other in policy.of_kernel(own).entries})
             if ptx.target not in archs:
-                self._note_missed(own, f"{policy.path} has them for {', '.join(archs)}, and this is {ptx.target}")
+                self._note_missed(own, f"{policy.path} has only entries for {', '.join(archs)}; this is {ptx.target}")
             elif stem(own) not in self._matched:
                 self._note_missed(own, _other_ptx(policy))
             return None
         self._match(policy, stem(own))
         if entry.ptxas != ptxas:
-            versions = f"against ptxas {entry.ptxas}, and the compiler's own is {ptxas or 'not known'} now"
+            versions = f"against ptxas {entry.ptxas}, but the compiler's ptxas is now {ptxas or 'not known'}"
             self._note_missed(own, f"{policy.path} was certified {versions}; tune again")
             return None
         return entry
 
     def check_rewritten(self, metadata: Mapping[str, Any], group: Mapping[str, str], reason: str) -> None:
-        """Note a kernel that was compiled without this session, if the session would have changed it."""
+        """Note that a kernel was compiled without this session's changes, if the session would have changed it. reason:
+        why it was compiled without them."""
         own = str(metadata.get(META_FROM) or metadata["name"])
         settings = self.settings_now(own)
         if not settings.key or not settings.wants(own) or digest(settings.key) in (metadata.get(META_KEYS) or ()):
@@ -380,14 +381,14 @@ class Session(Notebook):
             self._note_missed(own, reason)
 
     def _match(self, policy: Policy, name: str) -> None:
-        """Drop the notes on other specialisations of a kernel, once the policy has matched one."""
+        """Drop notes on other specialisations of a kernel after the policy has matched one of them."""
         with self._lock:
             self._matched.add(name)
             reason = _other_ptx(policy)
             self._note_kernels(reason, tuple(kernel for kernel in self._missed.get(reason, ()) if stem(kernel) != name))
 
     def _note_missed(self, kernel: str, reason: str) -> None:
-        """Keep one note for each reason, with the kernels that it concerns."""
+        """Add a kernel to the note that lists all kernels not rewritten for this reason."""
         with self._lock:
             kernels = self._missed.get(reason, ())
             if kernel not in kernels:
@@ -399,7 +400,7 @@ class Session(Notebook):
         self.notes = [note for note in self.notes if note != before] + [_missed_note(kernels, reason)] * bool(kernels)
 
     def keep_crash(self, name: str, text: str, assembler: Assembler, message: str) -> None:
-        """Keep PTX, command line and signal of a ptxas that failed on rewritten PTX."""
+        """Keep a failure of ptxas on rewritten PTX: PTX, command line, signal. text: the PTX."""
         from tritonhook.ptxas.toolchain import Crash, assemble
 
         details: dict[str, Any] = {"triton_message": message}
@@ -413,12 +414,12 @@ class Session(Notebook):
                 what = f"{crash.summary} on {name}"
         folder = self._writer.add_crash(name, text, details)
         self.crashes.append(folder)
-        self.note(f"{what}; the kernel stays as it is, the PTX is in {folder}")
+        self.note(f"{what}; the kernel is not rewritten, the PTX is in {folder}")
 
     def keep_rejected(
         self, stage: str, ptx: str, metadata: Mapping[str, Any], files: Mapping[str, str], error: Exception
     ) -> None:
-        """Keep a kernel that a stage of the compiler rejected."""
+        """Keep a kernel that a compiler stage rejected. files: the earlier stages' files, path by extension."""
         if not self.settings.wants(_name_of_rejected(metadata, files)):
             return
         known = {**metadata, "name": _name_of_rejected(metadata, files)}
@@ -430,7 +431,7 @@ class Session(Notebook):
 
 
 def _name_of_rejected(metadata: Mapping[str, Any], files: Mapping[str, str]) -> str:
-    """Return the name of a rejected kernel; before the PTX stage only the files have it."""
+    """Return the name of a rejected kernel. Before the PTX stage, the metadata has no name, but the file names have."""
     return str(metadata.get("name") or Path(files.get("source") or files.get("ttir") or "kernel").stem)
 
 
@@ -442,12 +443,12 @@ def _would_change(path: str, own: str, settings: Settings) -> bool:
         if settings.policy is not None:
             return settings.policy.entry_for(ptx.text, ptx.only_entry(), own) is not None
         return settings.rewrites.apply(ptx) is not ptx
-    except Exception:  # reported where the kernel was compiled
+    except Exception:  # the same error was reported when the kernel was compiled
         return True
 
 
 def _other_ptx(policy: Policy) -> str:
-    return f"{policy.path} has only other PTX of this kernel; `tritonhook tune --check CAPTURES` lists stale entries"
+    return f"{policy.path} has no entry for its PTX; `tritonhook tune --check CAPTURES` lists stale entries"
 
 
 def _missed_note(kernels: Sequence[str], reason: str) -> str:
@@ -456,8 +457,8 @@ def _missed_note(kernels: Sequence[str], reason: str) -> str:
 
 
 def _compiled_by_inductor() -> bool:
-    """Check whether torch.compile's Inductor asked for this compile. Its static launcher looks kernels up by the
-    name of their Python function (torch/_inductor/runtime/static_triton_launcher.py)."""
+    """Check whether torch.compile's Inductor started this compile. Its static launcher looks kernels up by the name of
+    their Python function (torch/_inductor/runtime/static_triton_launcher.py), so that renaming needs care."""
     frame = sys._getframe(1) if "torch._inductor" in sys.modules else None
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).startswith("torch._inductor."):
@@ -467,7 +468,7 @@ def _compiled_by_inductor() -> bool:
 
 
 def finish_async_compiles() -> None:
-    """Wait for the compiles that this thread's AsyncCompileMode has started."""
+    """Wait for the compiles that Triton's AsyncCompileMode has started in this thread."""
     from concurrent.futures import wait
 
     module = sys.modules.get("triton.runtime._async_compile")

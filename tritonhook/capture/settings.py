@@ -1,4 +1,4 @@
-"""Settings: what a session captures and rewrites, made from the user's arguments."""
+"""Settings: which kernels a session captures, and how it rewrites them; made from the user's arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tritonhook.ptx.throughput_pragma import ThroughputPragma
 from tritonhook.rename import Rename, Rewrite, Rewrites, make_rename
 
 DEFAULT_OUT = "tritonhook-captures"
-SHAPES, VALUES = "shapes", "values"  # of a launch: shapes and integers only, or the contents of all buffers
+SHAPES, VALUES = "shapes", "values"  # recorded of a launch: only shapes and scalars, or also the contents of buffers
 # The rewrites that users select by name.
 REWRITES: Mapping[str, Rewrite] = {TMA_CTA: ClusterToCta(), MMA_THROUGHPUT: ThroughputPragma()}
 
@@ -31,11 +31,11 @@ REWRITES: Mapping[str, Rewrite] = {TMA_CTA: ClusterToCta(), MMA_THROUGHPUT: Thro
 class Settings:
     """The settings of a session.
 
-    out: absolute folder for captures. only: regular expression; the session ignores kernels whose own name it does not
-    match (re.search). launches: what to keep of each launch, SHAPES or VALUES; None records no launches. assembling:
-    another ptxas than the compiler's, or further options; None leaves both to the compiler. policy: decides for each
-    kernel how it is rewritten and assembled; then rewrites and assembling are not used. dry_run: the target of a dry
-    run, in which kernels are compiled and not launched.
+    out: absolute folder for captures. only: regular expression; the session handles only kernels whose own name matches
+    it (re.search). launches: what to record of each launch, SHAPES or VALUES; None records no launches. assembling: a
+    ptxas instead of the compiler's, or further options; None changes neither. policy: chooses rewrites and ptxas for
+    each kernel; then `rewrites` and `assembling` are not used. dry_run: target of a dry run, in which kernels are
+    compiled and not launched.
     """
 
     out: Path
@@ -48,8 +48,8 @@ class Settings:
 
     @property
     def key(self) -> str:
-        """Text for cache keys with the session's changes: rewrites, ptxas, options, policy; empty if it changes
-        nothing."""
+        """Text for cache keys that identifies the session's changes to kernels: rewrites, ptxas, options, policy; empty
+        if the session changes nothing."""
         if self.policy is not None:
             return f"tritonhook:{self.only or ''}:{self.policy.key}" if self.policy.key else ""
         if self.assembling is not None:
@@ -68,11 +68,11 @@ class Settings:
         return replace(self, rewrites=self.rewrites.without_renames, policy=policy)
 
     def wants(self, kernel: str) -> bool:
-        """Check whether the session handles the kernel with this own name."""
+        """Check whether the session handles the kernel with this original name."""
         return self.only is None or re.search(self.only, kernel) is not None
 
     def pin_for(self, function: str, arch: str, key: tuple[str, ...]) -> Pin | None:
-        """Return the configuration that the policy pins for a key of an autotuned function; None if there is none."""
+        """Return the policy's pin for a key of an autotuned function, else None."""
         return None if self.policy is None else self.policy.pin_for(function, arch, key, self._gpu_name)
 
     def _gpu_name(self) -> str:
@@ -99,12 +99,13 @@ class Settings:
         )
 
     def to_run_config(self) -> RunConfig:
-        """Convert the settings for child processes. Raises UsageError for rewrites that only this process knows."""
+        """Convert the settings for child processes. Raises UsageError for a rewrite that cannot be passed on by
+        name."""
         steps = self.rewrites.steps
         renames = [step for step in steps[:1] if isinstance(step, Rename)]
         named = [name for step in steps[len(renames) :] for name, known in REWRITES.items() if step == known]
         if len(renames) + len(named) < len(steps):
-            raise UsageError("child processes can take only a rename and then named rewrites")
+            raise UsageError("child processes support only a rename followed by named rewrites")
         own = self.assembling or Assembling()
         rename = renames[0] if renames else None
         policy = None if self.policy is None else kept_policy(self.policy, self.out)
@@ -128,7 +129,7 @@ def make_settings(
     """Make settings from the arguments of `enable`. Raises TritonHookError if they contradict each other."""
     if policy is not None and (rename or strip or rewrites or ptxas or options):
         raise UsageError(
-            "a policy says for each kernel how it is changed: leave out rename, strip, rewrites, ptxas and options, "
+            "the policy chooses the changes of each kernel: leave out rename, strip, rewrites, ptxas and options, "
             "or the policy"
         )
     if launches not in (None, True, False, SHAPES, VALUES):
@@ -160,14 +161,14 @@ def default_out() -> str:
 
 
 def rewrite_by_name(ptx: Ptx, name: str, entries: tuple[str, ...] | None = None) -> tuple[Ptx, tuple[str, ...]]:
-    """Apply a rewrite of REWRITES to a module. Returns the module and the rewrite's remarks.
+    """Apply a rewrite of REWRITES to a module. Returns the new module and the rewrite's remarks.
 
-    entries: rewrite only these. Raises UsageError if nothing changes, PtxError if the rewrite is not possible.
+    entries: rewrite only these kernels. Raises UsageError if nothing changes, PtxError if the rewrite is not possible.
     """
     step: Rewrite = REWRITES[name]
     if entries is not None:
         if not isinstance(step, ThroughputPragma):
-            raise UsageError(f"--rewrite {name} is for whole modules; leave --entry out")
+            raise UsageError(f"--rewrite {name} always changes the whole module; leave --entry out")
         step = ThroughputPragma(entries)
     changed = step.apply(ptx)
     remarks = Rewrites((step,)).remarks(ptx)
@@ -178,8 +179,8 @@ def rewrite_by_name(ptx: Ptx, name: str, entries: tuple[str, ...] | None = None)
 
 
 def names_of_rewrites(rewrites: Rewrites, ptx: Ptx) -> str | None:
-    """List the rewrites, other than renames, that change a module: names in REWRITES, else keys; None if there are
-    none."""
+    """List the rewrites, other than renames, as text: names in REWRITES, else keys. None if they do not change the
+    module."""
     others = rewrites.without_renames
     if not others.steps or others.apply(ptx) is ptx:
         return None
@@ -192,11 +193,11 @@ def name_of_rewrite(rewrite: Rewrite) -> str:
 
 
 def _as_rewrites(given: object) -> tuple[Rewrite, ...]:
-    """Read the user's `rewrites=`: one or several, by name or as objects."""
+    """Read the user's `rewrites=`: one rewrite or several, as names or objects."""
     several = isinstance(given, Iterable) and not isinstance(given, (Rewrite, str))
     named: tuple[Any, ...] = tuple(given) if several else (given,)  # type: ignore[arg-type]
     if unknown := [name for name in named if isinstance(name, str) and name not in REWRITES]:
-        raise CaptureError(f"rewrites={unknown[0]!r}: no rewrite of that name; known: {', '.join(REWRITES)}")
+        raise CaptureError(f"rewrites={unknown[0]!r}: no such rewrite; choose from {', '.join(REWRITES)}")
     rewrites = tuple(REWRITES[item] if isinstance(item, str) else item for item in named)
     for rewrite in rewrites:
         if not isinstance(rewrite, Rewrite) or not isinstance(rewrite.key, str):
@@ -214,7 +215,7 @@ def _check_only(only: object) -> None:
 
 
 def _out_folder(out: object) -> Path:
-    """Check the user's `out=`. Empty text is refused: it would mean the current folder, which is almost never
+    """Check the user's `out=`. Empty text is refused: as a path it means the current folder, which is rarely
     intended."""
     if not isinstance(out, (str, os.PathLike)) or not isinstance(path := os.fspath(out), str):
         raise CaptureError(f"out={out!r}: give the folder as text or a Path, e.g. out='captures'")

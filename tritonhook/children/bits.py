@@ -1,7 +1,8 @@
-"""Executions of a dry run whose stored bits `verify` compares: launches in several orders, configurations of autotuned
-kernels, other settings of all kernels, a function again with fewer and more rows, the stages of a compilation.
+"""Write executions of a dry run to files, for `verify`, which compares their output bits.
 
-Each is a line of FOLDER/executions.jsonl; FOLDER/HASH has the bytes of a buffer. verify/same_bits.py reads them.
+A launch or function is executed in several orders, with all configurations of an autotuned kernel, with other settings
+of kernels, with fewer and more rows, or at several stages of the compilation. Each execution is a line of
+FOLDER/executions.jsonl; FOLDER/HASH has the bytes of a buffer. verify/same_bits.py reads them.
 """
 
 from __future__ import annotations
@@ -15,16 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonhook.capture.dry_run.autotuner import Trial, tuners
-from tritonhook.capture.dry_run.gpu import (
-    CONFIGS,
-    EXECUTIONS,
-    NUDGED,
-    ORDERS,
-    ROWS,
-    STAGES,
-    TUNED,
-    Compared,
-)
+from tritonhook.capture.dry_run.gpu import CONFIGS, EXECUTIONS, NUDGED, ORDERS, ROWS, STAGES, TUNED, Compared
 from tritonhook.capture.launches.record import Pointer
 from tritonhook.capture.patching import Patch
 from tritonhook.emulate.errors import Fault, Hang, Unfinished
@@ -35,13 +27,14 @@ from tritonhook.emulate.run import Run, run_code
 from tritonhook.errors import NotUnderstood, TritonHookError
 from tritonhook.ptx.module import Ptx
 
-_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}  # with Triton's defaults
+_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}  # options and Triton's default values
 
 
 class Bits:
-    """What this process keeps. compared: None where nothing is compared. label: of the rows that are tried now, or "".
-    compiled: what Triton launches now; None for CuTe. staged: hashes of PTX whose stages were executed. seen: called
-    with each launch where rows are asked for. count: of launches. trials: of configurations, in orders."""
+    """Writer of this process's executions. compared: what to compare; None for nothing. label: text for the number of
+    rows being tried; "" if none are. compiled: Triton's kernel of the current launch; None for CuTe. staged: hashes of
+    PTX that was already executed at all stages. rows: number of rows being tried. seen: called with each launch, if
+    rows are compared. count: number of launches. trials: number of configurations executed in several orders."""
 
     def __init__(self) -> None:
         self.compared: Compared | None = None
@@ -55,7 +48,9 @@ class Bits:
     def keep(
         self, kind: str, kernel: str, call: int, label: str, buffers: Sequence[Mapping[str, Any]], **more: Any
     ) -> None:
-        """Write one execution. buffers: each with its name, dtype and `data`, and what else describes it."""
+        """Write one execution. kind: as listed in dry_run/gpu.py. call: number of the launch or autotuning. label: what
+        distinguishes this execution from the others of the call. buffers: name, dtype, data (bytes) and further fields
+        of each buffer."""
         assert self.compared is not None
         folder, kept = Path(self.compared.folder), []
         for buffer in buffers:
@@ -70,8 +65,8 @@ class Bits:
     def launched(
         self, name: str, ptx: Ptx, kernel: Kernel, run: Run, before: Sequence[bytes], after: Sequence[bytes]
     ) -> None:
-        """Keep a launch that was executed, and execute it in the other orders and stages; that of a configuration
-        which is tried only in the orders."""
+        """Write a launch that was executed, and execute it again in other orders and at other stages. In an autotuner's
+        trial, execute it again only in other orders. before, after: contents of the buffers."""
         assert self.compared is not None
         if tuners.trial is not None:
             if not (self.compared.configs or self.compared.settings):
@@ -118,7 +113,8 @@ class Bits:
             self.keep(ORDERS, name, call, f"order {len(done) + 2}", [], reason=reason, **more)
 
     def _in_stages(self, name: str, ptx: Ptx, run: Run, before: Sequence[bytes], after: Sequence[bytes]) -> None:
-        """Execute the first launch of a kernel by Triton's interpreter, and from its machine code."""
+        """Execute the first launch of a kernel by Triton's interpreter, and from machine code of two optimisation
+        levels. Its PTX was executed before; `after` is the result."""
         from tritonhook.capture.triton.metadata import assembler_of
         from tritonhook.children.interpreted import interpret
         from tritonhook.emulate.sass.kernel import read_sass_kernel
@@ -178,7 +174,7 @@ class Bits:
         self.keep(ROWS, name, self.count, self.label, buffers, rows=self.rows, settings=settings)
 
     def tried(self, name: str, config: Any, trial: Trial, reason: str) -> None:
-        """Keep a trial of an autotuner, or of other settings."""
+        """Write a trial of an autotuner, or of other settings. reason: why the trial failed, or ""."""
         assert self.compared is not None
         label = getattr(config, "label", None)
         if label is None:
@@ -194,7 +190,7 @@ class Bits:
 
 
 def last_line(text: str) -> str:
-    """Return the last line of an error: a compiler's shows the source before it."""
+    """Return the last line of an error message. Messages of compilers begin with source code."""
     return text.strip().rpartition("\n")[2].strip()
 
 
@@ -202,7 +198,7 @@ bits = Bits()
 
 
 def settings_of(kernel: Any) -> str:
-    """Describe the constants and options of one of Triton's compiled kernels; "" for None."""
+    """Return the constants and options of a kernel compiled by Triton, as text; "" for None."""
     if kernel is None:
         return ""
     names = getattr(getattr(kernel.src, "fn", None), "arg_names", ())
@@ -213,7 +209,7 @@ def settings_of(kernel: Any) -> str:
 
 
 def begin_comparing(compared: Compared) -> ExitStack:
-    """Begin to keep executions, until the stack is closed."""
+    """Begin to write executions, until the stack is closed."""
     bits.compared = compared
     stack = ExitStack()
     if compared.configs or compared.settings:
@@ -229,7 +225,8 @@ def begin_comparing(compared: Compared) -> ExitStack:
 
 
 def _with_settings(compared: Compared, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Try a kernel with each combination of settings before its launch, as an autotuner does."""
+    """Wrap JITFunction.run: before each launch, execute the kernel with each combination of settings, as an autotuner's
+    trials."""
     settings, tried = compared.settings, set[int]()
 
     def run(function: Any, *given: Any, grid: Any, warmup: bool, **named: Any) -> Any:

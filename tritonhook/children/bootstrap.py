@@ -1,8 +1,7 @@
 """Start-up code of each Python process under `tritonhook run` or `tritonhook mem watch`.
 
-The private sitecustomize, or the .pth file, calls `begin`. It waits for `import triton` or `import cutlass`, and then
-begins a session. A process that imports neither of them pays for a few small modules only: keep the imports few. The
-user's own sitecustomize still runs.
+The private sitecustomize, or the .pth file, calls `begin`. A session begins when the process imports triton or cutlass.
+Until then only a few small modules are loaded, so keep the imports here few. The user's own sitecustomize runs too.
 """
 
 from __future__ import annotations
@@ -31,26 +30,26 @@ if TYPE_CHECKING:
 _begun = _watch_begun = False
 _waiting: list[AfterImport] = []
 _ours = {SITE.resolve()}  # folders with a sitecustomize of tritonhook
-sessions: list[Session] = []  # those that `begin` began in this process
-dry_runs: list[ExitStack] = []  # what it replaced for a dry run
+sessions: list[Session] = []  # sessions begun by `begin` in this process
+dry_runs: list[ExitStack] = []  # replacements that `begin` made for a dry run; closing a stack undoes them
 
 
 def begin(then_users: bool = True) -> None:
-    """Capture from the import of triton or cutlass on, or watch from the import of triton on; at once, if they are
-    imported already.
+    """Begin to capture when triton or cutlass is imported, and to watch memory when triton is imported; at once if it
+    is imported already.
 
-    then_users: run the user's own sitecustomize, which ours has replaced; with a .pth file it runs by itself.
+    then_users: also run the user's own sitecustomize, which ours replaces. With a .pth file Python runs it itself.
     """
     global _begun, _watch_begun
     if RUN in os.environ and not _begun:
         _begun = True
         if DRY_RUN in os.environ:
-            atexit.register(_end_dry_runs)  # while the modules that it changed are whole
+            atexit.register(_end_dry_runs)  # before Python clears the modules that were changed
             _when_imported("torch", functools.partial(_begin_dry_run, "begin_torch"))
         _when_imported("triton", _capture)
         _when_imported("cutlass", lambda: _capture("cute"))
         _when_imported("cuda.tile", _capture_tile)
-        inductor.await_modules()  # now: torch imports triton from within them
+        inductor.await_modules()  # before the import of triton, because these modules of torch import triton
     if WATCH in os.environ and not _watch_begun:
         _watch_begun = True
         _when_imported("triton", _watch)
@@ -59,7 +58,7 @@ def begin(then_users: bool = True) -> None:
 
 
 def end() -> None:
-    """End what `begin` began, and wait for no further import. `begin` can begin again."""
+    """Undo `begin`: end the sessions and dry runs, and wait for no further import. `begin` can be called again."""
     global _begun
     for waiting in _waiting:
         waiting.end()
@@ -84,7 +83,7 @@ def _when_imported(name: str, callback: Callable[[], None]) -> None:
 
 
 def _capture(front_end: str = "triton") -> None:
-    """Begin a session. An error never breaks the program: it is printed in one line."""
+    """Begin a session. Its errors are printed in one line and not raised, so that the program goes on."""
     if DRY_RUN in os.environ:
         _begin_dry_run(f"begin_{front_end}")
         if EMULATE in os.environ:
@@ -103,9 +102,10 @@ def _capture(front_end: str = "triton") -> None:
 
 
 def _begin_dry_run(begin: str) -> None:
-    """Replace Triton's driver, torch's description of the GPU, or the CuTe DSL's launches.
+    """Replace Triton's driver, torch's description of the GPU, or the CuTe DSL's launches. begin: function in
+    dry_run/process.py.
 
-    If that fails, the program ends: it must not launch.
+    Errors are raised and end the program, because it must not launch kernels on a GPU.
     """
     from tritonhook.capture.dry_run import process
     from tritonhook.capture.dry_run.gpu import DryRun
@@ -115,7 +115,7 @@ def _begin_dry_run(begin: str) -> None:
 
 
 def _capture_tile() -> None:
-    """Capture cuda.tile's kernels, which the ptxas wrapper sees when tileiras calls ptxas. Errors as in `_capture`."""
+    """Make cuda.tile's compiler call the ptxas wrapper, which captures its kernels. Errors are printed, not raised."""
     try:
         from tritonhook.capture.ptxas_wrapper.cuda_tile import begin_tile
 
@@ -125,7 +125,7 @@ def _capture_tile() -> None:
 
 
 def _watch() -> None:
-    """Begin to watch GPU memory. Errors as in `_capture`."""
+    """Begin to watch GPU memory. Errors are printed, not raised."""
     try:
         import json
 
@@ -138,7 +138,7 @@ def _watch() -> None:
 
 
 def _run_users_sitecustomize() -> None:
-    running = getattr(sys.modules.get("sitecustomize"), "__file__", None)  # another tritonhook's, if there are two
+    running = getattr(sys.modules.get("sitecustomize"), "__file__", None)  # may be that of another tritonhook
     if running is not None:
         _ours.add(Path(running).resolve().parent)
     rest = [entry for entry in sys.path if Path(entry).resolve() not in _ours]

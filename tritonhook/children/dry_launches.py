@@ -1,6 +1,6 @@
-"""Launches of a dry run, executed on the CPU: after each one, the tensors hold what the kernel's PTX computes.
+"""Execute the launches of a dry run on the CPU: after each launch, the tensors contain the results of the kernel's PTX.
 
-`launches` keeps what became of them, for a run of tests.
+`launches` has statistics and errors of the launches, for the pytest plugin.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ _LAUNCH_FAILURE = 719  # cudaErrorLaunchFailure
 _LAUNCHERS = "tritonhook", "triton"
 NOT_UNDERSTOOD, TOO_LONG, UNFINISHED = "NOT UNDERSTOOD", "over the time limit", "not finished"
 
-# What became of the launches of this process since `begin`. executed: how many. seconds: of all. left: launches without
-# results, each with its kind and reason. findings: of the sanitizer. dry: why launches are no longer executed, or "".
+# The launches of this process since `begin_test`. executed: number of executed launches. seconds: their total time.
+# left: (kind, reason) of each launch that could not be executed. findings: findings of the sanitizer. dry: reason why
+# launches are no longer executed; "" if they are.
 launches = SimpleNamespace(executed=0, seconds=0.0, left=[], findings=found.texts, dry="")
 
 
 def begin_test() -> None:
-    """Forget the earlier launches."""
+    """Reset `launches` and the findings before a test."""
     found.forget()
     vars(launches).update(executed=0, seconds=0.0, left=[], dry="")
 
@@ -66,7 +67,7 @@ def begin_triton(emulation: Emulation) -> ExitStack:
         bits.compiled = kernel
         emulator.execute(
             kernel.name, kernel.hash, lambda: kernel.asm["ptx"], partial(of_triton, kernel, grid, arguments),
-            lambda: kernel.asm["cubin"], is_triton="ttir" in kernel.asm,  # not of Gluon, whose source orders accesses
+            lambda: kernel.asm["cubin"], is_triton="ttir" in kernel.asm,  # False for Gluon, which has no TTIR
         )  # fmt: skip
 
     stack = begin_comparing(emulation.compared) if emulation.compared is not None else ExitStack()
@@ -80,7 +81,7 @@ def begin_triton(emulation: Emulation) -> ExitStack:
 
 
 def begin_cute(emulation: Emulation) -> ExitStack:
-    """Execute each launch of the CuTe DSL, until the stack is closed. Its dry run has begun."""
+    """Execute each launch of the CuTe DSL, until the stack is closed. The dry run of the DSL must have begun."""
     from tritonhook.capture.cute import launches as cute_launches
     from tritonhook.capture.cute import runtime
     from tritonhook.capture.cute.modules import known_ptx
@@ -89,7 +90,7 @@ def begin_cute(emulation: Emulation) -> ExitStack:
     emulator = Emulator(emulation)
 
     def launched(*given: int) -> int:
-        """Return 0, or the error that the DSL raises."""
+        """Execute a launch. Returns 0, or a CUDA error code, which the DSL turns into an exception."""
         try:
             (recording,) = cute_launches.recordings
             one, bits.compiled = recording.called(*given), None
@@ -109,12 +110,12 @@ def begin_cute(emulation: Emulation) -> ExitStack:
 def _known_text(name: str, ptx: Ptx | None) -> str:
     """Return the PTX of a CuTe kernel. Raises NotUnderstood if the kernel came from a cache."""
     if ptx is None:
-        raise NotUnderstood(name, why="it came from a cache, which holds no PTX; clear it to compile the kernel")
+        raise NotUnderstood(name, why="it came from a cache without PTX; clear the cache, so that it is compiled again")
     return ptx.text
 
 
 class Emulator:
-    """Executes launches. Kernels are read once, and kept by their hash."""
+    """Executes launches. The PTX of each kernel is parsed once."""
 
     def __init__(self, emulation: Emulation) -> None:
         self._emulation = emulation
@@ -132,8 +133,12 @@ class Emulator:
         cubin: Callable[[], bytes] | None = None,
         is_triton: bool = False,
     ) -> None:
-        """Execute one launch, and write what it stores to its tensors. Raises EmulationError, as the program cannot go
-        on with wrong numbers: NotExecuted if the reason lies in the emulator."""
+        """Execute one launch, and write its results to its tensors. Raises NotExecuted if the emulator cannot execute
+        the kernel, KernelFault if the kernel has a fault, another EmulationError for other errors: the program cannot
+        go on with wrong numbers.
+
+        key: hash of the kernel. text, cubin: return its PTX and cubin. described: describes the launch. is_triton:
+        False for Gluon and CuTe kernels."""
         if launches.dry:
             return
         if self._emulation.sanitize and cubin and key not in self._registers:
@@ -181,7 +186,8 @@ class Emulator:
         self, name: str, key: str, text: Callable[[], str], run: Run, contents: Sequence[bytes], is_triton: bool,
         storages: Sequence[tuple[Any, int, int]],
     ) -> Sequence[bytes]:  # fmt: skip
-        """Return what the buffers hold after a launch. storages: a tensor, the begin and the size of each buffer."""
+        """Return the contents of the buffers after a launch. contents: contents before it. storages: (tensor, begin and
+        size in bytes) of each buffer."""
         if key not in self._kernels:
             self._kernels[key] = read_kernel(Ptx(text()), name)
         if self._emulation.sanitize:
@@ -191,7 +197,7 @@ class Emulator:
             cut = replace(run, launch=views.launch), views.split(contents)
             done = sanitize(Ptx(text()), *cut, kernel=kernel, is_poisoned=True, room=room, is_triton=is_triton)
             if isinstance(done.error, Fault) and _have_pointers(run.launch, contents):
-                raise done.error  # findings may come from memory that no argument names
+                raise done.error  # the kernel follows pointers in a buffer: the findings may be wrong
             for one in done.findings:
                 lines = [place.source or str(place.line) for place in one.places]
                 found.add(name, one.kind, lines, f"{name}: {one}", tuners.trial.label if tuners.trial else "")
@@ -210,7 +216,7 @@ class Emulator:
 
 
 def _in_words(error: Fault | Hang, ptx: Ptx) -> str:
-    """Describe what ended a kernel, with its lines in the source; in PTX where there are none."""
+    """Describe a fault or hang, with lines of the source; with lines of the PTX if the source is not known."""
     source = source_lines(ptx)
 
     def at(line: int) -> str:
@@ -223,7 +229,8 @@ def _in_words(error: Fault | Hang, ptx: Ptx) -> str:
 
 
 def end_at_the_launch(traceback: TracebackType | None) -> None:
-    """Cut the frames of Triton and tritonhook off a traceback: the last one is the line that launched."""
+    """Cut the innermost frames, of Triton and tritonhook, off a traceback, so that it ends at the program's line that
+    launched the kernel."""
     last = None
     while traceback is not None:
         if traceback.tb_frame.f_globals.get("__name__", "").partition(".")[0] not in _LAUNCHERS:
@@ -234,7 +241,7 @@ def end_at_the_launch(traceback: TracebackType | None) -> None:
 
 
 def _without_frames_of_ours(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Show a kernel's fault below the line of the program that launched the kernel."""
+    """Wrap sys.excepthook: the traceback of a kernel's fault ends at the program's line that launched the kernel."""
 
     def shown(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         if isinstance(error, KernelFault):
@@ -245,7 +252,7 @@ def _without_frames_of_ours(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _have_pointers(launch: Launch, contents: Sequence[Any]) -> bool:
-    """Check whether a buffer of 64-bit integers holds addresses of this process, such as those of other tensors."""
+    """Check whether a buffer of 64-bit integers contains an address in this process, e.g. of another tensor."""
     numbers = [
         np.frombuffer(data, np.uint64, len(data) // 8)
         for buffer, data in zip(launch.buffers, contents, strict=True)
@@ -262,9 +269,10 @@ def _have_pointers(launch: Launch, contents: Sequence[Any]) -> bool:
 
 
 def _bytes_of(tensor: Any, start: int, size: int) -> Any:
-    """View an allocation in the CPU's memory as bytes, to read and to write."""
+    """Return a writable view of an allocation in the CPU's memory, as bytes. Raises EmulationError for a tensor without
+    memory."""
     if not size:
         return np.zeros(0, np.uint8)
     if (view := cpu_bytes(tensor, start, size)) is None:
-        raise EmulationError(f"an argument of shape {tuple(tensor.shape)} has no memory: give a tensor on the GPU")
+        raise EmulationError(f"an argument of shape {tuple(tensor.shape)} has no memory; pass a tensor on the GPU")
     return np.frombuffer(view, np.uint8)

@@ -1,7 +1,7 @@
-"""The environment of child processes, that makes them capture kernels or watch memory without a change to them.
+"""Make the environment variables with which unchanged child processes capture kernels or watch memory.
 
-A private folder with a `sitecustomize` is first on PYTHONPATH, and a variable holds the settings. The sitecustomize
-runs bootstrap.py. Where PYTHONPATH does not reach a process, a .pth file can run it, which users opt in to.
+A private folder with a `sitecustomize` is first in PYTHONPATH, and another variable has the settings. The sitecustomize
+runs bootstrap.py. For processes that ignore PYTHONPATH, the user can install a .pth file, which runs it too.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tritonhook.errors import StartupError
 
 
 def capture_environment(settings: Settings, base: Mapping[str, str], command: Sequence[str] = ()) -> dict[str, str]:
-    """Make the environment for a child process that captures, and for its children. Raises UsageError for rewrites that
-    cannot be passed on to them.
+    """Make the environment for a child process that captures, and for its own children. Raises UsageError for rewrites
+    that cannot be passed on.
 
-    command: the command of this run, so that a later run of it into the same folder is recognised. Dry runs for several
-    architectures are separate commands: each compiles kernels of its own.
+    base: the environment to extend. command: the command of this run; a later run of the same command is recognised by
+    it. Dry runs for different architectures count as different commands, because their kernels differ.
     """
     arch = [] if settings.dry_run is None else [settings.dry_run.arch]
     own = {RUN_ID: _run_id(command, *arch), "PYTHONPATH": _path(base)}
@@ -38,8 +38,8 @@ def capture_environment(settings: Settings, base: Mapping[str, str], command: Se
 
 
 def run_environment(settings: Settings, command: Sequence[str]) -> tuple[dict[str, str], Path]:
-    """Make the environment of a whole run: what capture_environment makes, and wrappers of ptxas first on PATH. Also
-    return the log of the wrappers. Raises UsageError as capture_environment, and CaptureError, before anything runs, if
+    """Return (environment of a whole run, log file of the ptxas wrappers). The environment is that of
+    capture_environment with ptxas wrappers on PATH. Raises UsageError as capture_environment does, and CaptureError if
     the folder for captures cannot be written."""
     environment = capture_environment(settings, os.environ, command)
     CaptureWriter(settings.out).close()
@@ -48,14 +48,15 @@ def run_environment(settings: Settings, command: Sequence[str]) -> tuple[dict[st
 
 
 def _run_id(command: Sequence[str], *arch: str) -> str:
-    """Make a run's id: a hash of its command, folder and architecture, its start time, and the name of its command;
+    """Make the id of a run: a hash of its command, working folder and architecture; its start time; its command's name.
     capture.store.reader.Run parses it."""
     program = hashlib.sha256(json.dumps([str(Path.cwd()), *arch, *command]).encode()).hexdigest()
     return f"{program[:16]}-{time.time_ns()} {visible(_name(command))}".rstrip()
 
 
 def _name(command: Sequence[str]) -> str:
-    """Name a command without its arguments, which may be secret, equally on every machine; "" for no command."""
+    """Return the name of a command: its script or module, without arguments, which may be secret, and without folders
+    that differ between machines. "" for no command."""
     words = command[command[:1] == [sys.executable] :]
     if not words or words[0] == "-m":
         return " ".join(words[:2])
@@ -66,12 +67,13 @@ def _name(command: Sequence[str]) -> str:
 
 
 def watch_environment(folder: Path, period_ms: float, base: Mapping[str, str]) -> dict[str, str]:
-    """Make the environment for a child whose GPU memory is watched, and for its children; see memwatch.begin_run."""
+    """Make the environment for a child process whose GPU memory is watched, and for its own children. folder,
+    period_ms: see memwatch.begin_run."""
     return {**base, WATCH: json.dumps({"folder": str(folder), "period_ms": period_ms}), "PYTHONPATH": _path(base)}
 
 
 def _path(base: Mapping[str, str]) -> str:
-    """Make PYTHONPATH with the private folder first, once."""
+    """Return PYTHONPATH with the private folder first, and without duplicates of it."""
     given = base.get("PYTHONPATH", "").split(os.pathsep)
     return os.pathsep.join([str(SITE), *(entry for entry in given if entry and entry != str(SITE))])
 
@@ -83,8 +85,8 @@ PTH = "tritonhook-run.pth"
 
 
 def pth_text() -> str:
-    """Write the one line of the .pth file. Python's site.py runs it in every process of the environment; without
-    TRITONHOOK_RUN it does nothing."""
+    """Return the text of the .pth file, one line of code. Python's site.py runs it in every process of the
+    installation. Without the variable TRITONHOOK_RUN it does nothing."""
     script = str(SITE / "sitecustomize.py")
     started = "{'__name__': 'tritonhook_startup', '__file__': _file}"
     return (
@@ -94,30 +96,31 @@ def pth_text() -> str:
 
 
 def site_folder(python: str = sys.executable) -> Path:
-    """Find the site-packages folder of a Python interpreter. Raises StartupError if the interpreter does not answer."""
+    """Return the site-packages folder of a Python interpreter. Raises StartupError if the interpreter cannot print
+    it."""
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
     environment = {name: value for name, value in os.environ.items() if name != RUN}
     try:
         done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
     except (OSError, subprocess.SubprocessError) as error:
-        raise StartupError(f"{python}: cannot be run: {error}; name another Python") from None
+        raise StartupError(f"{python}: cannot be run: {error}; give another Python") from None
     if done.returncode or not done.stdout.strip():
-        raise StartupError(f"{python}: did not print its site-packages folder; name another Python")
+        raise StartupError(f"{python}: did not print its site-packages folder; give another Python")
     return Path(done.stdout.splitlines()[-1])
 
 
 def install_pth(folder: Path) -> Path:
-    """Write the .pth file into a folder, whole or not at all. Raises StartupError."""
+    """Write the .pth file into a folder, and return its path. Raises StartupError if it cannot be written."""
     path = folder / PTH
     try:
         write_whole(path, pth_text())
     except OSError as error:
-        raise StartupError(f"{path}: cannot be written: {error.strerror}; name another Python") from None
+        raise StartupError(f"{path}: cannot be written: {error.strerror}; give another Python") from None
     return path
 
 
 def uninstall_pth(folder: Path) -> bool:
-    """Remove the .pth file; False if there was none. Raises StartupError."""
+    """Remove the .pth file. Returns False if there was none. Raises StartupError if it cannot be removed."""
     path = folder / PTH
     try:
         path.unlink()
@@ -129,7 +132,7 @@ def uninstall_pth(folder: Path) -> bool:
 
 
 def pth_state(folder: Path) -> str:
-    """Check the .pth file: "installed", "not installed" or "of another tritonhook"."""
+    """Return the state of the .pth file: "installed", "not installed" or "of another tritonhook"."""
     try:
         text = (folder / PTH).read_text()
     except OSError:

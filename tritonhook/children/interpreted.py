@@ -1,7 +1,7 @@
-"""One launch of a Triton kernel by Triton's own interpreter, before any compiler has seen the kernel.
+"""Execute one launch of a Triton kernel by Triton's own interpreter: the kernel's result without any compiler.
 
-The interpreter changes triton.language, and a wrong address ends its process: it runs in a forked one. It gets the
-arguments that the launch recorded, with their types, and copies of the buffers.
+The interpreter runs in a forked process, because it changes triton.language, and because a wrong address kills the
+process. It gets the recorded arguments of the launch, with their types, and copies of the buffers.
 """
 
 from __future__ import annotations
@@ -26,27 +26,28 @@ from tritonhook.emulate.launch import names_of
 from tritonhook.emulate.numbers import convert
 from tritonhook.errors import NotUnderstood
 
-LIMIT_S = 60.0
-# Bytes of values that no load defined. As floats they are large, then NaN; as integers 123 times 257..., then -1.
+_LIMIT_S = 60.0
+# Bytes that fill undefined values, in two attempts. As floats: large numbers, then NaN. As integers: 123 times 257...,
+# then -1.
 _POISONS = 0x7B, 0xFF
 _MOST_PLACES = 6
-_FP8 = {"fp8e4nv": "e4m3", "fp8e5": "e5m2"}  # Triton's names, and those of emulate/numbers.py
+_FP8 = {"fp8e4nv": "e4m3", "fp8e5": "e5m2"}  # name in emulate/numbers.py by Triton's name
 
 
 @dataclass(frozen=True, slots=True)
 class Interpreted:
-    """What a launch stores, by buffer. nudged: from floating-point inputs that are 2 ulp away, in both directions: how
-    far rounding goes. undefined: loads whose values behind a false mask, which no `other` defines, change what is
-    stored."""
+    """The result of a launch. contents: contents of each buffer after it. nudged: the same with floating-point inputs
+    changed by 2 ulp, for both signs of the change; this shows the effect of rounding. undefined: loads with undefined
+    values (mask false, no `other`) that change the result."""
 
     contents: tuple[bytes, ...]
     nudged: tuple[tuple[bytes, ...], ...]
     undefined: tuple[str, ...]
 
 
-def interpret(source: Any, launch: Launch, contents: Sequence[bytes], limit_s: float = LIMIT_S) -> Interpreted:
-    """Run a launch of a compiled kernel. source: what the kernel was compiled from. contents: of the buffers before.
-    Raises NotUnderstood with the reason where the interpreter cannot run it."""
+def interpret(source: Any, launch: Launch, contents: Sequence[bytes]) -> Interpreted:
+    """Execute a launch of a compiled kernel. source: Triton's source object of the kernel. contents: contents of the
+    buffers before the launch. Raises NotUnderstood with the reason if the interpreter cannot execute it."""
     context = multiprocessing.get_context("fork")
     receive, send = context.Pipe(duplex=False)
     process: Any = context.Process(target=_in_child, args=(send, source, launch, contents), daemon=True)
@@ -55,13 +56,15 @@ def interpret(source: Any, launch: Launch, contents: Sequence[bytes], limit_s: f
     try:
         process.start()
         send.close()
-        done = receive.recv() if receive.poll(limit_s) else f"not finished in {limit_s:g} s"
-        if isinstance(done, Interpreted) and done.undefined:  # so far all such loads; with other values it may not end
-            longer_s = 10 * (time.monotonic() - began)  # it takes at most 8 runs more, after 3
-            done = receive.recv() if receive.poll(max(limit_s, longer_s)) else done
+        done = receive.recv() if receive.poll(_LIMIT_S) else f"not finished in {_LIMIT_S:g} s"
+        # The first result lists all loads with undefined values. A second result, after at most 8 more runs with other
+        # values, lists the loads that change the result. It may never come: with other values a kernel may not end.
+        if isinstance(done, Interpreted) and done.undefined:
+            longer_s = 10 * (time.monotonic() - began)  # the first result took 3 runs
+            done = receive.recv() if receive.poll(max(_LIMIT_S, longer_s)) else done
     except EOFError:
         done = done or "its process died: the kernel may access memory outside of its arguments"
-    except Exception as error:  # such as no further process
+    except Exception as error:  # e.g. no further process can be started
         done = f"{type(error).__name__}: {error}"
     finally:
         if process.pid is not None:
@@ -91,15 +94,16 @@ def _reason(error: BaseException) -> str:
 
 
 class _Interpreter:
-    """One launch in the interpreter. places: of the loads that had a false mask and no `other`, each with its argument.
-    poison: the byte of their values; None: zeros, as on NVIDIA. poisoned: at which of the places."""
+    """One launch in the interpreter. memory: copies of the buffers. places: loads with a false mask and no `other`, as
+    argument by source line. poison: byte that fills their undefined values; None for zeros, the values on NVIDIA GPUs.
+    poisoned: source lines of the loads to fill with `poison`."""
 
     def __init__(self, source: Any, launch: Launch) -> None:
         from triton.runtime import interpreter
         from triton.runtime.jit import JITFunction
 
         if type(getattr(source, "fn", None)) is not JITFunction:
-            raise TypeError("the kernel is no function of triton.jit")
+            raise TypeError("the kernel is not a Python function with @triton.jit")
         self.own, self.function, self.launch = interpreter, source.fn, launch
         self.memory: list[Any] = [np.zeros(max(buffer.size, 1), np.uint8) for buffer in launch.buffers]
         spans = sorted((one.ctypes.data, one.ctypes.data + len(one), n) for n, one in enumerate(self.memory))
@@ -123,7 +127,8 @@ class _Interpreter:
         from triton.language.extra import libdevice
 
         vars(libdevice)["_of_numpy"] = self._of_numpy
-        for name, one in list(vars(libdevice).items()):  # empty functions, which programs have imported by name
+        # The functions of libdevice are empty. Their code is replaced, because programs have imported them by name.
+        for name, one in list(vars(libdevice).items()):
             if isinstance(one, FunctionType) and name[0] != "_":
                 exec(f"def {name}(*given): return _of_numpy({name!r}, *given)", vars(libdevice))
                 one.__code__ = vars(libdevice)[name].__code__
@@ -159,7 +164,7 @@ class _Interpreter:
         return {name: made(name, source.signature[name], (number,)) for number, name in enumerate(names)}
 
     def _descriptor(self, one: Descriptor, own: Any) -> Any:
-        """Make what the host encoded, as the kernel itself would."""
+        """Make a descriptor in the interpreter, as if the kernel had made it, with the fields that the host encoded."""
         from triton import language
         from triton.language.semantic import TritonSemantic
 
@@ -185,7 +190,8 @@ class _Interpreter:
         return Interpreted(stored, tuple(nudged), places)
 
     def used(self, contents: Sequence[bytes], done: Interpreted) -> tuple[str, ...]:
-        """Find the loads whose undefined values change what is stored, or end the kernel."""
+        """Find the loads whose undefined values change the result, or make the kernel fail. Returns "argument at line"
+        of each. done: the result with zeros."""
         places = dict(self.places)
         for self.poison in _POISONS:
             if self._differs(contents, set(places), done):
@@ -197,7 +203,7 @@ class _Interpreter:
         self.poisoned = poisoned
         try:
             return self._run(contents) != done.contents
-        except Exception:  # such as an address that they made
+        except Exception:  # e.g. a wrong address computed from an undefined value
             return True
 
     def _run(self, contents: Sequence[bytes]) -> tuple[bytes, ...]:
@@ -213,13 +219,14 @@ class _Interpreter:
         return tuple(one[: len(data)].tobytes() for one, data in zip(self.memory, contents, strict=True))
 
     def _rewritten(self, function: Any) -> Any:
-        """Rewrite a function for the interpreter; change triton.language where its module sees it, once."""
+        """Convert a function for the interpreter. Also patch triton.language in the function's module, once."""
         if id(function.fn.__globals__) not in self.patched:
             self.patched.add(id(function.fn.__globals__))
             self.own._patch_lang(function.fn)
         return self.own.InterpretedFunction(function.fn).rewrite()
 
-    # The interpreter keeps bfloat16 as uint16, and calculates with these (Triton 3.6): here it gets float32.
+    # Triton 3.6's interpreter stores bfloat16 as uint16 and computes with these integers. So its functions are wrapped
+    # to compute in float32.
 
     def _in_float32(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def calculated(builder: Any, *given: Any) -> Any:
@@ -231,7 +238,7 @@ class _Interpreter:
         return calculated
 
     def _cast(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Cast between bfloat16 and other types than float32 by way of float32."""
+        """Wrap casts: between bfloat16 and a type other than float32, cast to float32 first. Refuse fp8."""
         from triton.language import float32
 
         def cast(builder: Any, source: Any, target: Any) -> Any:
@@ -245,7 +252,7 @@ class _Interpreter:
         return cast
 
     def _cast_of_fp8(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Cast fp8 as the GPU does: to the nearest number, at most the largest one."""
+        """Wrap casts of fp8: round to nearest and saturate, as the GPU does."""
         from triton.language import float32
 
         def cast(builder: Any, source: Any, target: Any, mode: Any) -> Any:
@@ -347,7 +354,7 @@ def _is_narrow(handle: Any) -> bool:
 
 
 def _place() -> str:
-    """Return the line of the innermost function that is not Triton's."""
+    """Return "file:line" of the innermost function outside of Triton and this module."""
     import triton
 
     frame, own = sys._getframe(2), (f"{Path(triton.__file__).parent}{os.sep}", __file__)
@@ -357,7 +364,8 @@ def _place() -> str:
 
 
 def _nudged(data: bytes, dtype: str, ulps: int) -> bytes:
-    """Move floating-point numbers by so many ulp, up or down by chance, but for zeros and what is not finite."""
+    """Change floating-point numbers by this many ulp, up or down at random. Zeros, tiny and huge numbers, infinity and
+    NaN stay."""
     form = FLOATS.get(dtype)
     if form is None or len(data) % (form.bits // 8):
         return data

@@ -1,7 +1,7 @@
-"""Repeat a function of a program, or a launch, with fewer and more rows: `verify --rows`.
+"""Repeat a function of a program, or a launch, with fewer and more rows, for `verify --rows`.
 
 A function is called again with slices of its tensor arguments. A launch outside of functions is repeated with a smaller
-grid, if each CTA accesses only its own rows of the tensors: this is checked by watching each access.
+grid, if each CTA accesses only its own rows of the tensors. To check that, every memory access is recorded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LIBRARIES = {"torch", "triton", "numpy", "tritonhook", "runpy", "importlib"}
 
 
 def begin_rows(compared: Compared, stack: ExitStack) -> None:
-    """Watch for the function or launch to repeat, until the stack is closed; repeat it at the program's end."""
+    """Begin to look for the function or launch to repeat, until the stack is closed. Repeat it at the program's end."""
     from triton.runtime.jit import JITFunction
 
     rows = _Rows(compared.rows)
@@ -45,7 +45,7 @@ def begin_rows(compared: Compared, stack: ExitStack) -> None:
 
 
 def _seed() -> None:
-    """Let a program that sets no seed draw the same numbers each time."""
+    """Set the seeds of all random generators, so that each repetition draws the same numbers."""
     random.seed(0)
     for name, draw in (("numpy", "random.seed"), ("torch", "manual_seed")):
         if name in sys.modules:
@@ -53,7 +53,7 @@ def _seed() -> None:
 
 
 def _functions(frame: FrameType | None) -> Iterator[str]:
-    """Name the user's functions above a launch, with their arguments that are tensors."""
+    """Yield the user's functions in the call stack that have tensor arguments, e.g. "f(x, w)"."""
     while frame is not None:
         if _is_users(frame):
             tensors = [name for name in _arguments(frame) if _is_tensor(frame.f_locals.get(name))]
@@ -77,8 +77,8 @@ def _is_tensor(value: Any) -> bool:
 
 
 class _Call:
-    """A call of a function, with copies of its tensors. count: launches before it. dims: of the rows, by argument.
-    grad: whether autograd recorded."""
+    """A call of a function, with copies of its tensors. count: number of launches before it. dims: dimension of the
+    rows, by argument. grad: True if autograd recorded the call."""
 
     def __init__(self, frame: FrameType, dims: Mapping[str, int]) -> None:
         import torch
@@ -94,7 +94,7 @@ class _Call:
 
     @property
     def rows(self) -> int:
-        """The number of rows; 0 without such a dimension."""
+        """The number of rows in the call; 0 if the tensor has no such dimension."""
         name, dim = next(iter(self.dims.items()))
         shape = self.arguments[name].shape
         return int(shape[dim]) if dim < len(shape) else 0
@@ -104,7 +104,7 @@ class _Call:
         return {*BATCHES, self.rows}
 
     def sliced(self, name: str, dim: int, rows: int) -> Any:
-        """Slice an argument. Rows are repeated where there are fewer."""
+        """Return an argument with this number of rows. If it has fewer, its rows are repeated."""
         import torch
 
         value = self.arguments[name]
@@ -113,7 +113,7 @@ class _Call:
         return made.requires_grad_(value.requires_grad)
 
     def again(self, arguments: Mapping[str, Any], rows: int) -> Any:
-        """Call the function again."""
+        """Call the function again, with these arguments instead of its own."""
         import gc
         from types import FunctionType
 
@@ -126,11 +126,13 @@ class _Call:
 
 
 class _Launch:
-    """A launch whose CTAs keep to rows of its tensors: those at `index` along an axis of the grid to the rows from
-    `step` x `index` on. dims: of the rows, by argument."""
+    """A launch in which the CTAs at position `index` along one axis of the grid access only the rows from `step` *
+    `index` to `step` * (`index` + 1) - 1. dims: dimension of the rows, by argument. counts: names of arguments that are
+    the number of rows."""
 
     def __init__(self, called: tuple[Any, ...], kernel: Kernel, run: Run, before: Sequence[bytes], dims: Any) -> None:
-        """Raise UsageError where that cannot be proved."""
+        """Execute the launch once and record its accesses. Raises UsageError if they do not show that each CTA accesses
+        only its own rows."""
         self.grad, (self.function, given, self.named) = False, called
         self.arguments = dict(zip(self.function.arg_names, given, strict=False))
         self.arguments |= {name: self.named[name] for name in self.function.arg_names if name in self.named}
@@ -138,7 +140,7 @@ class _Launch:
         self.name, (first, dim) = self.function.__name__, next(iter(dims.items()))
         tensors = {one.name: one for one in run.launch.parameters if isinstance(one, Pointer) and one.shape}
         if first not in tensors or len(dims) > 1:
-            raise UsageError(f"{self.name}: give one argument that is a tensor; it has {', '.join(tensors)}")
+            raise UsageError(f"{self.name}: give one of its tensor arguments: {', '.join(tensors)}")
         shape = tensors[first].shape or ()
         if dim >= len(shape):
             raise UsageError(f"argument {first} of {self.name} has no dimension {dim}: its shape is {list(shape)}")
@@ -157,13 +159,11 @@ class _Launch:
             if size > 1 and step > 0 and -(-self.rows // step) == size and watcher.keeps(first, axis, step)
         ]
         if likely[first] != dim or len(axes) != 1:
-            why = f"no axis of the grid {'x'.join(map(str, self.grid))} is proved to count"
-            why = (
-                f"{why} the {self.rows} rows of {first}"
-                if likely[first] == dim
-                else f"dimension {dim} is not outermost"
-            )
-            raise UsageError(f"{self.name}: {why}; make the launch in a function of {first}")
+            why = f"dimension {dim} is not outermost"
+            if likely[first] == dim:
+                grid = "x".join(map(str, self.grid))
+                why = f"no axis of the grid {grid} can be shown to divide the {self.rows} rows of {first}"
+            raise UsageError(f"{self.name}: {why}; launch the kernel in a function with the argument {first}")
         ((self.axis, self.step),) = axes
         self.dims = {first: dim} | {
             n: own for n, own in likely.items() if own is not None and watcher.keeps(n, *axes[0])
@@ -174,7 +174,9 @@ class _Launch:
         strides = {stride for one in tensors.values() for stride in one.stride or ()}
         self.counts = [name for name, value in self.arguments.items() if type(value) is int and value == self.rows]
         if self.counts and (self.rows in sizes | strides or set(self.counts) & self._constants()):
-            raise UsageError(f"{self.name}: {', '.join(self.counts)} may count the {self.rows} rows or something else")
+            raise UsageError(
+                f"{self.name}: {', '.join(self.counts)} may be the number of rows, {self.rows}, or another size"
+            )
 
     def _constants(self) -> set[str]:
         return {self.function.arg_names[number] for number in self.function.constexprs}
@@ -187,14 +189,14 @@ class _Launch:
         return _copy(self.arguments[name].narrow(dim, 0, rows))
 
     def again(self, arguments: Mapping[str, Any], rows: int) -> None:
-        """Launch again."""
+        """Launch the kernel again with a smaller grid, with these arguments instead of its own."""
         own = {**self.named, **arguments} | dict.fromkeys(self.counts, rows)
         grid = tuple(-(-rows // self.step) if axis == self.axis else size for axis, size in enumerate(self.grid))
         self.function.run(**own, grid=grid, warmup=False)
 
 
 def _outermost(one: Pointer, rows: int) -> int | None:
-    """Find the dimension of so many rows. None if several have that size, or if it is not the outermost one."""
+    """Return the dimension whose size is `rows`. None if it is not the only one, or not the outermost in memory."""
     shape, stride = one.shape or (), one.stride or ()
     if shape.count(rows) != 1:
         return None
@@ -204,8 +206,9 @@ def _outermost(one: Pointer, rows: int) -> int | None:
 
 
 class _Touched:
-    """Watches which rows of tensors each CTA accesses. tensors: the dimension of rows, by tensor. begins: where each
-    buffer begins in the memory's store. pairs: row and CTA of each access, by argument."""
+    """Observer of the emulator that records which rows of tensors each CTA accesses. tensors: dimension of the rows, by
+    tensor. begins: begin of each buffer in the emulator's global memory. pairs: (row << 32 | CTA) of each access, by
+    argument."""
 
     def __init__(self, tensors: Mapping[Pointer, int], run: Run) -> None:
         self.tensors, self.grid = tensors, run.launch.grid
@@ -233,14 +236,14 @@ class _Touched:
         pass
 
     def keeps(self, name: str, axis: int, step: int) -> bool:
-        """Check whether all CTAs at an index of the axis keep to their rows of a tensor."""
+        """Check whether each CTA accesses only the rows of a tensor that belong to its position along the axis."""
         pairs = np.array(list(self.pairs.get(name, ())), np.int64)
         index = (pairs & 0xFFFF_FFFF) // int(np.prod(self.grid[:axis])) % self.grid[axis]
         return bool(len(pairs) and ((pairs >> 32) // step == index).all())
 
 
 def _copy(value: Any) -> Any:
-    """Copy a tensor, with its strides; return other values."""
+    """Copy a tensor, with its strides; return any other value unchanged."""
     if not _is_tensor(value):
         return value
     own, is_parameter = value.detach(), value.requires_grad and value.is_leaf
@@ -249,9 +252,12 @@ def _copy(value: Any) -> Any:
 
 
 class _Rows:
-    """Finds the call of the user's outermost function that has these arguments and launches kernels, and of several
-    calls that with the most rows; else the first launch with these arguments. At the program's end it repeats that with
-    other numbers of rows. launched_by: functions that launch, with their tensor arguments. why: no launch is repeated.
+    """Chooses a function call or a launch, and repeats it with other numbers of rows at the program's end.
+
+    It chooses the user's outermost function that has the requested arguments and launches kernels; if it is called
+    several times, the call with the most rows. Without such a function, it chooses the first launch with these
+    arguments. launched_by: functions that launch kernels, with their tensor arguments. why: reason why the launch
+    cannot be repeated.
     """
 
     def __init__(self, text: str) -> None:
@@ -276,7 +282,7 @@ class _Rows:
                 self.call = call
 
     def running(self, original: Any) -> Any:
-        """Keep the arguments of the launch that is made now."""
+        """Wrap JITFunction.run: store the function and the arguments of the current launch."""
 
         def run(function: Any, *given: Any, grid: Any, warmup: bool, **named: Any) -> Any:
             self.called = function, given, named
@@ -285,7 +291,7 @@ class _Rows:
         return run
 
     def seen(self, name: str, kernel: Kernel, run: Run, before: Sequence[bytes]) -> None:
-        """Look at a launch, which was executed."""
+        """Check whether a launch, which was executed, can be repeated. before: contents of its buffers."""
         self.launched_by |= dict.fromkeys(_functions(sys._getframe()))
         wanted = self.launch is None and not self.why and self.open is None and self.function in (None, name)
         if wanted and self.called and self.first in self.called[0].arg_names:
@@ -299,12 +305,12 @@ class _Rows:
         return named and _is_users(frame) and all(_is_tensor(frame.f_locals.get(name)) for name in self.dims)
 
     def end(self) -> None:
-        """Call the function again, with each number of rows. If that is impossible, keep the reason."""
+        """Repeat the call or launch with each number of rows. If that is impossible, write the reason."""
         sys.setprofile(None)
         call = self.call = self.call or self.launch
         if call is None:
             seen = ", ".join(self.launched_by) or "none"
-            why = "no function with a tensor argument of this name launches a kernel; those that launch"
+            why = "no function with a tensor argument of this name launches a kernel; functions that launch one"
             bits.keep(REFUSED, "", 0, "", [], reason=self.why or f"{why}: {seen}")
             return
         for argument, dim in call.dims.items():
@@ -315,12 +321,13 @@ class _Rows:
                 return
         if isinstance(call, _Call):
             call.frame = None  # type: ignore[assignment]
-        for rows in (*sorted(call.tried), min(call.tried)):  # the fewest rows twice: do the results repeat?
+        for rows in (*sorted(call.tried), min(call.tried)):  # the smallest number twice, to see if results repeat
             self._try(call, rows)
         bits.label = ""
 
     def _try(self, call: _Call | _Launch, rows: int) -> None:
         import torch
+        from torch.utils._pytree import tree_leaves
 
         bits.label, bits.rows, bits.count = f"{rows} rows" if rows > 1 else "1 row", rows, 0
         _seed()
@@ -330,7 +337,7 @@ class _Rows:
                 arguments |= {one: call.sliced(one, dim, rows) for one, dim in call.dims.items()}
                 before = {one: _bytes(value) for one, value in arguments.items() if _is_tensor(value)}
                 returned = call.again(arguments, rows)
-                stored = [("result", value) for value in _tensors(returned)]
+                stored = [("result", value) for value in tree_leaves(returned) if _is_tensor(value)]
                 stored += [(one, arguments[one]) for one in before if _bytes(arguments[one]) != before[one]]
                 buffers = [
                     {"name": one, "dtype": str(value.dtype).removeprefix("torch."), "data": _bytes(value), "offset": 0,
@@ -350,13 +357,3 @@ def _bytes(tensor: Any) -> bytes:
     import torch
 
     return bytes(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    if _is_tensor(value):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for one in value:
-            yield from _tensors(one)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))

@@ -1,8 +1,9 @@
-"""Races between launches of two streams, in a dry run that executes them one after the other.
+"""Find races between launches, in a dry run that executes launches one after the other.
 
-Each storage keeps its latest launches, with the bytes that they wrote and read. A new launch races with a launch of
-another stream if nothing orders the two, both access the same byte, and one of them writes. With programmatic dependent
-launch, accesses before the wait race with the launch before, in the same stream.
+For each storage, the latest launches are stored with the bytes that they wrote and read. A new launch races with an
+earlier launch of another stream if nothing orders them, both access the same byte, and at least one of them writes it.
+With programmatic dependent launch, a kernel's accesses before its wait can also race with the previous launch of the
+same stream.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from tritonhook.capture.dry_run.suppressions import found
 from tritonhook.emulate.sanitizer.world import Accessed
 from tritonhook.emulate.words import Array
 
-# A buffer of a launch: a tensor, its first byte in the tensor's storage, its name, and a function that names the
-# element at a byte.
+# A buffer of a launch: (tensor, first byte of the buffer in the tensor's storage, name, function that returns the name
+# of the element at a byte).
 _Buffer = tuple[Any, int, str, Callable[[int], str]]
-_MOST = 256  # launches of a storage that are kept
+_MOST = 256  # maximum number of launches stored for each storage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Access:
-    """launch: its number. stream: its name. written, read: begins and ends of pieces, in bytes of the storage."""
+    """The accesses of one launch to one storage. launch: number of the launch. stream: number of its stream. where:
+    line of the program. written, read: begins and ends of the accessed pieces, in bytes of the storage."""
 
     launch: int
     stream: int
@@ -39,27 +41,27 @@ class _Access:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the current stream, or the host, is ordered behind it."""
+        """True if the current stream or the host has waited for this launch."""
         known: int = max(clock.get(self.stream, 0) for clock in (order.stream.clock, order.host))
         return known >= self.launch
 
     def covers(self, other: _Access) -> bool:
-        """Whether what races with another launch of the stream races with this one, too."""
+        """Check whether each access that races with `other`, of the same stream, also races with this launch."""
         reads = _lie_in(other.read, self.read) or _lie_in(other.read, self.written)
         return reads and _lie_in(other.written, self.written)
 
 
 def _meet(a: Array, b: Array) -> int | None:
-    """Find a byte that lies in pieces of both."""
+    """Return a byte in the pieces of both; None if there is none."""
     if not a.size or not b.size:
         return None
-    last: Array = np.searchsorted(b[0], a[1], "left") - 1  # of b, that begins before each piece of a ends
+    last: Array = np.searchsorted(b[0], a[1], "left") - 1  # the last piece of b that begins before a piece of a ends
     meets = np.flatnonzero((last >= 0) & (b[1][last] > a[0]))
     return int(max(a[0][meets[0]], b[0][last[meets[0]]])) if len(meets) else None
 
 
 def _lie_in(a: Array, b: Array) -> bool:
-    """Whether each piece of a lies in one of b."""
+    """Check whether each piece of a is inside a piece of b."""
     if not a.size or not b.size:
         return not a.size
     last = np.searchsorted(b[0], a[0], "right") - 1
@@ -67,16 +69,16 @@ def _lie_in(a: Array, b: Array) -> bool:
 
 
 class StreamRaces:
-    """The launches of a process, by storage. No new storage gets the number of a freed one
-    before its entry is removed."""
+    """The latest launches of a process, by storage. A weak reference keeps the key of a freed storage from being used
+    again before its entry is removed."""
 
     def __init__(self) -> None:
         self._of: dict[int, tuple[Any, list[_Access]]] = {}
         self._operations = 0
 
     def launched(self, kernel: str, places: Iterable[_Buffer], accesses: Sequence[Accessed]) -> None:
-        """Note a launch into the current stream, and its races."""
-        if "torch" not in sys.modules:  # other tensors have no streams
+        """Record a launch on the current stream, and report its races. accesses: to each buffer in `places`."""
+        if "torch" not in sys.modules:  # only torch has streams
             return
         from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -115,10 +117,12 @@ def _note(first: _Access, second: _Access, names: Sequence[Any], start: int) -> 
     name, element = names[0], names[1](at - start)
     name += f", at {element}" if element else ""
     both = f"both access byte {at - start:,} of {name}, and one writes"
-    behind = f"launch in {streams[0]} ({second.where}) behind that of {first.kernel} in {streams[1]} ({first.where})"
+    behind = (
+        f"launch in {streams[0]} ({second.where}) after the launch of {first.kernel} in {streams[1]} ({first.where})"
+    )
     text = f"{second.kernel}: race: nothing orders its {behind}: {both}"
     if first.stream == second.stream:
-        text = f"{second.kernel}: race: its {behind} begins before that has ended, and does not wait: {both}"
+        text = f"{second.kernel}: race: its {behind} begins before that launch has ended, and does not wait: {both}"
     found.add(second.kernel, "race", [second.where, first.where], text)
 
 

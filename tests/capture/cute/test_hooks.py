@@ -36,7 +36,7 @@ def test_a_kernel_from_the_file_cache_is_seen(out: Path, dsl_cache: Path) -> Non
     assert capture.cubin == kernels.cubin_in(function)
     assert capture.note == "from the CuTe DSL's cache, which keeps no PTX"
     assert session.summary.splitlines()[1:] == [
-        "  1 CuTe kernel ran from a cache or an exported object that kept no PTX: only the cubin is kept"
+        "  1 CuTe kernel came from a cache or an exported object without PTX: only the cubin is kept"
     ]
 
 
@@ -51,7 +51,7 @@ def test_a_hit_finds_the_ptx_of_an_earlier_capture(out: Path, dsl_cache: Path) -
     (capture,) = session.captures
     assert capture.cache_hit is True
     assert capture.ptx.entries == (POINTERS,)
-    assert "no PTX" not in session.summary
+    assert "without PTX" not in session.summary
     assert len(list((out / "kernels").iterdir())) == 1
 
 
@@ -105,7 +105,7 @@ def test_kernels_of_an_exported_object_are_seen(out: Path, tmp_path: Path) -> No
     assert (capture.kernel, capture.binary_only, capture.cache_hit) == (ADD, True, True)
     assert capture.cubin == made.captures[0].cubin
     assert capture.note == f"from the exported object {path}, which holds no PTX"
-    assert "kept no PTX" in session.summary
+    assert "without PTX" in session.summary
     assert "was exported" not in made.summary
 
 

@@ -165,4 +165,4 @@ def test_ptx_that_cannot_be_written_becomes_a_note(out: Path, monkeypatch: pytes
     (capture,) = session.captures
     assert list(capture.artifacts) == [Stage.CUBIN]
     assert capture.note is not None
-    assert "no PTX" in session.summary
+    assert "without PTX" in session.summary

@@ -37,8 +37,11 @@ def test_every_gpu_of_the_table_can_be_named(spec) -> None:
     ("arch", "gpu", "why"),
     [
         ("sm_80", "H100", "its architecture is sm_90, not sm_80"),
-        (None, "H9000", "--gpu H9000: not known; known: RTX 5090"),
-        *((arch, None, f"--arch {arch}: not known .* sm_89, sm_90a, ") for arch in ("sm_80a", "sm_91", "sm_9", "90")),
+        (None, "H9000", "--gpu H9000: unknown; choose from RTX 5090"),
+        *(
+            (arch, None, f"--arch {arch}: not supported .* sm_89, sm_90a, ")
+            for arch in ("sm_80a", "sm_91", "sm_9", "90")
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(arch, gpu, why) -> None:

@@ -149,7 +149,7 @@ def test_verbs_say_that_nothing_was_launched_and_launch_nothing_again(several: S
     launch = str(next(Path(kernel).glob("launches/*.json")))
     for words in (["ab", out], ["ab", kernel, kernel], ["ab", kernel, kernel, "--args", launch]):
         assert main(words) == 2
-        assert "launches are of a dry run" in capsys.readouterr().err, words
+        assert "launches were recorded in a dry run" in capsys.readouterr().err, words
 
 
 # --- autotuning ----------------------------------------------------------------------------------
@@ -291,9 +291,9 @@ def test_kernels_of_a_dry_run_and_of_a_gpu_are_kept_apart(go, tmp_path, triton_c
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--arch", "sm_91"], "--arch sm_91: not known to dry runs; known: sm_75"),
-        (["--arch", "sm_80a"], "not known"),
-        (["--arch", "hopper"], "not known"),
+        (["--arch", "sm_91"], "--arch sm_91: not supported by dry runs; choose from sm_75"),
+        (["--arch", "sm_80a"], "not supported"),
+        (["--arch", "hopper"], "not supported"),
         (["--autotune", "all"], "give --arch too"),
         (["--memory", "none"], "give --arch too"),
         (["--arch", "sm_90a", "--autotune", "pinned"], "give --policy FILE"),

@@ -69,7 +69,7 @@ def test_a_descriptor_that_cannot_be_recorded_names_its_argument() -> None:
     base = Tensor(Storage(1 << 20, 4096), "bfloat16")
     for shape, about, why in (
         ((60, 40), ABOUT, "reaches outside of its tensor's memory"),
-        ((20, 40), ABOUT | {"is_im2col": True}, "im2col, which only a GPU's driver encodes"),
+        ((20, 40), ABOUT | {"is_im2col": True}, "im2col, which only the driver of a GPU"),
     ):
         with pytest.raises(Unrecordable, match=f"k: argument x is a TMA descriptor .*{why}"):
             described(HostDescriptor(base, shape), about)
@@ -137,7 +137,10 @@ def test_a_descriptor_in_bytes_is_recorded_by_what_it_says_or_byte_by_byte(monke
     assert given.parameters[0] == Descriptor("x", 0, 64, tiling)
     assert given.parameters[1] == Packed("y", (bytes(8) + other.data[8:]).hex(), ((0, 0, 256),))
     monkeypatch.setattr(tensor_map, "decoded", lambda data: None)
-    for wrong, why in ((Encoded(0), "memory that no tensor has"), (3, "a int, not a TMA descriptor")):
+    for wrong, why in (
+        (Encoded(0), "memory that belongs to no known tensor"),
+        (3, "a int, not a known kind of TMA descriptor"),
+    ):
         with pytest.raises(Unrecordable, match=f"k: argument z is .*{why}"):
             given.add("z", "nvTmaDesc", wrong)
 

@@ -223,7 +223,7 @@ def test_an_argument_that_is_not_finite_is_read_back(value: float) -> None:
         ({"block": "x"}, "block: expected a list, got text"),
         ({"shared": 1 << 70}, "shared: expected a whole number <="),
         ({"parameters": [{"type": "fp32", "value": 1e39}]}, "1e\\+39 does not fit fp32"),
-        ({"parameters": [{"type": "i32"}]}, "a number needs type and value"),
+        ({"parameters": [{"type": "i32"}]}, "a scalar needs type and value"),
         ({"format": 9}, "format 9"),
         ({"parameters": [{"dtype": "float33", "shape": [1]}]}, "dtype: expected one of bool"),
         ({"parameters": [{"dtype": "float32"}]}, "needs dtype and shape"),

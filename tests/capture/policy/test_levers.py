@@ -45,14 +45,14 @@ def test_a_list_has_each_lever_once() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "'' is no lever; there are: name, strip, pragma"),
-        ("o2", "'o2' is no lever"),
-        ("O5", "no lever"),
-        ("ptxas=13.5", "no lever"),
-        ("ptxas=/bin/sh", "no lever"),
-        ("regusage=11", "no lever"),
+        ("", "'' is not a lever; choose from name, strip, pragma"),
+        ("o2", "'o2' is not a lever"),
+        ("O5", "not a lever"),
+        ("ptxas=13.5", "not a lever"),
+        ("ptxas=/bin/sh", "not a lever"),
+        ("regusage=11", "not a lever"),
         ("maxnreg=8", "maxnreg=8: give a number from 16 to 255"),
-        ("O1+O2", "two parts of the kind ON; leave one out"),
+        ("O1+O2", "ON occurs twice; leave one out"),
     ],
 )
 def test_what_is_no_lever(text: str, message: str) -> None:
@@ -63,7 +63,7 @@ def test_what_is_no_lever(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "ptxas", "arch", "front_end", "reason"),
     [
-        ("pragma", "12.8.93", "sm_90a", "Triton", "pragma needs ptxas 13.3 or newer, and this is 12.8.93"),
+        ("pragma", "12.8.93", "sm_90a", "Triton", "pragma needs ptxas 13.3 or newer; this is 12.8.93"),
         ("pragma", "13.3.73", "sm_90a", "Triton", None),
         ("pragma+ptxas=13.5.37", "12.8.93", "sm_90a", "Triton", None),
         ("ptxas=12.8.93+pragma", "13.5.37", "sm_90a", "Triton", "pragma needs ptxas 13.3"),
@@ -71,8 +71,8 @@ def test_what_is_no_lever(text: str, message: str) -> None:
         ("tma-cta", "12.8.93", "sm_90a", "Triton", "tma-cta is not for sm_90a"),
         ("tma-cta", "12.8.93", "sm_120a", "Triton", None),
         ("name", "12.9.83", "sm_80", "cute", None),
-        ("O2", "12.9.83", "sm_80", "cute", "ON is not for CuTe kernels"),
-        ("name+ptxas=12.8.93", "12.9.83", "sm_80", "cute", "ptxas=VERSION is not for CuTe kernels"),
+        ("O2", "12.9.83", "sm_80", "cute", "ON is not possible for CuTe kernels"),
+        ("name+ptxas=12.8.93", "12.9.83", "sm_80", "cute", "ptxas=VERSION is not possible for CuTe kernels"),
     ],
 )
 def test_what_a_lever_needs(text: str, ptxas: str, arch: str, front_end: str, reason: str | None) -> None:
@@ -91,5 +91,5 @@ def test_a_controls_file_is_known_by_its_content(tmp_path: Path, monkeypatch: py
         assert Path(option.partition("=")[2]).read_bytes() == content
         keys.append(assembling.key)
     assert keys[0] == keys[2] != keys[1]
-    with pytest.raises(ToolError, match=r"none\.bin: no controls file that can be read: No such file"):
+    with pytest.raises(ToolError, match=r"none\.bin: cannot read the controls file: No such file"):
         lever("controls=none.bin").assembling(tmp_path)

@@ -120,9 +120,9 @@ def change(path: Path, **values: Any) -> Path:
     [
         ({"ptx": "0" * 64}, "1 kernel not rewritten (gemm_kernel): "),
         ({"kernel": "another_kernel"}, None),
-        ({"ptxas": "12.1.66"}, "certified against ptxas 12.1.66, and the compiler's own is"),
+        ({"ptxas": "12.1.66"}, "certified against ptxas 12.1.66, but the compiler's ptxas is now"),
         ({"code": "0" * 16, "lever": lever("O1")}, "but 0000000000000000 was certified"),
-        ({"arch": "sm_80", "ptx": "0" * 64}, "has them for sm_80, and this is sm_90a"),
+        ({"arch": "sm_80", "ptx": "0" * 64}, "has only entries for sm_80; this is sm_90a"),
         ({"lever": lever("ptxas=11.0.1")}, "ptxas 11.0.1 is not here; get it with `tritonhook ptxas add 11.0.1`"),
     ],
 )
@@ -167,14 +167,16 @@ def test_controls_files(tmp_path: Path, out: Path, plain: Capture) -> None:
     if OTHER in {tool.version for tool in available_ptxas()}:
         assert "Invalid compiler controls file" in said[0]
     assert "fast.bin: not the controls file that was certified; restore it" in said[1]
-    assert re.search(r"1 kernel \(gemm_kernel\) of tritonhook.toml not applied: .*fast.bin: no controls file", said[2])
+    assert re.search(
+        r"1 kernel \(gemm_kernel\) of tritonhook.toml not applied: .*fast.bin: cannot read the controls file", said[2]
+    )
 
 
 def test_a_policy_goes_with_no_other_change(out: Path, policy) -> None:
     path = policy("name")
     for wish in ({"rename": "a_"}, {"strip": True}, {"rewrites": "tma-cta"}, {"ptxas": "12.8.93"}, {"options": "-O1"}):
         with (
-            pytest.raises(UsageError, match="a policy says for each kernel how it is changed"),
+            pytest.raises(UsageError, match="the policy chooses the changes of each kernel"),
             tritonhook.session(out, policy=path, **wish),
         ):
             raise AssertionError

@@ -46,7 +46,7 @@ def test_uninstall_gives_the_same_file_back(ptxas: Path) -> None:
     assert facts(target.real) == before
     assert ptxas.stat().st_mode == before[1]
     assert "installed already" in install(target)
-    assert "the original is back" in uninstall(target)
+    assert "the original is restored" in uninstall(target)
     assert facts(ptxas) == before
     assert "no wrapper is installed" in uninstall(target)
     assert [p.name for p in ptxas.parent.iterdir()] == ["ptxas"]
@@ -81,7 +81,7 @@ def test_an_upgrade_over_the_wrapper_is_seen_and_not_undone(ptxas: Path) -> None
     shutil.copy("/bin/true", ptxas)
     before = facts(ptxas)
     assert target.state is InstallState.REPLACED
-    assert "was replaced since the install and stays" in uninstall(target)
+    assert "not changed, it is a newer ptxas" in uninstall(target)
     assert facts(ptxas) == before
     assert "over the newer ptxas" in install(target)
     assert target.state is InstallState.INSTALLED
@@ -248,7 +248,7 @@ def test_the_verbs(ptxas: Path) -> None:
     assert "the wrapper is installed" in run("install", str(ptxas), "--system", "--yes").stdout
     document = json.loads(run("status", str(ptxas), "--json").stdout)
     assert (document["state"], document["path"], document["troubles"]) == ("installed", str(ptxas), [])
-    assert "the original is back" in run("uninstall", str(ptxas)).stdout
+    assert "the original is restored" in run("uninstall", str(ptxas)).stdout
     wrong = run("install", str(ptxas.parent / "none"), "--system", "--yes")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "no such file" in wrong.stderr

@@ -108,8 +108,8 @@ def test_a_rewrite_leaves_the_program_as_it_is_and_that_is_said(world: WrappedPt
     make_ptx(world.folder / "a.ptx")
     world.call("-arch=sm_90a", "a.ptx", env=world.settings(rewrites=["tma-cta"]))
     assert len(world.captures) == 1
-    said = "ptxas, called directly: kernels stay as they are; `tritonhook diff DIR --entry KERNEL --rewrite tma-cta`"
-    assert CaptureFolder.open(world.out).notes == (f"{said} shows what the rewrite does",)
+    said = "ptxas, called directly: kernels are not rewritten; `tritonhook diff DIR --entry KERNEL --rewrite tma-cta`"
+    assert CaptureFolder.open(world.out).notes == (f"{said} shows what the rewrite changes",)
 
 
 def test_a_failed_call_is_no_capture(world: WrappedPtxas) -> None:
@@ -178,7 +178,7 @@ def test_a_renamed_form_is_kept_beside_the_programs_own(
     assert Cubin.from_bytes(captures["cutlass_add"].cubin, "x").kernels == ("cutlass_add",)
     assert captures["cutlass_add"].ptx.entries == ("cutlass_add",)
     (note,) = CaptureFolder.open(world.out).notes
-    assert "kernels keep their names in the program" in note
+    assert "the program's kernels keep their names" in note
     assert world.trouble == []
 
 
@@ -193,7 +193,7 @@ def test_a_crash_under_the_new_name_is_kept_and_costs_nothing(world: WrappedPtxa
     assert set(world.captures) == {"add"}
     (crash,) = folder.crashes
     assert json.loads(crash.read_text())["signal"] == "SIGSEGV"
-    assert "no renamed form: ptxas 12.8.93 died with SIGSEGV" in folder.notes[0]
+    assert "no renamed variant: ptxas 12.8.93 died with SIGSEGV" in folder.notes[0]
 
 
 def test_several_inputs_are_not_renamed_and_it_is_said(world: WrappedPtxas, renaming: dict[str, str]) -> None:
@@ -201,7 +201,7 @@ def test_several_inputs_are_not_renamed_and_it_is_said(world: WrappedPtxas, rena
     make_ptx(world.folder / "b.ptx", "mul")
     world.call("a.ptx", "b.ptx", "-o", "x", env=renaming)
     assert set(world.captures) == {"add", "mul"}
-    assert "several inputs: no renamed form" in CaptureFolder.open(world.out).notes[0]
+    assert "several inputs: no renamed variant" in CaptureFolder.open(world.out).notes[0]
 
 
 def test_a_new_name_that_is_taken_costs_the_renamed_form_only(world: WrappedPtxas) -> None:
@@ -209,5 +209,5 @@ def test_a_new_name_that_is_taken_costs_the_renamed_form_only(world: WrappedPtxa
     rename = {"prefix": "", "strip": "", "mapping": [["add", "cutlass_add"]], "entry": None}
     world.call("a.ptx", env=world.settings(rename=rename))
     assert set(world.captures) == {"add", "cutlass_add"}
-    assert CaptureFolder.open(world.out).notes[0].startswith("add: no renamed form: ")
+    assert CaptureFolder.open(world.out).notes[0].startswith("add: no renamed variant: ")
     assert world.trouble == []

@@ -55,7 +55,7 @@ def test_a_kernel_is_found_by_the_beginning_of_its_id(out, cache):
     assert folder.find(digest_of(first)[:8]) == f"kernels/{first}"
     assert folder.find(digest_of(second)) == f"kernels/{second}"
     assert folder.find("no digit") is None
-    with pytest.raises(CaptureError, match="the ids of 2 kernels begin so; give more of one:") as raised:
+    with pytest.raises(CaptureError, match="the ids of 2 kernels begin so; give more digits:") as raised:
         folder.find("")
     assert str(raised.value).splitlines()[1:] == [f"  {folder.ids[one]}  {one}" for one in (first, second)]
 

@@ -76,11 +76,11 @@ def test_the_run_before_is_of_the_same_command(out, names, tmp_path) -> None:
     folder = CaptureFolder.open(out)
     assert folder.previous() == folder.previous(3) == (1, 3)
     for number in (0, 1, 2):
-        with pytest.raises(CaptureError, match="no command has two runs"):
+        with pytest.raises(CaptureError, match="no earlier run of the same command"):
             folder.previous(number)
     index(tmp_path / "none", 1, None, met("k1", 1))
     without = CaptureFolder.open(tmp_path / "none")
-    with pytest.raises(CaptureError, match="no command has two runs"):
+    with pytest.raises(CaptureError, match="no earlier run of the same command"):
         without.previous()
     with pytest.raises(CaptureError, match="no run 1; `tritonhook run` has written none"):
         without.of_run(1)

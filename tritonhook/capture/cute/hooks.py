@@ -1,19 +1,19 @@
-"""Capturing and renaming in a CuTe DSL program (nvidia-cutlass-dsl 4.6 to 4.8).
+"""Capture and rename kernels in a CuTe DSL program (nvidia-cutlass-dsl 4.6 to 4.8).
 
-The DSL has no hooks. Six of its methods are patched instead, while a session is attached, and never before the program
-itself has imported cutlass:
+The DSL has no hooks. Instead, six of its methods are patched while a session is attached, after the program has
+imported cutlass:
 
-    Compiler.compile                every compile, of cute.compile and of @cute.jit calls: PTX and cubin are read here,
-                                    and kernels get their new names before the DSL's passes see them
-    BaseDSL.compile_and_cache       which Python function is being compiled, and for which cache entry
-    BaseDSL.generate_original_ir    how long the trace of the Python function takes
-    BaseDSL.get_module_hash         the renaming goes into the DSL's cache keys; only while a session renames
-    JitCacheDict.get                kernels from the DSL's caches, in memory and on disk
-    ExternalBinaryModule.__init__   kernels from exported objects (cute.runtime.load_module)
+    Compiler.compile                rename kernels before the DSL's passes; read PTX and cubin after them. All compiles
+                                    call it, of cute.compile and of @cute.jit
+    BaseDSL.compile_and_cache       read which Python function is being compiled, and its key in the DSL's caches
+    BaseDSL.generate_original_ir    time the tracing of the Python function
+    BaseDSL.get_module_hash         add the renames to the DSL's cache keys, if a session renames
+    JitCacheDict.get                capture kernels from the DSL's caches, in memory and on disk
+    ExternalBinaryModule.__init__   capture kernels from exported objects (cute.runtime.load_module)
 
-A kernel is renamed in the DSL's module, where it is defined and where the host code asks for it, as the DSL's own
-naming API does (rename.py); nothing global changes. ptxas is part of the DSL's library, so that the ptxas wrapper has
-no part in this. state.py loads this module once the program has imported cutlass.
+rename.py renames a kernel in the DSL's MLIR module, in its definition and in the host code that refers to it, as the
+DSL's own naming API does. The ptxas wrapper cannot capture these kernels, because ptxas is part of the DSL's library.
+state.py imports this module after the program has imported cutlass.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from tritonhook.cubin.image import Cubin
 
 
 def install() -> None:
-    """Patch the DSL's methods, if sessions are attached and the DSL is imported. A method that this release does not
-    have becomes a note; the others are patched."""
+    """Patch the DSL's methods, if sessions are attached and the DSL is imported. Add a note for each method that this
+    release of the DSL does not have."""
     version = state.dsl_version()
     if not state.attached or version is None:
         return
@@ -51,8 +51,8 @@ def install() -> None:
 
 
 def left() -> None:
-    """Update the hooks after a session has left: record no more launches for it; after the last session, restore the
-    DSL."""
+    """Update the hooks after a session was detached: stop recording its launches. After the last session, restore the
+    DSL's methods."""
     launches.changed()
     while state.patches and not state.attached:
         state.patches.pop().undo()
@@ -80,8 +80,7 @@ def _around_trace(original: Any, dsl: Any, *arguments: Any, **options: Any) -> A
 
 
 def _around_get_module_hash(original: Any, dsl: Any, module: Any, *arguments: Any, **options: Any) -> Any:
-    """Add the renaming to the key: a renamed kernel must not be found under the plain kernel's key, or a plain one
-    under the renamed key."""
+    """Add the sessions' changes to the DSL's cache key, so that renamed and plain kernels have different keys."""
     plain = original(dsl, module, *arguments, **options)
     settings = [attachment.session.settings for attachment in state.attached]
     keys = [each.key for each in settings if changes_cute(each)]
@@ -96,7 +95,7 @@ def _around_get_module_hash(original: Any, dsl: Any, module: Any, *arguments: An
 
 def _around_compile(original: Any, compiler: Any, module: Any, pipeline: str, *arguments: Any, **options: Any) -> Any:
     trace_us = state.thread.__dict__.pop("trace_us", None)
-    took = {} if trace_us is None else {"trace": trace_us}  # microseconds; of the pipeline's latest try
+    took = {} if trace_us is None else {"trace": trace_us}  # microseconds by step; "pipeline" is that of the last try
 
     def compile_it(chosen: Any) -> Any:
         began = time.perf_counter_ns()

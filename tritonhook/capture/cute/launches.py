@@ -1,8 +1,8 @@
-"""Recording launches of CuTe kernels, at the call of the DSL's runtime: cudaLaunchKernelEx.
+"""Record launches of CuTe kernels, at the host code's call of cudaLaunchKernelEx in the DSL's runtime.
 
-By then the compiled host code has computed the grid, encoded TMA descriptors and packed the arguments. The calls that
-loaded a kernel show which kernel a handle stands for. The cubin has the size of each parameter, and the PTX shows which
-of its bytes are read. A number that is an address within a tensor becomes a pointer to the tensor.
+At this call the host code has computed the grid, encoded TMA descriptors and packed the arguments. Earlier calls, which
+loaded the kernel, map its handle to its name and image. The cubin has the size of each parameter; the PTX shows which
+bytes of it the kernel reads. A 64-bit number that is an address inside a tensor is recorded as a pointer to the tensor.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _CONFIG = struct.Struct("<6IQ8xQI")  # grid, block, dynamic shared memory, (stre
 _ATTRIBUTE = struct.Struct("<I4x3I52x")
 _FATBIN = struct.Struct("<IHHQ")  # magic number, version, size of the header, size of the rest
 _WORD = 8
-_LEAST_ADDRESS = 1 << 32  # a number below it is a size; from it on, it must point into a known tensor
+_LEAST_ADDRESS = 1 << 32  # a smaller number is never taken for an address outside of tensors; it may be a size
 _MOST_KINDS, _MOST_FORMS = 1 << 16, 8
 Attributes = tuple[tuple[int, tuple[int, ...]], ...]  # number and value of each launch attribute
 
 
 @dataclass
 class Kernel:
-    """A kernel that the host code has looked up. image: the fat binary with the kernel. descriptors: numbers of the
-    parameters that are TMA descriptors, known after the first launch."""
+    """A kernel that the host code has looked up. image: the fat binary that contains it. descriptors: numbers of the
+    parameters that are TMA descriptors; found at launches."""
 
     name: str
     image: bytes
@@ -63,12 +63,12 @@ class Kernel:
 
     @cached_property
     def hash(self) -> str:
-        """The key of the kernel in sessions: hash of its cubin, and its name."""
+        """The kernel's key for Session.record_of: hash of its cubin, and its name."""
         return "" if self.cubin is None else f"{self.cubin.sha256} {self.name}"
 
     @cached_property
     def mask(self) -> int:
-        """A bit mask of all parameters: ones where the kernel reads."""
+        """Bit mask over the bytes of all parameters: ones where the kernel reads."""
         bits = at = 0
         for number, size in enumerate(self.sizes):
             used = USED if number in self.descriptors else size
@@ -77,24 +77,24 @@ class Kernel:
         return bits
 
     def read(self, number: int) -> Read:
-        """Find what the kernel reads of a parameter: all of it if there is no PTX."""
+        """Return which bytes of a parameter the kernel reads; all bytes if its PTX is not known."""
         ptx = known_ptx.get(self.hash)
         return Read(-1, None) if ptx is None else reads_of(ptx.text, self.name).get(number) or Read()
 
     def has_descriptors(self, numbers: Set[int]) -> None:
-        """Mark these parameters as TMA descriptors from now on."""
+        """Mark these parameters as TMA descriptors, and drop the cached mask."""
         if not numbers <= self.descriptors:
             self.descriptors |= frozenset(numbers)
             vars(self).pop("mask", None)
 
     def parameters(self, places: int) -> int:
-        """Read all parameters as one number, masked to the bits that the kernel reads. places: the address of an
-        array with the address of each parameter."""
+        """Read all parameters as one number, with zeros where the kernel does not read. places: address of an array
+        with the address of each parameter."""
         addresses = (ctypes.c_uint64 * len(self.sizes)).from_address(places)
         return int.from_bytes(b"".join(map(ctypes.string_at, addresses, self.sizes)), "little") & self.mask
 
     def apart(self, parameters: int) -> list[bytes]:
-        """Split the number that `parameters` returned into the bytes of each parameter."""
+        """Split a number returned by `parameters` into the bytes of each parameter."""
         data, made, at = parameters.to_bytes(sum(self.sizes), "little"), [], 0
         for size in self.sizes:
             made.append(data[at : at + size])
@@ -104,11 +104,11 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Launches of one kernel that differ only in addresses, and so are of one kind.
+    """A template for launches of one kernel that differ only in addresses; they count as the same launch.
 
-    parameters: without the addresses. addresses: for each address: its bit in the parameters, the distance from it
-    to its memory, and the buffer and offset of that memory. buffers: the buffers that the addresses point into.
-    kept: the records of the launch.
+    parameters: all parameters as one number, with zeros for the addresses. addresses: for each address (position in
+    `parameters` in bits, distance in bytes from the address to the first byte used, number of its buffer, offset of
+    that byte in the buffer). buffers: the buffers that the addresses point into. kept: the records of the launch.
     """
 
     parameters: int
@@ -118,7 +118,7 @@ class Form:
 
     @classmethod
     def of(cls, launch: Launch, kernel: Kernel, parameters: int, kept: list[Kept]) -> Form:
-        """Make the form of a described launch."""
+        """Make the form of a launch from its description."""
         at, addresses = 0, []
         for size, one in zip(kernel.sizes, launch.parameters, strict=True):
             if isinstance(one, Packed):
@@ -131,7 +131,8 @@ class Form:
         return cls(_without(parameters, addresses), tuple(addresses), launch.buffers, kept)
 
     def has(self, parameters: int, tensors: LiveTensors) -> bool:
-        """Check whether a launch with these parameters has this form. A number that was no address must be equal."""
+        """Check whether a launch with these parameters has this form: all values except addresses are equal, and the
+        addresses point to the same offsets in equal buffers."""
         if _without(parameters, self.addresses) != self.parameters:
             return False
         values = [((parameters >> bit) + begin) % ADDRESSES for bit, begin, *_ in self.addresses]
@@ -154,10 +155,11 @@ def _without(parameters: int, addresses: Iterable[tuple[int, int, int, int]]) ->
 
 @dataclass(eq=False)
 class Recording:
-    """What the host code has loaded and launched while sessions record launches.
+    """The libraries, kernels and launches of the host code while sessions record launches.
 
-    kinds: the records of each kind of launch; further launches of the kind are only counted. forms: the same for
-    launches with other addresses: the latest ones of each kernel and shape.
+    libraries: fat binary by handle. kernels: by handle. kinds: records of each launch, by kernel, shape and parameter
+    bytes; further equal launches are only counted. forms: the latest forms by kernel and shape, to recognise launches
+    that differ only in addresses.
     """
 
     libraries: dict[int, bytes] = field(default_factory=dict)
@@ -166,32 +168,33 @@ class Recording:
     forms: dict[tuple[Any, ...], deque[Form]] = field(default_factory=dict)
 
     def loaded(self, library: int, code: int, *_: int) -> None:
-        """Remember a library, after cudaLibraryLoadData."""
+        """Store a library's fat binary. Called after cudaLibraryLoadData."""
         _, _, header, size = _FATBIN.unpack(ctypes.string_at(code, _FATBIN.size))
         self.libraries[ctypes.c_uint64.from_address(library).value] = ctypes.string_at(code, header + size)
 
     def found(self, kernel: int, library: int, name: int) -> None:
-        """Remember a kernel, after cudaLibraryGetKernel."""
+        """Store a kernel's name and image. Called after cudaLibraryGetKernel."""
         if (image := self.libraries.get(library)) is not None:
             handle = ctypes.c_uint64.from_address(kernel).value
             self.kernels[handle] = Kernel(ctypes.string_at(name).decode(), image)
 
     def launched(self, *given: int) -> None:
-        """Record a launch, before cudaLaunchKernelEx or cudaLaunchKernel."""
+        """Record a launch. Called before cudaLaunchKernelEx and cudaLaunchKernel, with their arguments."""
         self._met(*launch_of(given))
 
     def called(self, *given: int) -> Called:
-        """Read the arguments of one of these calls. Raises Unrecordable."""
+        """Read the arguments of cudaLaunchKernelEx or cudaLaunchKernel. Raises Unrecordable for a kernel that the DSL
+        did not load."""
         handle, shape, shared, attributes, parameters = launch_of(given)
         if (kernel := self.kernels.get(handle)) is None:
-            raise Unrecordable("a kernel that the DSL did not load")
+            raise Unrecordable("the DSL did not load the kernel")
         return Called(kernel, shape, shared, dict(attributes), kernel.apart(kernel.parameters(parameters)))
 
     def _met(self, handle: int, shape: tuple[int, ...], shared: int, attributes: Attributes, parameters: int) -> None:
         kernel = self.kernels.get(handle)
         if kernel is None or not kernel.sizes:
-            what = "a kernel that the DSL did not load" if kernel is None else f"the parameters of {kernel.name}"
-            state.note(f"a launch of the CuTe DSL was not recorded: {what}: not known")
+            what = "the DSL did not load the kernel" if kernel is None else f"{kernel.name} has unknown parameters"
+            state.note(f"a launch of the CuTe DSL was not recorded: {what}")
             return
         given, launch = kernel.parameters(parameters), (handle, *shape, shared, attributes)
         kind = (*launch, given)
@@ -224,14 +227,14 @@ class Recording:
         return kept
 
     def forget(self) -> None:
-        """Forget the kinds and forms of launches."""
+        """Clear the kinds and forms of launches."""
         self.kinds.clear()
         self.forms.clear()
 
 
 def launch_of(given: tuple[int, ...]) -> tuple[int, tuple[int, ...], int, Attributes, int]:
-    """Return kernel, grid and block, shared memory, attributes, and the address of the parameters. given: the
-    arguments of cudaLaunchKernelEx, or of cudaLaunchKernel, which has grid and block in the lower 32 bits."""
+    """Return (kernel handle, grid and block, shared memory in bytes, attributes, address of the parameters). given: the
+    arguments of cudaLaunchKernelEx, or of cudaLaunchKernel, where only the lower 32 bits of grid and block count."""
     if len(given) == 3:
         *shape, shared, attributes, count = _CONFIG.unpack(ctypes.string_at(given[0], _CONFIG.size))
         return given[1], tuple(shape), shared, _attributes(attributes, count), given[2]
@@ -240,7 +243,7 @@ def launch_of(given: tuple[int, ...]) -> tuple[int, tuple[int, ...], int, Attrib
 
 
 def _attributes(at: int, count: int) -> Attributes:
-    """Read number and value of each launch attribute. Memory that a value points to is not read."""
+    """Read number and value of each launch attribute. A value that is a pointer is not followed."""
     data = ctypes.string_at(at, _ATTRIBUTE.size * count)
     return tuple((number, (x, y, z) if number == CLUSTER else (x,)) for number, x, y, z in _ATTRIBUTE.iter_unpack(data))
 
@@ -256,11 +259,12 @@ def _contained(hook: runtime.Hook) -> runtime.Hook:
     return call
 
 
-recordings: list[Recording] = []  # of the process, from the first session that records launches on
+recordings: list[Recording] = []  # at most one per process, made for the first session that records launches
 
 
 def changed() -> None:
-    """Record launches if a session asks for it, in host code linked from now on. The DSL must be imported."""
+    """Start or stop recording launches after the sessions have changed. Recording covers host code that is linked after
+    the start. The DSL must be imported."""
     wanted = any(attached.session.settings.launches for attached in state.attached)
     if wanted and not recordings:
         made, place = Recording(), runtime.of_process()
@@ -276,7 +280,7 @@ def changed() -> None:
 
 
 def _leave() -> None:
-    """Stop calling Python: the process ends."""
+    """Remove all hooks at exit, so that host code calls no Python while the interpreter shuts down."""
     for name in (runtime.LOAD, runtime.KERNEL, runtime.LAUNCH, runtime.PLAIN_LAUNCH):
         runtime.of_process().hook(name, None)
 
@@ -286,7 +290,8 @@ def _leave() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """One call of cudaLaunchKernelEx. shape: grid, then block. parameters: the bytes of each."""
+    """The arguments of one launch. shape: grid, then block. shared: dynamic shared memory in bytes. parameters: bytes
+    of each parameter."""
 
     kernel: Kernel
     shape: tuple[int, ...]
@@ -295,11 +300,12 @@ class Called:
     parameters: list[bytes]
 
     def described(self, tensors: LiveTensors) -> tuple[Launch, list[Any]]:
-        """Describe the launch; also return the storages of its buffers. Raises Unrecordable."""
+        """Return (description of the launch, storages of its buffers). Raises Unrecordable for an unknown launch
+        attribute or a pointer to unknown memory."""
         name = self.kernel.name
         unknown = {number for number, value in self.attributes.items() if value[0]} - _KNOWN
         if unknown:
-            raise Unrecordable(f"{name}: launch attribute {min(unknown)}")
+            raise Unrecordable(f"{name}: unknown launch attribute {min(unknown)}")
         given = Arguments(name)
         maps = {n: made for n, data in enumerate(self.parameters) if (made := tensor_map.decoded(data)) is not None}
         words = [
@@ -322,7 +328,7 @@ class Called:
         return Launch(name, (gx, gy, gz), (bx, by, bz), *passed, cluster, self.shared, *flags), given.storages
 
     def _words(self, number: int, data: bytes) -> dict[int, int]:
-        """Return the 64-bit numbers in a parameter that may be addresses, by byte offset."""
+        """Return the 64-bit numbers in a parameter that may be addresses, by byte offset in the parameter."""
         read = self.kernel.read(number).words
         places = range(0, len(data) - _WORD + 1, _WORD) if read is None else sorted(read)
         values = ((at, int.from_bytes(data[at : at + _WORD], "little")) for at in places)
@@ -331,14 +337,15 @@ class Called:
     def _pointers(
         self, number: int, data: bytes, words: Mapping[int, int], found: Mapping[int, Any], given: Arguments
     ) -> list[tuple[int, int, int]]:
-        """Return the pointers in a parameter as (byte offset, buffer, offset in the buffer). Raises Unrecordable."""
+        """Return the pointers in a parameter as (byte offset in the parameter, number of the buffer, byte offset in the
+        buffer). Raises Unrecordable for a pointer to memory that belongs to no known tensor."""
         pointers = []
         for at, value in words.items():
             if (tensor := found.get(value)) is not None:
                 pointers.append((at, *given.place(tensor, value)))
             elif value >= _LEAST_ADDRESS and (is_mapped(value) or _is_on_gpu(value)):
                 where = f", at byte {at}" if len(data) > _WORD else ""
-                what = f"argument {number} points to memory that no tensor has{where}"
+                what = f"argument {number} points to memory of no known tensor{where}"
                 raise Unrecordable(f"{self.kernel.name}: {what}")
         return pointers
 

@@ -1,5 +1,5 @@
-"""Reading the DSL's MLIR modules, before and after its passes: kernels, PTX, cubins, and a capture of each;
-which bytes of its parameters a kernel reads; and whether it is the one that a policy knows."""
+"""Read the DSL's MLIR modules, before and after its passes: kernels, PTX, cubins, a Capture of each kernel. Also find
+the bytes of the parameters that a kernel reads, and check a kernel's code against a policy."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ _WORD = 8  # bytes of a pointer
 
 @dataclass(slots=True)
 class Read:
-    """What a kernel reads of one parameter. mask: bytes of 0xff where it reads. words: offsets of the 64-bit numbers
-    that it loads; None if the kernel takes the address of the parameter, and may read a number at any offset."""
+    """The bytes of one parameter that a kernel reads. mask: 0xff for each byte read; -1 for all. words: offsets of the
+    64-bit numbers that it loads; None if the kernel takes the parameter's address and may read a number at any
+    offset."""
 
     mask: int = 0
     words: set[int] | None = field(default_factory=set)
 
     def load(self, at: int, count: int, size: int) -> None:
-        """Add a load of `count` numbers."""
+        """Add a load of `count` numbers at offset `at`. size: bytes of one number."""
         self.mask |= ((1 << 8 * count * size) - 1) << 8 * at
         if self.words is not None and size == _WORD:
             self.words |= {at + number * size for number in range(count)}
@@ -46,7 +47,8 @@ class Read:
 
 @cache
 def reads_of(text: str, kernel: str) -> Mapping[int, Read]:
-    """Find what a kernel reads of each parameter, by parameter number. Parameters that it never reads are left out."""
+    """Find the bytes of each parameter that a kernel reads, by parameter number. Parameters that it never reads are
+    omitted. text: PTX."""
     name = re.compile(rf"(?<![\w$]){re.escape(kernel)}_param_(\d+)(?![\w$])(?:\+(\d+))?")
     found: dict[int, Read] = {}
     for line in text.splitlines():
@@ -62,11 +64,11 @@ def reads_of(text: str, kernel: str) -> Mapping[int, Read]:
     return found
 
 
-known_ptx: dict[str, Ptx] = {}  # by the kernel's hash in sessions
+known_ptx: dict[str, Ptx] = {}  # by "HASH NAME" of the kernel, as in Session.record_of
 
 
 def remember(cubin: Cubin, ptx: Ptx) -> None:
-    """Remember the PTX of a cubin's kernels, if a session records launches."""
+    """Store the PTX of a cubin's kernels in `known_ptx`, if a session records launches."""
     if any(attached.session.settings.launches for attached in state.attached):
         known_ptx.update(dict.fromkeys((f"{cubin.sha256} {name}" for name in cubin.kernels), ptx))
 
@@ -80,8 +82,8 @@ def entries_of(policy: Policy, own: str) -> tuple[Entry, ...]:
 
 
 def entry_of_code(policy: Policy, own: str, kernel: str, cubin: Cubin) -> Entry | None:
-    """Find the policy entry with the same code as the kernel, else None. own: the kernel's own name; kernel: its
-    name in the image."""
+    """Find the policy entry with the same machine code as the kernel, else None. own: the kernel's own name. kernel:
+    its name in the cubin."""
     entries = entries_of(policy, own)
     if not entries:
         return None
@@ -90,10 +92,10 @@ def entry_of_code(policy: Policy, own: str, kernel: str, cubin: Cubin) -> Entry 
 
 
 def why_uncertified(policy: Policy, own: str, kernel: str, texts: Sequence[str], cubins: Sequence[Cubin]) -> str | None:
-    """Tell why a policy's lever must not stay on a kernel compiled with it. None if it may stay, or is not from the
-    policy.
+    """Return why a kernel that was compiled with a policy's lever must be compiled without it. None if the kernel may
+    stay as it is, or if the policy has no entry for its name.
 
-    texts, cubins: the DSL's output.
+    own: the kernel's own name. kernel: its name in the output. texts: the DSL's PTX modules. cubins: the DSL's cubins.
     """
     entries = entries_of(policy, own)
     if not entries:
@@ -101,27 +103,30 @@ def why_uncertified(policy: Policy, own: str, kernel: str, texts: Sequence[str],
     text = next((text for text in texts if kernel in Ptx(text).entries), None)
     cubin = next((cubin for cubin in cubins if kernel in cubin.kernels), None)
     if text is None or cubin is None:
-        return f"not known whether it is the kernel of {policy.path}: the DSL wrote no PTX of it"
+        return f"it cannot be compared with {policy.path}: the DSL wrote no PTX of it"
     ptx = normal_sha256(text.replace(DIRECTIVE, ""), kernel)
     same = [entry for entry in entries if entry.ptx == ptx]
     if not same:
-        return f"its PTX is not the one that {policy.path} knows"
+        return f"its PTX differs from the PTX in {policy.path}"
     version = assembler_of(cubin, Ptx(text)).version
     if not any(entry.ptxas == version for entry in same):
-        return f"{policy.path} was certified against ptxas {same[0].ptxas}, and the DSL's is {version or 'not known'}"
+        return (
+            f"{policy.path} was certified against ptxas {same[0].ptxas}, but the DSL has {version or 'an unknown one'}"
+        )
     if entry_of_code(policy, own, kernel, cubin) not in same:
-        return f"its code is not the one that {policy.path} has for it"
+        return f"its machine code differs from the code in {policy.path}"
     return None
 
 
 def assembler_of(cubin: Cubin, ptx: Ptx | None) -> Assembler:
-    """Read the ptxas inside the DSL's library from its note in the cubin; the PTX names the same release."""
+    """Return version and arguments of the ptxas in the DSL's library, from its note in the cubin. If the note has no
+    version, take it from the PTX."""
     version = cubin.ptxas_version
     if version is None and ptx is not None and (release := _RELEASE.search(ptx.text)):
         version = release[1]
     if cubin.ptxas_arguments is None:
         return Assembler(None, version, None)
-    # The note has "-O 3", which ptxas does not accept: it must be "-O3".
+    # The note has "-O 3". ptxas accepts only "-O3".
     words = re.sub(r"(^|\s)-O (\d)", r"\1-O\2", cubin.ptxas_arguments)
     target = re.search(r"(?:^|\s)-arch (\w+)", words)
     if target is not None:
@@ -130,7 +135,7 @@ def assembler_of(cubin: Cubin, ptx: Ptx | None) -> Assembler:
 
 
 _OPTION = re.compile(r"(?<![\w-])([\w-]+)=('[^']*'|[^\s}]+)")
-_OUTPUT = "cubin-format=bin"  # is in every pipeline that makes a cubin; our option goes in front of it
+_OUTPUT = "cubin-format=bin"  # in every pipeline that makes a cubin; our option is inserted before it
 _PLACE = re.compile(r'"([^"]+)":(\d+):')
 
 
@@ -147,25 +152,25 @@ def kernel_ops(module: Any) -> Iterator[Any]:
 
 
 def name_of(operation: Any) -> str:
-    """Return the name of a kernel."""
+    """Return the name of a kernel from its operation."""
     return str(operation.attributes["sym_name"].value)
 
 
 def places(module: Any) -> dict[str, str]:
-    """Find file and line of each kernel's Python function, where the DSL has recorded them."""
+    """Return "file:line" of each kernel's Python function, if the DSL has recorded it."""
     located = ((name_of(operation), _PLACE.search(str(operation.location))) for operation in kernel_ops(module))
     return {name: f"{place[1]}:{place[2]}" for name, place in located if place is not None}
 
 
 def attribute_names(attributes: Any) -> list[str]:
-    """List the names of an operation's attributes. Iterating over attributes gives names or pairs, depending on the
+    """List the names of an operation's attributes. The iteration yields names or attributes, depending on the DSL's
     release."""
     return [item if isinstance(item, str) else item.name for item in attributes]
 
 
 def operations(module: Any) -> list[Any]:
-    """List all operations of a module. They are collected first: MLIR turns an exception within its walk into a page
-    of text."""
+    """List all operations of a module. Callers loop over the list, because MLIR prints a page of text if an exception
+    is raised inside its `walk`."""
     from cutlass._mlir import ir
 
     operations_met: list[Any] = []
@@ -179,8 +184,8 @@ def operations(module: Any) -> list[Any]:
 
 
 def is_a(attribute: Any, kind: Any) -> bool:
-    """Check the type of an attribute. Before release 4.8 attributes are objects of their base class:
-    `kind.isinstance` decides."""
+    """Check the type of an attribute. Before release 4.8 attributes are objects of a base class, and only
+    `kind.isinstance` can check them."""
     return isinstance(attribute, kind) or (hasattr(kind, "isinstance") and bool(kind.isinstance(attribute)))
 
 
@@ -189,9 +194,9 @@ def is_a(attribute: Any, kind: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """Where the DSL's passes write the PTX: to the program's own path if it sets one, else into a temporary folder.
+    """The place where the DSL's passes write PTX: the program's own path if it sets one, else a temporary folder.
 
-    asked: the program's pipeline. pipeline: the pipeline to compile with. stem: the files' paths without
+    asked: the program's pass pipeline. pipeline: the pipeline to use instead. stem: the files' paths without
     ".<arch>.ptx"; None if no PTX is written.
     """
 
@@ -210,8 +215,8 @@ class Dump:
         return cls(pipeline, pipeline.replace(_OUTPUT, f"dump-ptx-path='{stem}' {_OUTPUT}", 1), stem)
 
     def texts(self) -> list[str]:
-        """Read the PTX modules that the DSL wrote. Empty if it could not write to the folder: the DSL reports no
-        error."""
+        """Read the PTX modules that the DSL wrote. Empty if it could not write to the folder; the DSL reports no error
+        then."""
         if self.stem is None:
             return []
         folder, name = os.path.split(self.stem)
@@ -220,8 +225,8 @@ class Dump:
 
 
 def strings(module: Any, kind: str = "llvm.mlir.global") -> list[bytes]:
-    """Collect the strings in a compiled module's host code. kind: globals hold fat binaries, constants the names of
-    kernels to load."""
+    """Collect the strings in a compiled module's host code. kind: the operation that defines them: "llvm.mlir.global"
+    for fat binaries, "llvm.mlir.constant" for the names of kernels to load."""
     from cutlass._mlir import ir
 
     outermost = (operation.operation for operation in module.body.operations)
@@ -241,17 +246,17 @@ def cubins(strings: Sequence[bytes]) -> list[Cubin]:
         embedded = embedded_cubins(text)
         images |= dict.fromkeys(embedded.cubins)
         if embedded.packed:
-            state.note(f"{embedded.packed} CuTe cubins are compressed: not captured")
+            state.note(f"{embedded.packed} compressed CuTe cubins are not captured")
     return [Cubin.from_bytes(image, "the CuTe DSL's fat binary") for image in images]
 
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """Kernels on their way to the sessions: those of one compile, or kernels compiled earlier.
+    """Passes kernels to the sessions: the kernels of one compile, or kernels compiled earlier.
 
-    folder: temporary, until the files are copied. function: the compiled function. places: source position by
-    kernel. own_names: own name by new name. dump: where the PTX is. pragmas: name of the rewrite that put the pragma
-    into a kernel, by the kernel's own name. compile_us: microseconds that the DSL took for the whole module.
+    folder: temporary folder for their files, which the sessions copy. function: the compiled function. places:
+    "file:line" by kernel. own_names: own name by new name. dump: location of the PTX. pragmas: name of the rewrite that
+    added the pragma, by the kernel's own name. compile_us: microseconds of the DSL's steps for the whole module.
     """
 
     folder: Path
@@ -271,11 +276,12 @@ class Keeping:
                 attachment.met.add(self.function.module_hash)
         for number, cubin in enumerate(cubins(strings(module))):
             fitting = next((ptx for ptx in sources if set(cubin.kernels) <= set(ptx.entries)), None)
-            why = None if fitting is not None else "the DSL wrote no PTX that fits, for instance because of a full disk"
+            why = None if fitting is not None else "the DSL wrote no matching PTX, e.g. because the disk was full"
             self.keep(cubin, number, fitting, cache_hit=False, note=why)
 
     def keep(self, cubin: Cubin, number: int, ptx: Ptx | None, cache_hit: bool, note: str | None) -> None:
-        """Give each kernel of a cubin to each session that captures it. number: part of the files' names."""
+        """Pass each kernel of a cubin to each session that captures it. number: used in file names. note: why an
+        artifact is missing."""
         files = {Stage.CUBIN: str(self.folder / f"{number}.cubin")}
         Path(files[Stage.CUBIN]).write_bytes(cubin.data)
         if ptx is not None:
@@ -320,7 +326,7 @@ class Keeping:
         )
 
     def _lever(self, own: str, kernel: str, cubin: Cubin) -> dict[str, str]:
-        """Return the policy's lever that made the kernel's code, as metadata; empty if there is none."""
+        """Return metadata with the lever, if the kernel's code is that of a policy's entry; else empty."""
         for attachment in state.attached:
             policy = attachment.session.settings.policy
             if policy is not None and (entry := entry_of_code(policy, own, kernel, cubin)) is not None:
@@ -328,8 +334,7 @@ class Keeping:
         return {}
 
     def _options(self, asked: Mapping[str, str]) -> dict[str, Any]:
-        """Return what decides the code besides the source, from the options in the pipeline. Values are None if not
-        known."""
+        """Return the compiler options that change the code, from the pipeline's options. Unknown values are None."""
         level = asked.get("opt-level")
         flags = {"line_info": "preserve-line-info", "assertions": "enable-assertions", "relocatable": "rdc"}
         return {

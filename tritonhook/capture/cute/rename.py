@@ -1,5 +1,5 @@
-"""Renaming kernels in a module of the DSL, before its passes, where they are defined and where the host code uses
-them; and the pragma of `mma-throughput`, put into their bodies as inline PTX."""
+"""Rename kernels in an MLIR module of the DSL, before its passes: their definitions and their uses in host code. Also
+add the pragma of `mma-throughput` to kernels, as inline PTX."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def wanted_names(module: Any) -> dict[str, str]:
-    """Collect the renames that sessions ask for, as own name by new name. The outermost session renames first."""
+    """Collect the renames of all sessions, as own name by new name. The outermost session renames first."""
     own_names = [name_of(operation) for operation in kernel_ops(module)]
     wanted: dict[str, str] = {}
     for own in own_names:
@@ -34,29 +34,29 @@ def wanted_names(module: Any) -> dict[str, str]:
         if new == own:
             continue
         if new in wanted or new in own_names or not IDENTIFIER.fullmatch(new):
-            note(f"{own} keeps its name: {new!r} is {'taken' if IDENTIFIER.fullmatch(new) else 'no PTX name'}")
+            note(f"{own} is not renamed: {new!r} is {'taken' if IDENTIFIER.fullmatch(new) else 'not a PTX name'}")
         else:
             wanted[new] = own
     return wanted
 
 
 def new_name(own: str, name: str, session: Observer) -> str:
-    """Apply a session's renames to a kernel's name. own: the kernel's own name. name: its name after earlier
-    sessions."""
+    """Apply a session's renames to a kernel's name. own: the kernel's original name. name: its name after the renames
+    of outer sessions."""
     for step in steps_for(own, session):
         if isinstance(step, Control):
             name = step.new_name(name)
         elif isinstance(step, ThroughputPragma):
             continue
         elif not isinstance(step, Rename):
-            session.note(f"{type(step).__name__} is not for CuTe kernels: they can be renamed, or get the pragma")
+            session.note(f"{type(step).__name__} is not possible for CuTe kernels, only renames and mma-throughput")
         elif step.entry in (None, own, name):
             name = step.new_name(name)
     return name
 
 
 def wanted_pragmas(module: Any) -> dict[str, str]:
-    """Find the kernels that sessions put the pragma into: name of the rewrite by the kernel's own name."""
+    """Find the kernels to which sessions add the pragma. Returns the rewrite's name by the kernel's own name."""
     return {
         own: name_of_rewrite(step)
         for own in map(name_of, kernel_ops(module))
@@ -68,8 +68,8 @@ def wanted_pragmas(module: Any) -> dict[str, str]:
 
 
 def steps_for(own: str, session: Observer) -> tuple[Rewrite, ...]:
-    """Return a session's rewrites for a kernel. Those of a policy are a trial: only the PTX, after the compile,
-    shows whether the policy has this kernel (Renaming.problem)."""
+    """Return a session's rewrites for a kernel. A policy's rewrites are tentative: only the PTX, which exists after the
+    compile, shows whether the policy has an entry for this kernel (Renaming.problem)."""
     policy = session.settings.policy
     if policy is None:
         return session.settings.rewrites.steps
@@ -86,10 +86,10 @@ def changes_cute(settings: Settings) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """A change of kernels in one module, which can be undone.
+    """Renames and pragmas of the kernels in one module. They can be undone.
 
-    own_names: own name by new name. plain: the module before the change, in MLIR's bytecode. pragmas: name of the
-    rewrite by own name, for each kernel that got the pragma.
+    plain: the module before the change, as MLIR bytecode. own_names: own name by new name. pragmas: the rewrite's name
+    by own name, for each kernel with the pragma.
     """
 
     module: Any
@@ -99,7 +99,7 @@ class Renaming:
 
     @classmethod
     def begin(cls, module: Any) -> Renaming | None:
-        """Rename or rewrite the kernels of a module; None if no session changes any of them."""
+        """Rename the kernels of a module and add pragmas. Returns None if no session changes any kernel."""
         if not any(attachment.session.settings.key for attachment in state.attached):
             return None
         own_names, pragmas = wanted_names(module), wanted_pragmas(module)
@@ -122,19 +122,19 @@ class Renaming:
         return renaming
 
     def problem(self, texts: Sequence[str]) -> str | None:
-        """Tell why the compiled module must not run: the host code looks up a kernel that the module does not have,
-        or a policy does not know the kernel. None if it may run. texts: its PTX."""
+        """Return why the compiled module must not run, else None: the host code looks up a kernel that the module does
+        not contain, or the policy has no entry for the kernel. texts: the module's PTX."""
         try:
             return self._problem() or self._uncertified(texts)
         except Exception as error:
-            return f"whether the host code finds it could not be checked ({type(error).__name__}: {error})"
+            return f"the compiled module could not be checked ({type(error).__name__}: {error})"
 
     def _problem(self) -> str | None:
         asked = {
             text.rstrip(b"\0").decode("utf-8", "replace") for text in modules.strings(self.module, "llvm.mlir.constant")
         }
         if left := asked & set(self.own_names.values()):
-            return f"the host code still asks for {min(left)}"
+            return f"the host code still looks up {min(left)}"
         kernels = {name for cubin in modules.cubins(modules.strings(self.module)) for name in cubin.kernels}
         missing = self.own_names.keys() - kernels
         return f"the compiled code has no kernel {min(missing)}" if missing else None
@@ -154,19 +154,19 @@ class Renaming:
         return None
 
     def undo(self, problem: str) -> None:
-        """Report to the DSL and the sessions that the kernels keep their own names. `compile_plain` restores the
+        """Restore the kernels' names in the DSL's attributes, and note the problem. `compile_plain` restores the
         module."""
         self._tell_dsl(self.own_names)
         for new, own in self.own_names.items():
-            note(f"{own} keeps its name, not {new}: {problem}")
+            note(f"{own} is not renamed to {new}: {problem}")
         for own in self.pragmas:
-            note(f"{own} stays without the pragma: {problem}")
+            note(f"{own} does not get the pragma: {problem}")
 
     def compile_plain(self, compiler: Any, compile_it: Callable[[Any], Any]) -> Any:
-        """Compile the module as it was before, and replace the failed module by the result.
+        """Compile the unchanged module, and replace the failed module by the result. compile_it: compiles a module.
 
-        It is compiled in a new MLIR context: before 4.8 the DSL makes only one binary per context ("Binary already
-        exists"). The DSL's last step (the entry for the TVM FFI) needs the program's context and is done at the end.
+        A new MLIR context is used: before 4.8 the DSL makes only one binary per context ("Binary already exists"). The
+        DSL's last step, which adds the entry point for the TVM FFI, needs the program's context and runs at the end.
         """
         from cutlass._mlir import ir
 
@@ -186,7 +186,7 @@ class Renaming:
         return self.module if result is plain else result
 
     def _replace_by(self, bytecode: bytes) -> None:
-        """Replace the content of the program's module; the program has a reference to the module object."""
+        """Replace the content of the program's module in place, because the program refers to the module object."""
         from cutlass._mlir import ir
 
         other = ir.Module.parse(bytecode, self.module.context)
@@ -201,7 +201,7 @@ class Renaming:
             new[name] = old[name]
 
     def _tell_dsl(self, names: Mapping[str, str]) -> None:
-        """Rename kernels in the DSL's launch attributes, which it keeps by kernel name and exports."""
+        """Rename kernels in the DSL's `kernel_info`: launch attributes by kernel name, which it also exports."""
         function = state.compiled_function()
         infos = None if function is None else getattr(function.dsl, "kernel_info", None)
         if isinstance(infos, dict):
@@ -211,7 +211,7 @@ class Renaming:
 
 
 def substitute(module: Any, names: Mapping[str, str]) -> None:
-    """Rename kernels where they are defined and wherever a symbol refers to them."""
+    """Rename kernels in their definitions and in all symbols that refer to them. names: new name by old name."""
     from cutlass._mlir import ir
 
     with module.context:
@@ -227,7 +227,7 @@ def substitute(module: Any, names: Mapping[str, str]) -> None:
 
 
 def add_pragmas(module: Any, kernels: Collection[str]) -> None:
-    """Put the pragma first into the bodies of these kernels. The DSL writes inline PTX as it stands."""
+    """Add the pragma at the beginning of these kernels, as inline PTX, which the DSL does not change."""
     from cutlass._mlir import ir
     from cutlass._mlir.dialects import llvm
 
@@ -239,7 +239,7 @@ def add_pragmas(module: Any, kernels: Collection[str]) -> None:
 
 
 def _renamed_attribute(attribute: Any, names: Mapping[str, str]) -> Any:
-    """Replace the symbols of kernels in an attribute. None if it has no such symbol."""
+    """Return an attribute with renamed kernel symbols; None if it has no symbol of these kernels."""
     from cutlass._mlir import ir
 
     if is_a(attribute, ir.FlatSymbolRefAttr):
@@ -259,11 +259,11 @@ def _renamed_attribute(attribute: Any, names: Mapping[str, str]) -> Any:
 
 # --- exports -------------------------------------------------------------------------------------
 
-_renamed: set[str] = set()  # new names in this process: exported objects contain them
+_renamed: set[str] = set()  # new names used in this process; an exported object contains them
 
 
 def _watch_exports() -> None:
-    """Patch the DSL's classes that export, which the program may import late or never."""
+    """Patch `export_to_c` in the DSL's classes that the program has imported by now."""
     for module, owner in (
         ("base_dsl.jit_executor", "JitCompiledFunction"),
         ("cutlass_dsl.tvm_ffi_provider", "TVMFFIJitCompiledFunctionBase"),

@@ -1,9 +1,9 @@
-"""The CUDA runtime of the CuTe DSL: functions of its library that compiled host code calls, and gates in front of them.
+"""Hooks in the CUDA runtime library of the CuTe DSL, whose functions the compiled host code calls.
 
-Host code is linked with the library by name, whichever engine runs it: the DSL's own, TVM FFI's, or one that loads
-exported objects. So the library's symbol table gets another address for a name. Host code linked from then on calls a
-gate: a few instructions that the DSL's LLVM makes. A gate calls our hook, if any, and the function itself. Without a
-hook a gate costs a load and a jump, and no Python runs.
+The DSL's own engine, TVM FFI's and the loader of exported objects all link host code to this library by symbol name. So
+the library's symbol table in memory is changed: a name gets the address of a gate. Host code linked afterwards calls
+the gate. A gate is a short function compiled by the DSL's LLVM. It calls a Python hook, if one is set, and the original
+function. Without a hook a gate costs a few loads and a branch, and no Python runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tritonhook.errors import CaptureError
 
 LAUNCH, PLAIN_LAUNCH = "_cudaLaunchKernelEx", "_cudaLaunchKernel"
 LOAD, KERNEL = "_cudaLibraryLoadData", "_cudaLibraryGetKernel"
-# Number of arguments; and True if the hook runs before the function, False if after the function succeeded.
+# By function: number of arguments; True if the hook runs before the function, False if it runs after its success.
 _GATED = {LAUNCH: (3, True), PLAIN_LAUNCH: (10, True), LOAD: (8, False), KERNEL: (3, False)}
 _HASH, _STRINGS, _SYMBOLS, _LENGTH = _TAGS = 4, 5, 6, 10  # DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ
 _ADDRESSES = 1 << 64
@@ -70,7 +70,7 @@ _STORE = """    %f{number} = llvm.mlir.addressof @{name} : !llvm.ptr
 
 
 class _LinkMap(ctypes.Structure):
-    """The result of dlopen: a library's base address, its name, and its dynamic section."""
+    """struct link_map, the result of dlopen: a library's base address, its name, its dynamic section."""
 
     _fields_ = (("base", ctypes.c_uint64), ("name", ctypes.c_char_p), ("dynamic", ctypes.c_uint64))
 
@@ -85,7 +85,8 @@ class _Symbol(ctypes.Structure):
 
 
 class SymbolTable:
-    """The symbol table of a loaded library, in this process's memory. Raises CaptureError if its format is unknown."""
+    """The symbol table of a loaded library in this process's memory. Raises CaptureError if the library has no symbol
+    table of the expected format."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -96,7 +97,7 @@ class SymbolTable:
             tags.setdefault(*pair)
             at += 16
         if Path((found.name or b"").decode()).name != Path(path).name or not tags.keys() >= {*_TAGS}:
-            raise CaptureError(f"{path}: its symbol table is not understood")
+            raise CaptureError(f"{path}: unknown format of its symbol table")
         names = ctypes.string_at(tags[_STRINGS], tags[_LENGTH])
         count = ctypes.c_uint32.from_address(tags[_HASH] + 4).value
         self._symbols: dict[str, _Symbol] = {}
@@ -113,8 +114,8 @@ class SymbolTable:
         return int(self._base + self._symbols[name].value) % _ADDRESSES
 
     def replace(self, name: str, address: int) -> None:
-        """Redirect a name to another function, for code linked from now on. Raises CaptureError if memory protection
-        forbids it."""
+        """Change the address of a name, for code linked from now on. Raises CaptureError if the memory cannot be made
+        writable."""
         symbol = self._symbols[name]
         page = os.sysconf("SC_PAGESIZE")
         begin = ctypes.addressof(symbol) // page * page
@@ -128,7 +129,8 @@ class SymbolTable:
 
 
 class Runtime:
-    """The DSL's runtime library, with gates before its functions for launches. One per process; see `of_process`."""
+    """The DSL's runtime library, with gates before the functions that load and launch kernels. `of_process` returns the
+    only instance."""
 
     def __init__(self, path: str) -> None:
         self.table = SymbolTable(path)
@@ -137,12 +139,12 @@ class Runtime:
         self._slots = {name: (ctypes.c_uint64 * 2)(0, self.table.address(name)) for name in _GATED}
         *gates, self.nothing = self._compiled()
         self._gates = dict(zip(_GATED, gates, strict=True))
-        self._callbacks: list[Any] = []  # never freed: code may hold their addresses until the process ends
+        self._callbacks: list[Any] = []  # never freed: linked code may use their addresses until the process ends
         for name, address in self._gates.items():
             self.table.replace(name, address)
 
     def _compiled(self) -> list[int]:
-        """Compile the gates. Return their addresses, and the address of a function that does nothing."""
+        """Compile the gates. Returns their addresses, and last the address of a function that does nothing."""
         from cutlass._mlir import ir
         from cutlass._mlir.execution_engine import ExecutionEngine
 
@@ -154,12 +156,12 @@ class Runtime:
             self._engine = ExecutionEngine(module, opt_level=2, shared_libs=[])
         found = (ctypes.c_uint64 * len(names))()
         place = _Pointer(ctypes.addressof(found))
-        arguments = (_Pointer * 1)(ctypes.addressof(place))  # packed: address of each argument
+        arguments = (_Pointer * 1)(ctypes.addressof(place))  # MLIR's packed calling convention: addresses of arguments
         ctypes.CFUNCTYPE(None, _Pointer)(self._engine.raw_lookup("addresses"))(arguments)
         return list(found)
 
     def hook(self, name: str, hook: Hook | None) -> None:
-        """Let a gate call a Python function, with the arguments as numbers. None removes the hook."""
+        """Set the Python function that a gate calls, with the arguments as integers. None removes it."""
         address = 0
         if hook is not None:
             count, _ = _GATED[name]
@@ -170,8 +172,8 @@ class Runtime:
     def stand_in(self, name: str, count: int, function: Callable[..., int] | None) -> Callable[[], None]:
         """Replace a library function by a Python function, for host code linked from now on.
 
-        function: takes `count` numbers and returns a CUDA error; None does nothing. Returns a function that undoes
-        the change.
+        function: takes `count` integers and returns a CUDA error code; None stands for a function that does nothing and
+        returns success. Returns a function that undoes the change.
         """
         address = self.nothing
         if function is not None:
@@ -198,8 +200,8 @@ _runtime: list[Runtime] = []
 
 
 def of_process() -> Runtime:
-    """Return the runtime of this process's DSL, which must be imported. Raises CaptureError if its format is
-    unknown."""
+    """Return the runtime of the DSL, which the process must have imported. Raises CaptureError if there is no library,
+    or its format is unknown."""
     if not _runtime:
         from cutlass.runtime import find_runtime_libraries
 

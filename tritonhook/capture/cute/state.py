@@ -1,5 +1,5 @@
-"""State shared by the files of this package: the attached sessions, the patched methods of the DSL, and the function
-being compiled. Also attaching sessions: a program without the DSL loads no more of this package."""
+"""State shared by the modules of this package: the attached sessions, the patched methods of the DSL, and the function
+being compiled. Also attaches sessions, so that a program without the DSL imports no other module of this package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 FRONT_END = "cute"
-Around = Callable[..., Any]  # arguments: the original method, then the arguments of the call
+Around = Callable[..., Any]  # called with the original method, then the arguments of the call
 _T = TypeVar("_T")
 
 
@@ -28,7 +28,8 @@ _T = TypeVar("_T")
 
 @dataclass(eq=False)
 class Attached:
-    """A session and what it met. met: keys of the DSL's cache entries. without_ptx: records that have no PTX."""
+    """An attached session. met: keys of the DSL's cache entries whose kernels it has captured. without_ptx: its records
+    that have no PTX."""
 
     session: Observer
     met: set[str] = field(default_factory=set)
@@ -45,8 +46,8 @@ def note(text: str) -> None:
 
 
 def contained(doing: str, function: Callable[[], _T]) -> _T | None:
-    """Call one of our functions. If it fails, the sessions report the error, the result is None; the program goes
-    on."""
+    """Call a function of tritonhook. If it raises, report the error to all sessions and return None, so that the
+    program goes on. doing: what failed."""
     try:
         return function()
     except Exception as error:
@@ -61,11 +62,11 @@ patches: list[Patch] = []
 
 
 def patch(owner: type, name: str, around: Around) -> None:
-    """Call `around` instead of a method of the DSL, until the last session is detached.
+    """Replace a method of the DSL by `around`, until the last session is detached.
 
-    Another tool may keep our function after that. Then it only calls the original: if it stayed active and were
-    patched in again, it would rename twice, and the second time not know the kernel's own name. Raises KeyError if
-    the class does not define the method.
+    Another tool may still call our replacement after that. Then the replacement only calls the original. Otherwise a
+    later session, which patches the method again, would rename each kernel twice. Raises KeyError if the class does not
+    define the method.
     """
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,31 +79,32 @@ def patch(owner: type, name: str, around: Around) -> None:
     patches.append(made)
 
 
-# --- what is being compiled ----------------------------------------------------------------------
+# --- the function being compiled -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledFunction:
     """The Python function that is being compiled. module_hash: its key in the DSL's caches; None for cute.compile,
-    which uses none."""
+    which does not use them."""
 
     dsl: Any
     function: Any
     module_hash: str | None
 
 
-thread = threading.local()  # .functions: those being compiled, innermost last; .own_names: of the module hashed last
+# functions: functions being compiled, innermost last. own_names: renames in the module whose cache key was made last.
+thread = threading.local()
 
 
 def compiled_function() -> CompiledFunction | None:
-    """Return the function that this thread is compiling."""
+    """Return the function that this thread is compiling, else None."""
     functions = getattr(thread, "functions", None)
     return functions[-1] if functions else None
 
 
 def dsl_version() -> str | None:
-    """Return the version of the imported DSL. None if `cutlass` is not imported, or is the older package without a
-    DSL."""
+    """Return the version of the imported DSL. None if `cutlass` is not imported, or is the old Python package of that
+    name, which has no DSL."""
     module = sys.modules.get("cutlass")
     return str(module.__version__) if module is not None and "cutlass.base_dsl.dsl" in sys.modules else None
 
@@ -122,7 +124,7 @@ def is_installed() -> bool:
 
 
 def attach(session: Observer) -> None:
-    """Capture for this session, from now on, or from the program's import of cutlass on."""
+    """Capture for this session: from now on if the program has imported cutlass, else after it does."""
     global attached, _waiting
     with _lock:
         attached = (*attached, Attached(session))
@@ -144,7 +146,7 @@ def _install() -> None:
 
 
 def detach(session: Observer) -> None:
-    """End what `attach` began; with the last session the DSL gets its methods back."""
+    """Stop capturing for this session. After the last session, restore the DSL's methods."""
     global attached, _waiting
     with _lock:
         leaving = [attachment for attachment in attached if attachment.session is session]
@@ -158,7 +160,7 @@ def detach(session: Observer) -> None:
         if attachment.without_ptx:
             count = len(attachment.without_ptx)
             kernels = "1 CuTe kernel" if count == 1 else f"{count} CuTe kernels"
-            session.note(f"{kernels} ran from a cache or an exported object that kept no PTX: only the cubin is kept")
+            session.note(f"{kernels} came from a cache or an exported object without PTX: only the cubin is kept")
 
 
 def holders() -> dict[str, str]:

@@ -1,1 +1,2 @@
-"""Dry runs: whole programs without a GPU. Every kernel is compiled for an architecture, captured, and not launched."""
+"""Dry runs: run whole programs without a GPU. Every kernel is compiled for an architecture and captured; no kernel is
+launched."""

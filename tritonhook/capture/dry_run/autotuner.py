@@ -1,5 +1,5 @@
-"""Triton's Autotuner in a dry run: nothing is measured. It takes the first configuration that fits the GPU. With ALL
-it compiles all configurations that its own pruning leaves, in worker processes on all cores."""
+"""Triton's Autotuner in a dry run. It chooses the first configuration that fits the GPU, without measuring. With ALL it
+compiles all configurations that remain after its own pruning, in worker processes on all cores."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from tritonhook.capture.triton.autotuner import function_name
 from tritonhook.capture.triton.listener import listening
 from tritonhook.errors import listed
 
-_WORTH_IT = 3  # configurations
-_NEVER = [float("inf")] * 3
+_WORTH_IT = 3  # minimum number of configurations for which worker processes are started
+_NEVER = [float("inf")] * 3  # times of a configuration that must not be chosen
 _missing = object()
 
 
 class Trial:
-    """The launches of one trial that are executed on the CPU. A trial leaves nothing behind. label: of the settings
-    that are tried; "" for a configuration of an autotuner."""
+    """The launches of one trial, executed on the CPU. `undo` restores all buffers that they changed. label: text for
+    the settings tried; "" for a configuration of an autotuner. before: (argument, writable bytes, earlier contents) of
+    each buffer, by (address, size). dtypes: by argument."""
 
     def __init__(self, label: str = "") -> None:
         self.label = label
@@ -35,32 +36,33 @@ class Trial:
         self.dtypes: dict[str, str] = {}
 
     def launched(self, names: Sequence[str], dtypes: Sequence[str], memories: Sequence[Any]) -> None:
-        """Keep what buffers hold before a launch. names: of the arguments. memories: writable bytes of each buffer."""
+        """Save the contents of buffers before a launch. names, dtypes: of the arguments. memories: writable bytes of
+        each buffer."""
         self.dtypes |= zip(names, dtypes, strict=True)
         for name, memory in zip(names, memories, strict=True):
             if len(memory):
                 self.before.setdefault((memory.ctypes.data, len(memory)), (name, memory, memory.tobytes()))
 
     def contents(self) -> list[bytes]:
-        """Hash what each buffer holds now."""
+        """Return a hash of the current contents of each buffer."""
         return [hashlib.sha256(memory).digest() for _, memory, _ in self.before.values()]
 
     def differing(self, first: Sequence[bytes]) -> list[str]:
-        """Name the arguments that do not hold what they held after the first launch."""
+        """List the arguments whose contents have changed since the first launch. first: hashes from `contents`."""
         after = zip(self.before.values(), first, self.contents(), strict=True)
         return [name for (name, *_), one, other in after if one != other]
 
     def undo(self) -> None:
-        """Give the buffers what they held before."""
+        """Restore the contents of the buffers."""
         for _, memory, data in self.before.values():
             memory[:] = memoryview(data)
 
 
 class Tuners(threading.local):
-    """The active tuners of a thread. trying: a configuration is being compiled. trial: of launches that are executed.
-    found: ids of the tuners with a configuration that fits. arguments: of the tuner that runs now. tried: called after
-    each trial that is executed, with the kernel, the configuration, the trial, and why it failed or "". tunings: counts
-    calls that try configurations."""
+    """State of the autotuners in one thread. trying: True while a configuration is being tried. trial: the current
+    trial, if launches are executed on the CPU. found: ids of the tuners for which a configuration has fitted.
+    arguments: arguments of the current tuner's call. tried: called after each executed trial with kernel,
+    configuration, trial, and the error ("" if none). tunings: number of autotunings."""
 
     def __init__(self) -> None:
         self.trying = False
@@ -76,7 +78,7 @@ tuners = Tuners()
 
 @contextmanager
 def choosing(autotune: str) -> Iterator[None]:
-    """Let the Autotuner choose by `autotune`: FIRST, ALL or PINNED. A policy's pins have priority
+    """Make the Autotuner choose without measuring. autotune: FIRST, ALL or PINNED. Pins of a policy have priority
     (triton/pinning.py)."""
     from triton.runtime.autotuner import Autotuner
 
@@ -86,7 +88,7 @@ def choosing(autotune: str) -> Iterator[None]:
 
 
 def _unmeasured(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a tuner without its cache on disk: the cache is for measured results."""
+    """Run a tuner without its cache on disk, which must contain only measured results."""
 
     def run(tuner: Any, *arguments: Any, **named: Any) -> Any:
         outer, tuners.arguments = tuners.arguments, arguments
@@ -101,12 +103,13 @@ def _unmeasured(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _tried(autotune: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Try a configuration without the tuner's clock; with FIRST and PINNED, stop at the first that fits. Also called
-    for a tuner with a `run` method of its own; never for a tuner whose configuration is pinned."""
+    """Try a configuration without measuring. With FIRST and PINNED, skip all configurations after the first that fits.
+    A subclass of Autotuner with a `run` method of its own also calls this; a tuner with a pinned configuration does
+    not."""
 
     def bench(tuner: Any, *arguments: Any, **named: Any) -> Any:
         if autotune == PINNED:
-            why = "the policy pins no configuration for this call; the first that fits is compiled"
+            why = "the policy pins no configuration for this call; the first one that fits the GPU is compiled"
             notes.add(f"{function_name(tuner)}: {why}")
         if autotune != ALL and id(tuner) in tuners.found:
             return _NEVER
@@ -130,7 +133,7 @@ def _tried(autotune: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _pruned(autotune: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the configurations to try; with ALL, compile them first."""
+    """Return the configurations to try. With ALL, first compile them in worker processes."""
 
     def prune(tuner: Any, named: Any, *rest: Any) -> Any:
         tuners.found.discard(id(tuner))
@@ -148,14 +151,14 @@ def _pruned(autotune: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _call_once(call: Callable[[], Any], quantiles: Any = None, **_: Any) -> list[float]:
-    """Call once and return the same time for every configuration: then the Autotuner takes the first that fits."""
+    """Call once. Return the same time for every configuration, so that the Autotuner chooses the first that fits."""
     call()
     return [0.0] * 3
 
 
 def _executed(name: str, is_first: bool, config: Any, call: Callable[[], Any], *rest: Any, **named: Any) -> list[float]:
-    """Call once as `_call_once` does, and undo what the launch stored. is_first: call again, to find arguments that
-    each further trial changes. Where trials are compared, one that fails is kept with the reason."""
+    """Call once as `_call_once` does, then restore the buffers. is_first: call a second time, to find arguments that a
+    further trial changes again. A failed trial is reported to `tuners.tried`; without it, the error is raised."""
     label = getattr(config, "label", "")
     outer, tuners.trial = tuners.trial, Trial(label)
     try:
@@ -173,8 +176,8 @@ def _executed(name: str, is_first: bool, config: Any, call: Callable[[], Any], *
             call()
             if changed := tuners.trial.differing(once):
                 notes.add(
-                    f"{name}: each trial of the autotuner changes {listed(changed)} again, so that on a GPU tuning "
-                    "spoils the first result; name it in restore_value or reset_to_zero"
+                    f"{name}: each trial of the autotuner changes {listed(changed)} again, so that on a GPU the "
+                    "result of the first call is wrong; name the argument in restore_value or reset_to_zero"
                 )
         return times
     finally:
@@ -186,9 +189,9 @@ def _executed(name: str, is_first: bool, config: Any, call: Callable[[], Any], *
 
 
 def compile_ahead(tuner: Any, arguments: tuple[Any, ...], named: dict[str, Any], configs: Sequence[Any]) -> None:
-    """Compile configurations in forked processes, into Triton's cache; then this process loads them from there.
+    """Compile configurations in forked processes, into Triton's cache, from which this process loads them later.
 
-    This process compiles what a forked process did not finish.
+    If a forked process fails, this process compiles its configurations itself.
     """
     workers = min(os.cpu_count() or 1, len(configs))
     if workers < 2 or len(configs) < _WORTH_IT or threading.active_count() > 1 or EMULATE in os.environ:
@@ -210,12 +213,13 @@ def compile_ahead(tuner: Any, arguments: tuple[Any, ...], named: dict[str, Any],
 def _compile(
     tuner: Any, arguments: tuple[Any, ...], named: dict[str, Any], configs: Sequence[Any], told: int
 ) -> NoReturn:
-    """Compile in a forked process, and end it. It captures nothing: the parent process captures."""
+    """Compile configurations in a forked process, and end the process. Only the parent process captures. told: file
+    descriptor that gets one byte for each configuration."""
     listening.sessions = ()
     recorder.sessions = ()
     try:
         for config in configs:
-            with suppress(Exception):  # the parent gets the same error
+            with suppress(Exception):  # the parent process compiles it again and reports the error
                 tuner._bench(*arguments, config=config, **named)
             os.write(told, b".")
     finally:

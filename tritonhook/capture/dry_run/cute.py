@@ -1,5 +1,5 @@
-"""The CuTe DSL in a dry run. It compiles for the architecture in CUTE_DSL_ARCH, and its host code runs on stand-ins
-of the CUDA runtime, which launch nothing. Each launch is recorded as on a GPU (capture/cute/launches.py)."""
+"""The CuTe DSL in a dry run. It compiles for the architecture in CUTE_DSL_ARCH. Its host code calls replacements of
+CUDA runtime functions, which launch nothing. Each launch is recorded as on a GPU (capture/cute/launches.py)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tritonhook.capture.patching import patched
 from tritonhook.cubin.resources import reserved_in_image
 
 _ON_CUDA = 2  # DLDeviceType
-_LIMIT = 227 << 10  # bytes of shared memory; the stand-in's answer for every device attribute
+_LIMIT = 227 << 10  # bytes of shared memory; the value returned for every device attribute
 _INVALID, _CLUSTER = 1, 912  # cudaErrorInvalidValue, cudaErrorInvalidClusterSize
 _handles = count(1)
 
 
 def nothing_launched(dry: DryRun) -> ExitStack:
-    """Stop the DSL from launching what it compiles from now on, until the stack is closed; a launch that the GPU
-    refuses fails. The DSL must be imported."""
+    """Make kernels that the DSL compiles from now on launch nothing, until the stack is closed. A launch that the GPU
+    would refuse fails. The DSL must be imported."""
     with suppress(ImportError):  # TVM FFI is optional
         import_module("cutlass.cutlass_dsl.tvm_ffi_provider")
     with ExitStack() as stack:
@@ -46,12 +46,12 @@ def nothing_launched(dry: DryRun) -> ExitStack:
         return stack.pop_all()
 
 
-# --- stand-ins of the CUDA runtime ---------------------------------------------------------------
+# --- replacements of CUDA runtime functions ------------------------------------------------------
 
 
 def why_refused(dry: DryRun, *given: int) -> tuple[str, int] | None:
-    """Return why the GPU refuses a launch, and the runtime's error; None if it does not. given: the arguments of the
-    runtime's function."""
+    """Return (reason, CUDA error code) if the GPU would refuse a launch, else None. given: arguments of
+    cudaLaunchKernelEx or cudaLaunchKernel."""
     handle, shape, shared, attributes, parameters = launches.launch_of(given)
     kernel = next((one for made in launches.recordings if (one := made.kernels.get(handle)) is not None), None)
     maps: list[Descriptor] = []
@@ -91,7 +91,8 @@ def _stand_ins(library: runtime.Runtime, dry: DryRun) -> list[Callable[[], None]
         return put
 
     def loaded_once(state: int, init: int, load: int, _: int) -> int:
-        """Load the library and its kernels once, as the runtime does; `init` and `load` are host code."""
+        """Load the library and its kernels, the first time only. init, load: addresses of functions in the host
+        code."""
         if ctypes.c_uint64.from_address(state).value:
             return 0
         error = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_uint64)(init)(state)
@@ -127,7 +128,7 @@ def _one(original: Any) -> Any:
 
 
 class _Moved:
-    """A torch tensor for readers of DLPack, which reports the GPU as its device."""
+    """A wrapper of a torch tensor that exports it by DLPack with the GPU as its device."""
 
     def __init__(self, tensor: Any) -> None:
         self._tensor = tensor
@@ -136,7 +137,8 @@ class _Moved:
         capsule = self._tensor.detach().__dlpack__()
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
         pointer.restype = ctypes.c_void_p
-        place = pointer(ctypes.py_object(capsule), b"dltensor") + ctypes.sizeof(ctypes.c_void_p)  # after address
+        # DLTensor begins with the data pointer; the device type follows.
+        place = pointer(ctypes.py_object(capsule), b"dltensor") + ctypes.sizeof(ctypes.c_void_p)
         ctypes.c_int32.from_address(place).value = _ON_CUDA
         return capsule
 
@@ -149,12 +151,13 @@ def _moved(value: Any) -> Any:
 
 
 def _on_the_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Let the DSL treat tensors as GPU tensors: their memory is global memory, not generic."""
+    """Pass tensors to the DSL as GPU tensors, so that it compiles accesses to global memory, not to generic memory."""
     return lambda made, tensor, *given, **options: original(made, _moved(tensor), *given, **options)
 
 
 def _given_on_the_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Let TVM FFI treat tensors as GPU tensors: it asks torch for the device, not the tensor."""
+    """Pass tensors to TVM FFI as GPU tensors. TVM FFI reads the device inside torch, not from the tensor's attribute
+    `device`."""
 
     def call(function: Any, *given: Any, **named: Any) -> Any:
         return original(function, *map(_for_ffi, given), **{name: _for_ffi(value) for name, value in named.items()})

@@ -1,6 +1,7 @@
-"""A driver for Triton 3.6 to 3.9 without a GPU: a launch runs all of Triton's own code, and launches nothing.
+"""A replacement of Triton's driver (3.6 to 3.9) for dry runs. A launch runs all of Triton's own code, but starts no
+kernel.
 
-It replaces `triton.runtime.driver.active`, and the functions of `triton.testing` that measure.
+It replaces `triton.runtime.driver.active`, the benchmark functions of `triton.testing`, and Triton's cuBLAS binding.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from tritonhook.cubin.image import Cubin
 if TYPE_CHECKING:
     from tritonhook.cubin.resources import Resources
 
-_REGISTERS, _MOST_THREADS, _WARP = 65536, 1024, 32  # of a multiprocessor, of a block
+_REGISTERS, _MOST_THREADS, _WARP = 65536, 1024, 32  # registers of a multiprocessor, threads of a block, of a warp
 
 _INVALID, _CLUSTER = "invalid argument", "a kernel launch error has occurred due to cluster misconfiguration"
 
 
 class DryDriver:
-    """Stand-in for Triton's CudaDriver and its CudaUtils."""
+    """Replacement of Triton's CudaDriver and its CudaUtils."""
 
     def __init__(self, dry: DryRun) -> None:
         from triton.backends.compiler import GPUTarget
@@ -86,8 +87,8 @@ class DryDriver:
         return torch.empty(1, dtype=torch.int)
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[int, str, int, int, int]:
-        """Read (module, function, registers, spills, maximum threads), CUDA's answer, from the cubin. The function
-        is its name. Raises RuntimeError if the cubin has no such kernel."""
+        """Return (module, function, registers, spills, maximum threads) from the cubin; on a GPU these come from CUDA.
+        The function is represented by its name. Raises RuntimeError if the cubin has no kernel of this name."""
         cubin = Cubin.from_bytes(binary)
         if name not in cubin.kernels:
             raise RuntimeError(f"CUDA would not find {name!r}: the cubin's entries are {cubin.kernels}")
@@ -95,7 +96,7 @@ class DryDriver:
         return 1, name, resources.registers or 0, (resources.stack or 0) // 4, _most_threads(resources)
 
     def launcher_cls(self, src: Any, metadata: Any) -> Callable[..., None]:
-        """Make the launcher of a kernel. It calls other tools' hooks, as Triton's own launcher does."""
+        """Make the launcher of a kernel. Like Triton's own launcher, it calls the launch hooks of other tools."""
 
         def launch(x: int, y: int, z: int, stream: int, function: str, packed: Any, lazy: Any, *rest: Any) -> None:
             enter, leave, *arguments = rest
@@ -114,8 +115,8 @@ class DryDriver:
         return launch
 
     def check(self, function: str, grid: Sequence[int], ctas: int, arguments: Sequence[Any]) -> None:
-        """Refuse a launch that a GPU refuses, with CUDA's error in Triton's wording. Raises ValueError if an
-        argument is a tensor without memory: a GPU would write to address 0."""
+        """Refuse a launch that a GPU would refuse (`refuse`). Raises ValueError if an argument is a tensor without
+        memory: on a GPU the kernel would access address 0."""
         is_cluster = why_no_grid((1, 1, 1), ctas) is not None
         self.refuse(function, why_no_grid((grid[0] * ctas, *grid[1:]), ctas), _CLUSTER if is_cluster else _INVALID)
         torch: Any = sys.modules.get("torch") if self._dry.memory == REAL else None
@@ -125,25 +126,27 @@ class DryDriver:
                 raise ValueError(f"{where}: a {type(one).__name__} of shape {tuple(one.shape)} without memory")
 
     def refuse(self, function: str, why: str | None, error: str) -> None:
-        """Raise CUDA's error in Triton's wording, or note why a GPU refuses a launch. why: None if it does not."""
+        """Raise CUDA's error in Triton's wording; with launch_anyway, add a note instead. why: reason why a GPU would
+        refuse the launch; None if it would not. error: CUDA's message."""
         if why is not None:
             if not self._dry.launch_anyway:
                 raise RuntimeError(f"Triton Error [CUDA]: {error} ({function}: {why})")
             notes.add(f"{function}: {why}")
 
     def launch(self, function: str) -> None:
-        """Launch nothing: every launch ends here."""
+        """Launch nothing. Tests override this method to record launches."""
 
 
 def _most_threads(resources: Resources) -> int:
-    """Return the maximum threads per block for a multiprocessor's registers. A warp takes registers in steps of 256."""
+    """Return the maximum threads per block that the registers of a multiprocessor allow. A warp is allocated registers
+    in units of 256."""
     of_warp = -(-(resources.registers or 1) * _WARP // 256) * 256
     return min(_MOST_THREADS, _REGISTERS // of_warp * _WARP)
 
 
 def not_measured(call: Callable[[], Any], *_: Any, quantiles: Sequence[float] | None = None, **options: Any) -> Any:
-    """Replace `triton.testing.do_bench`: call once. The times are not known and returned as infinity: programs
-    compute a number of repetitions from them, for which NaN is an error."""
+    """Call once, in place of `triton.testing.do_bench`. Returns infinity as times, which are not known. NaN would make
+    programs fail that compute a number of repetitions from a time."""
     call()
     if quantiles is not None:
         return [math.inf] * len(quantiles)
@@ -152,9 +155,10 @@ def not_measured(call: Callable[[], Any], *_: Any, quantiles: Sequence[float] | 
 
 @contextmanager
 def active(driver: Any) -> Iterator[None]:
-    """Make a driver Triton's active one, and restore the earlier one afterwards.
+    """Make a driver Triton's active driver during a `with` block, then restore the earlier driver.
 
-    If there was none, the driver stays: kernels unload through the active driver, whenever they are collected.
+    Without an earlier driver, the new one stays active, because kernels are unloaded through the active driver when
+    they are garbage-collected.
     """
     from triton.runtime import driver as config
 
@@ -168,7 +172,7 @@ def active(driver: Any) -> Iterator[None]:
 
 @contextmanager
 def without_measuring() -> Iterator[None]:
-    """Stop `triton.testing` from measuring."""
+    """Replace the benchmark functions of `triton.testing` by `not_measured`."""
     import triton.testing
 
     names = ("do_bench", "do_bench_cudagraph")
@@ -177,13 +181,13 @@ def without_measuring() -> Iterator[None]:
 
 
 class _Cublas:
-    """Triton's binding of cuBLAS. Products are torch's, by its CPU; other functions do nothing."""
+    """Replacement of Triton's cuBLAS binding. torch computes matrix products on the CPU; other functions do nothing."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_, **__: notes.add(f"cuBLAS needs a GPU: the program's calls of {name} did nothing")
 
     def matmul(self, a: Any, b: Any, c: Any) -> None:
-        """Store A @ B.T: B is passed by columns."""
+        """Store A @ B.T in c, because Triton passes B transposed."""
         c.copy_(a.float() @ b.float().T)
 
     def gemm(self, a: Any, b: Any, c: Any, d: Any, alpha: float, beta: float) -> None:
@@ -192,7 +196,7 @@ class _Cublas:
 
 @contextmanager
 def without_cublas() -> Iterator[None]:
-    """Replace Triton's binding of cuBLAS."""
+    """Replace Triton's cuBLAS binding by `_Cublas`."""
     from triton._C.libtriton import nvidia
 
     binding = getattr(nvidia, "cublas", None)
@@ -203,8 +207,8 @@ def without_cublas() -> Iterator[None]:
 
 @contextmanager
 def room_for_all(launch_anyway: bool) -> Iterator[None]:
-    """Note kernels that need more than the GPU has. The program gets Triton's error. With launch_anyway it continues
-    as if the kernel had been launched, except where an autotuner tries a configuration."""
+    """Note kernels that need more than the GPU has, e.g. of shared memory. The program gets Triton's error. With
+    launch_anyway it continues as if the kernel had been launched, except in an autotuner's trial."""
     from triton.compiler import CompiledKernel
     from triton.runtime import driver as config
     from triton.runtime.errors import OutOfResources
@@ -214,7 +218,7 @@ def room_for_all(launch_anyway: bool) -> Iterator[None]:
             try:
                 original(kernel)
             except OutOfResources as error:
-                kernel._run = None  # else it raises this error at each later launch
+                kernel._run = None  # otherwise Triton raises this error at each later launch
                 if tuners.trying:
                     raise
                 notes.add(f"{kernel.name}: needs {error.required:,} of {error.name}, the GPU has {error.limit:,}")

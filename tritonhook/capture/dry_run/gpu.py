@@ -1,7 +1,7 @@
-"""DryRun: the target of a dry run. Gpu: the figures that programs read instead of a real GPU's. Emulation: how launches
-are executed. Notes: what a process of a dry run reports at its end.
+"""DryRun: the settings of a dry run. Gpu: figures that programs read as those of a real GPU. Emulation: settings for
+executing launches on the CPU. Notes: messages that a process of a dry run reports at its end.
 
-Values only, and few imports: every process of a dry run loads this module.
+It imports little, because every process of a dry run imports it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import Any
 from tritonhook._util.variables import DRY_RUN, EMULATE
 from tritonhook.errors import UsageError
 
-# Configurations of an autotuned kernel: the first that fits the GPU, all of them, or the policy's pin. Pins are always
-# used; with PINNED a note names each kernel without a pin.
+# Configurations of an autotuned kernel to compile: the first that fits the GPU, all, or the one that a policy pins.
+# Pins always have priority; PINNED also adds a note for each kernel without a pin.
 FIRST, ALL, PINNED = "first", "all", "pinned"
-REAL, NONE = "real", "none"  # tensors in the CPU's memory, or without any
-PTXAS_SECONDS = 180.0
+REAL, NONE = "real", "none"  # tensors are in the CPU's memory, or have no memory
+PTXAS_SECONDS = 180.0  # default time limit for ptxas, per kernel
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU of an architecture. multiprocessors: how many. shared_bytes: the most shared memory of a block.
-    memory_bytes: of the whole GPU. threads: the most of a multiprocessor. l2_bytes: of the L2 cache. Source: NVIDIA's
-    data sheets, and the CUDA programming guide's table of compute capabilities."""
+    """Figures of one GPU. multiprocessors: number of multiprocessors. shared_bytes: maximum shared memory of a block.
+    memory_bytes: memory of the whole GPU. threads: maximum threads of a multiprocessor. l2_bytes: size of the L2 cache.
+    Source: NVIDIA's data sheets, and the table of compute capabilities in the CUDA programming guide."""
 
     name: str
     multiprocessors: int
@@ -56,10 +56,10 @@ GPUS: Mapping[int, Gpu] = {
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """The settings of a dry run. capability: such as 90, as Triton writes it. autotune: FIRST, ALL or PINNED.
-    memory: REAL, or NONE for tensors without memory. named: the GPU that the user named; None for the usual one of
-    the architecture. ptxas_seconds: limit for ptxas, per kernel. launch_anyway: note what the GPU would refuse to
-    launch, and continue."""
+    """The settings of a dry run. capability: compute capability times 10, e.g. 90. autotune: FIRST, ALL or PINNED.
+    memory: REAL, or NONE for tensors without memory. named: the GPU that the user named; None for the default GPU of
+    the architecture. ptxas_seconds: time limit for ptxas, per kernel. launch_anyway: if the GPU would refuse a launch,
+    add a note and continue."""
 
     capability: int
     autotune: str = FIRST
@@ -70,7 +70,7 @@ class DryRun:
 
     @property
     def arch(self) -> str:
-        """Target of ptxas in Triton's form: with the "a" from Hopper on."""
+        """Target for ptxas, e.g. "sm_90a". As in Triton, targets have the suffix "a" from Hopper on."""
         return f"sm_{self.capability}{'a' if self.capability >= 90 else ''}"
 
     @property
@@ -87,8 +87,8 @@ class DryRun:
         ptxas_seconds: float = PTXAS_SECONDS,
         launch_anyway: bool = False,
     ) -> DryRun:
-        """Read the user's options. arch: sm_80, sm_90 or sm_90a; None for the GPU's own. gpu: such as "H100"; None
-        for the architecture's usual one. Raises UsageError for an unknown value."""
+        """Read the user's options. arch: e.g. "sm_80", "sm_90" or "sm_90a"; None for the GPU's architecture. gpu: e.g.
+        "H100"; None for the default GPU of the architecture. Raises UsageError for an unknown value."""
         named, capability = (None, None) if gpu is None else _named(gpu)
         if arch is None:
             arch = f"sm_{capability}"
@@ -96,14 +96,14 @@ class DryRun:
         dry = cls(int(match[1]), autotune, memory, named, ptxas_seconds, launch_anyway) if match else None
         if dry is None or dry.capability not in GPUS or arch not in (dry.arch, f"sm_{dry.capability}"):
             known = ", ".join(cls(capability).arch for capability in GPUS)
-            raise UsageError(f"--arch {arch}: not known to dry runs; known: {known}")
+            raise UsageError(f"--arch {arch}: not supported by dry runs; choose from {known}")
         if capability not in (None, dry.capability):
             raise UsageError(f"--gpu {gpu}: its architecture is sm_{capability}, not {arch}; leave --arch out")
         return dry
 
     def to_environment(self) -> dict[str, str]:
-        """Return the variables for all processes of the dry run. With no GPU visible, CUDA code other than Triton's
-        cannot launch either."""
+        """Return the environment variables for all processes of the dry run. CUDA_VISIBLE_DEVICES hides all GPUs, so
+        that other CUDA code cannot launch kernels either."""
         return {DRY_RUN: json.dumps(asdict(self)), "CUDA_VISIBLE_DEVICES": "", "CUTE_DSL_ARCH": self.arch}
 
     @classmethod
@@ -115,28 +115,23 @@ class DryRun:
         return cls(**values | {"named": Gpu(**values["named"]) if values.get("named") else None})
 
 
-# What a line of the file EXECUTIONS, which children/bits.py writes, belongs to: a question, the result of a function,
-# what was refused, or an autotuned kernel that is executed in one configuration.
+# Kinds of lines in the file EXECUTIONS, which children/bits.py writes. ORDERS, CONFIGS, ROWS, STAGES: an execution of a
+# launch, by what is compared. RESULT: results of a function. REFUSED: why `--rows` was not possible. TUNED: an
+# autotuned kernel that was executed in only one configuration.
 EXECUTIONS = "executions.jsonl"
-ORDERS, CONFIGS, ROWS, RESULT, REFUSED, STAGES, TUNED = (
-    "orders",
-    "configs",
-    "rows",
-    "result",
-    "refused",
-    "stages",
-    "tuned",
-)
-NUDGED = "nudged"  # the label of a stage from inputs that are 2 ulp away
+ORDERS, CONFIGS, ROWS, STAGES = "orders", "configs", "rows", "stages"
+RESULT, REFUSED, TUNED = "result", "refused", "tuned"
+NUDGED = "nudged"  # label of a stage executed with inputs that were changed by 2 ulp
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Executions of a dry run whose stored bits are compared. folder: where children/bits.py writes them. orders: of
-    each launch. configs: whether all configurations of autotuned kernels are. settings: values of constants and options
-    that each kernel gets too, by name. rows: ARG[:DIM],... of a function, or FUNCTION.ARG[:DIM],...; "": none. stages:
-    whether the first launch of each kernel is executed in each of them. once: only the first launch of a kernel gets
-    `settings`."""
+    """Which executions of a dry run have their output bits compared. folder: folder in which children/bits.py writes
+    them. orders: number of execution orders of each launch. configs: True to execute all configurations of autotuned
+    kernels. settings: further values to try for constants and options, by name. rows: arguments whose rows are
+    compared, as ARG[:DIM],... of a function or FUNCTION.ARG[:DIM],...; "" for none. stages: True to execute the first
+    launch of each kernel by Triton's interpreter and from machine code, too. once: True to try `settings` only in the
+    first launch of a kernel."""
 
     folder: str
     orders: int = 1
@@ -149,10 +144,11 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Emulation:
-    """How a dry run executes its launches on the CPU. sanitize: look for faults of the kernels too. limit_s: of all
-    launches of the program, or of one test. most_bytes: of the buffers of a launch; above, a test runs dry. compared:
-    what else is executed, and kept; None: nothing. suppressions: the fields of each. bounds: see
-    capture/launches/views.py. findings: file of the findings; "" for none."""
+    """Settings for executing the launches of a dry run on the CPU. sanitize: also look for faults in kernels. limit_s:
+    time limit for all launches of the program, or of one test. most_bytes: limit for a launch's buffers; above it, a
+    test does not execute the launch. compared: further executions to compare; None for none. suppressions: fields of
+    each Suppression. bounds: "storage" or "view", see capture/launches/views.py. findings: file for the findings; ""
+    for none."""
 
     sanitize: bool = False
     limit_s: float = math.inf
@@ -163,12 +159,12 @@ class Emulation:
     findings: str = ""
 
     def to_environment(self) -> dict[str, str]:
-        # The CuTe DSL's cache on disk has no PTX.
+        # The CuTe DSL's disk cache is turned off, because it keeps no PTX to execute.
         return {EMULATE: json.dumps(asdict(self)), "CUTE_DSL_DISABLE_FILE_CACHING": "1"}
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Emulation | None:
-        """Read the variable that `to_environment` made. None where launches are not executed."""
+        """Read the variable that `to_environment` made. None if launches are not executed."""
         if EMULATE not in environment:
             return None
         values = json.loads(environment[EMULATE])
@@ -176,14 +172,14 @@ class Emulation:
 
 
 def _named(name: str) -> tuple[Gpu, int]:
-    """Find a GPU and its architecture by name. Raises UsageError for an unknown name."""
+    """Return (GPU, compute capability times 10) by the GPU's name. Raises UsageError for an unknown name."""
     from tritonhook.memory.prediction import GPUS as SPECS
     from tritonhook.memory.prediction import find_gpu
 
     try:
         spec = find_gpu(name)
     except UsageError:
-        raise UsageError(f"--gpu {name}: not known; known: {', '.join(spec.name for spec in SPECS)}") from None
+        raise UsageError(f"--gpu {name}: unknown; choose from {', '.join(spec.name for spec in SPECS)}") from None
     usual = GPUS[spec.arch or 0]
     memory = (spec.memory_gib or 0) << 30 or usual.memory_bytes
     shown = f"NVIDIA {'GeForce ' if spec.name.startswith('RTX') and 'PRO' not in spec.name else ''}{spec.name}"
@@ -194,7 +190,7 @@ _TOOLS = ("torch", "triton", "cutlass", "tritonhook")
 
 
 def line_of_program() -> str:
-    """Name the line that called torch, or launched a kernel, such as "train.py:12"."""
+    """Return the line of the program that called torch or launched a kernel, e.g. "train.py:12"."""
     frame: Any = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _TOOLS:
         frame = frame.f_back
@@ -202,23 +198,24 @@ def line_of_program() -> str:
 
 
 class Notes:
-    """Notes, and the number of times that the program asked for values that a dry run does not have."""
+    """Messages for the end of a process, and a count of the program's reads of tensor values, which a dry run does not
+    have."""
 
     def __init__(self) -> None:
         self._texts: dict[str, None] = {}
         self._reads: Counter[str] = Counter()
 
     def add(self, text: str) -> None:
-        """Keep a note; repeated notes are kept once."""
+        """Add a note, unless the same note exists."""
         self._texts[text] = None
 
     def count(self, what: str) -> None:
-        """Count one read of tensor values, such as "item"."""
+        """Count one read of tensor values. what: the function, e.g. "item"."""
         self._reads[what] += 1
 
     @property
     def reads(self) -> int:
-        """Number of reads of tensor values until now."""
+        """Total number of reads of tensor values."""
         return self._reads.total()
 
     def __iter__(self) -> Iterator[str]:
@@ -228,8 +225,8 @@ class Notes:
             times = sum(self._reads.values())
             often = "once" if times == 1 else f"{times:,} times"
             judged = isinstance(getattr(sys, "last_value", None), AssertionError)
-            more = "; so its failed assertion says nothing about the kernels" if judged else ""
-            yield f"the program read values of tensors {often} ({named}): what a kernel would store is 0{more}"
+            more = "; so its failed assertion shows nothing about the kernels" if judged else ""
+            yield f"the program read values of tensors {often} ({named}): a kernel's results are 0 in a dry run{more}"
 
 
-notes = Notes()  # of this process
+notes = Notes()  # the notes of this process

@@ -1,5 +1,5 @@
-"""A process of a dry run, from start to end: what is replaced in Triton and torch after they are imported. And a
-time limit for ptxas: a kernel over the limit is named, and the program continues without it."""
+"""Begin and end a dry run in a process: replace functions of Triton, torch and the CuTe DSL after their import. Also a
+time limit for ptxas: a note names each kernel over the limit, and the program continues without its machine code."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tritonhook.ptx.module import Ptx
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Stop ptxas, run by Triton, after this time, and note each kernel without machine code. An autotuner gets the
-    error and skips the configuration."""
+    """Stop Triton's ptxas after this time, and note each kernel that has no machine code then. In an autotuner's trial
+    the error is raised, so that the autotuner skips the configuration."""
     from triton.backends.nvidia import compiler
     from triton.runtime.errors import PTXASError
     from triton.runtime.jit import JITFunction
@@ -45,7 +45,7 @@ def limited(seconds: float) -> Iterator[None]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def do_compile(kernel: Any, key: Any, *rest: Any, **named: Any) -> Any:
             if (id(kernel), key) in left:
-                return None  # as if a hook of Triton had skipped the compile: nothing is launched
+                return None  # as if a hook of Triton had skipped the compile; Triton then launches nothing
             try:
                 return original(kernel, key, *rest, **named)
             except TooLong as error:
@@ -63,8 +63,8 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 def _status(process: subprocess.Popen[Any], seconds: float) -> int | None:
-    """Wait for a program without pipes. Returns its status; None if it was killed at the limit. Python's own wait
-    with a limit polls, and sees the end up to 50 ms late: a tenth of ptxas's time for small kernels."""
+    """Wait for a process without pipes. Returns its exit status; None if it was killed at the limit. Popen.wait with a
+    timeout would poll and return up to 50 ms late, a tenth of the time of ptxas for small kernels."""
     late = threading.Event()
 
     def end() -> None:
@@ -74,7 +74,7 @@ def _status(process: subprocess.Popen[Any], seconds: float) -> int | None:
     timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
-    with process:  # waits also where this thread is interrupted
+    with process:  # waits for the process even after an interrupt
         try:
             code = process.wait()
         except BaseException:
@@ -97,14 +97,15 @@ def _kernel(command: Any) -> str:
 
 
 def _remove(command: Any, options: dict[str, Any]) -> None:
-    """Remove the files that Triton leaves behind after this error."""
+    """Remove the files that Triton does not remove after this error."""
     for path in (_source(command), getattr(options.get("stderr"), "name", None)):
         with suppress(OSError, TypeError):
             Path(path or "").unlink()
 
 
 def assembled(dry: DryRun) -> DryRun:
-    """Return the dry run, if the ptxas of this Python's Triton supports its architecture. Raises ToolError."""
+    """Return the dry run unchanged. Raises ToolError if the ptxas of the installed Triton does not support its
+    architecture."""
     if find_spec("triton") is not None:
         from tritonhook.capture.triton.metadata import assembler_of
         from tritonhook.ptxas.tool import check_targets, tool_at
@@ -116,7 +117,7 @@ def assembled(dry: DryRun) -> DryRun:
 
 
 def begin_triton(dry: DryRun) -> ExitStack:
-    """Let Triton compile for the GPU of the dry run and launch nothing, until the stack is closed."""
+    """Make Triton compile for the GPU of the dry run and launch nothing, until the stack is closed."""
     from tritonhook.capture.dry_run.autotuner import choosing
     from tritonhook.capture.dry_run.driver import DryDriver, active, room_for_all, without_cublas, without_measuring
 
@@ -125,7 +126,7 @@ def begin_triton(dry: DryRun) -> ExitStack:
 
 
 def begin_torch(dry: DryRun) -> ExitStack:
-    """Let torch report the GPU of the dry run, and keep tensors in the CPU's memory, until the stack is closed."""
+    """Make torch report the GPU of the dry run and allocate in the CPU's memory, until the stack is closed."""
     from tritonhook.capture.dry_run.torch_compile import awaited_inductor
     from tritonhook.capture.dry_run.torch_cuda import cuda_answers
     from tritonhook.capture.dry_run.torch_distributed import without_nccl
@@ -137,7 +138,7 @@ def begin_torch(dry: DryRun) -> ExitStack:
     if emulation is not None and emulation.compared is not None:
         import torch
 
-        torch.manual_seed(0)  # so that a program without a seed of its own draws the same inputs each time
+        torch.manual_seed(0)  # so that a program that sets no seed draws the same inputs in each execution
     return _begun(*real, cuda_answers(dry), without_nccl(), awaited_inductor(dry), tensors_on_the_gpu(dry.memory))
 
 
@@ -149,7 +150,7 @@ def _begun(*changes: AbstractContextManager[Any]) -> ExitStack:
 
 
 def begin_cute(dry: DryRun) -> ExitStack:
-    """Stop the CuTe DSL from launching, and let it refuse what the GPU refuses, until the stack is closed."""
+    """Make the CuTe DSL launch nothing, and refuse launches that the GPU would refuse, until the stack is closed."""
     from tritonhook.capture.dry_run.cute import nothing_launched
 
     return nothing_launched(dry)
@@ -157,8 +158,9 @@ def begin_cute(dry: DryRun) -> ExitStack:
 
 @contextmanager
 def dry_program(arch: str) -> Iterator[DryRun]:
-    """Let this program compile for an architecture and launch nothing, for the length of a `with` block: also with
-    libraries that it imports within. Raises UsageError, ToolError."""
+    """Make this program compile for an architecture and launch nothing during a `with` block. This includes libraries
+    that are imported in the block. Raises UsageError for an unknown architecture, ToolError if ptxas does not support
+    it."""
     dry = assembled(DryRun.of(arch))
     with ExitStack() as stack:
         for name, begin in (("torch", begin_torch), ("triton", begin_triton), ("cutlass", begin_cute)):

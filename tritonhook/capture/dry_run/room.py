@@ -1,4 +1,4 @@
-"""How many CTAs of a launch a GPU holds at once: a barrier of more CTAs never opens."""
+"""Compute how many CTAs of a launch a GPU can run at once. A grid barrier of more CTAs never completes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tritonhook.cubin.resources import occupancy
 
 
 def room_of(gpu: Gpu | None, arch: str, launch: Launch, shared: int, registers: int | None) -> tuple[int, str] | None:
-    """Compute the most CTAs, and describe them; None if it is not known. shared: static, in bytes. registers: of a
-    thread; None: not known, then as if there were enough."""
+    """Return (maximum number of CTAs at once, description); None if not known. shared: static shared memory in bytes.
+    registers: registers of a thread; None if not known, then registers do not limit the number."""
     held = occupancy(arch, registers or 1, math.prod(launch.block), shared + launch.shared, launch.shared)
     if gpu is None or held is None:
         return None

@@ -1,8 +1,8 @@
-"""Streams and events of a dry run: they do nothing, but for which launches they order.
+"""Streams and events of a dry run. They do nothing except to record the order of launches, by vector clocks.
 
-Launches have numbers. A clock holds the latest launch of each stream behind which something is ordered: a stream with
-its next launch, an event, or the host, behind which lies all that it launches. Streams of torch do not wait for the
-default one.
+Launches have numbers. A stream, an event and the host each have a clock: by stream, the latest launch that must end
+before the next work of that stream, event or host. A launch also comes after all work for which the host has waited.
+Torch's streams do not wait for the default stream.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any
 
-Clock = dict[int, int]  # by stream: the number of a launch
+Clock = dict[int, int]  # number of a launch, by number of a stream
 _numbers, _launches = itertools.count(), itertools.count(1)
 _streams: dict[int, DryStream] = {}  # by address
 
 
 def join(clock: Clock, other: Clock) -> None:
-    """Order the owner of a clock behind what another one is ordered behind."""
+    """Update a clock with the launches of another clock: take the later launch of each stream."""
     for stream, launch in other.items():
         clock[stream] = max(clock.get(stream, 0), launch)
 
 
 class DryContext(AbstractContextManager[Any]):
-    """A device or stream that can be made the current one in a `with` block."""
+    """Base class of devices and streams that a `with` block can make current."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -36,7 +36,7 @@ class DryContext(AbstractContextManager[Any]):
 
 
 class _Clocked(DryContext):
-    """What work of a stream is done when it is: all of it counts as done."""
+    """A stream or an event with its clock. Its work always counts as done."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.clock: Clock = {}
@@ -50,7 +50,7 @@ class _Clocked(DryContext):
 
 
 class DryStream(_Clocked):
-    """A stream. number: 0 for the default one."""
+    """A stream. number: 0 for the default stream."""
 
     device_index = priority = 0
     is_capturing = staticmethod(lambda: False)
@@ -59,7 +59,7 @@ class DryStream(_Clocked):
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
         self.number = next(_numbers)
-        self.cuda_stream = self.number << 12  # an address
+        self.cuda_stream = self.number << 12  # a made-up address
         _streams.setdefault(self.cuda_stream, self)
 
     def __enter__(self) -> DryStream:
@@ -81,7 +81,7 @@ class DryStream(_Clocked):
 
 
 class ExternalStream(DryStream):
-    """A stream by its address: the same one as each other stream that has it."""
+    """A stream made from an address. It shares number and clock with the existing stream at that address."""
 
     def __init__(self, stream_ptr: int = 0, *_: Any, **__: Any) -> None:
         if (known := _streams.get(stream_ptr)) is None:
@@ -91,7 +91,8 @@ class ExternalStream(DryStream):
 
 
 class DryEvent(_Clocked):
-    """An event. Time between two: not known. Not NaN: programs compute a number of repetitions from it."""
+    """An event. elapsed_time returns infinity, because the time is not known. NaN would make programs fail that compute
+    a number of repetitions from it."""
 
     cuda_event = 0
     elapsed_time = staticmethod(lambda *_: math.inf)
@@ -117,8 +118,9 @@ class StreamContext(DryContext):
 
 
 class Order(SimpleNamespace):
-    """host: its clock. default: the default stream. stack: the streams of `with` blocks, the current one is last.
-    operations: of torch, which may lie between two launches."""
+    """The order of all launches in this process. host: the host's clock. latest: latest launch of each stream. default:
+    the default stream. stack: streams of the active `with` blocks, the current stream last. operations: number of torch
+    operations so far, which may be work between two launches."""
 
     @property
     def stream(self) -> DryStream:
@@ -129,21 +131,21 @@ class Order(SimpleNamespace):
         self.stack[-1] = stream
 
     def synchronize(self) -> int:
-        """Let the host wait for all streams: for all launches up to now. Returns 0, as CUDA does."""
+        """Record that the host waits for all launches so far. Returns 0, CUDA's success."""
         self.host = dict(self.latest)
         return 0
 
     def read(self) -> None:
-        """Let the host wait for the current stream, whose results it reads."""
+        """Record that the host waits for the current stream, because it reads results."""
         self.stream.synchronize()
 
     def launched(self) -> int:
-        """Put a launch into the current stream, and return its number."""
+        """Record a launch on the current stream. Returns its number."""
         stream, number = self.stream, next(_launches)
         join(stream.clock, self.host)
         stream.clock[stream.number] = self.latest[stream.number] = number
         return number
 
 
-_default = _streams[1] = DryStream()  # 1: cudaStreamLegacy
+_default = _streams[1] = DryStream()  # 1 is the address of cudaStreamLegacy
 order = Order(host={}, latest={}, default=_default, stack=[_default], operations=0)

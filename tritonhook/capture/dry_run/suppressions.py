@@ -1,11 +1,12 @@
-"""Findings of the sanitizer in a dry run: which of them count, and how processes hand them to `run` and `check`.
+"""Findings of the sanitizer in a dry run: suppress known ones, and pass the others from child processes to `run` and
+`check`.
 
-A file of suppressions, in TOML. Each key is a name or a glob, and matches everything where it is left out:
+Suppressions are read from a TOML file. Each key is a name or a glob; a missing key matches everything:
 
     [[suppress]]
     kernel = "scan_*"
     kind = "race"
-    line = "kernels.py:17"   # of the source; of the PTX where the source is not known: "212"
+    line = "kernels.py:17"   # source line; if it is not known, the line of the PTX, e.g. "212"
     reason = "threads write the same flag"
 """
 
@@ -28,7 +29,7 @@ _KEYS = ("kernel", "kind", "line", "reason")
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """Names or globs. reason: for readers of the file."""
+    """One suppression. kernel, kind, line: names or globs. reason: for readers of the file."""
 
     kernel: str = "*"
     kind: str = "*"
@@ -36,7 +37,8 @@ class Suppression:
     reason: str = ""
 
     def covers(self, kernel: str, kind: str, lines: Iterable[str]) -> bool:
-        """Check whether it covers a finding. lines: of its accesses; one that matches is enough."""
+        """Check whether the suppression matches a finding. lines: lines of the finding's accesses; at least one must
+        match."""
         return (
             fnmatchcase(kernel, self.kernel)
             and fnmatchcase(kind, self.kind)
@@ -49,25 +51,25 @@ class Suppression:
 
 
 def read_suppressions(path: Path) -> tuple[Suppression, ...]:
-    """Read a file. Raises UsageError."""
+    """Read a file of suppressions. Raises UsageError if it is wrong."""
     entries = read_settings(path).get("suppress", [])
     if not isinstance(entries, list) or not entries:
         raise UsageError(f"{path}: no suppressions: give tables [[suppress]] with {', '.join(_KEYS)}")
     for entry in entries:
         if not isinstance(entry, dict) or not all(isinstance(value, str) for value in entry.values()):
-            raise UsageError(f"{path}: {entry!r}: give a table of texts")
+            raise UsageError(f"{path}: {entry!r}: give a table with text values")
         if unknown := [key for key in entry if key not in _KEYS]:
             raise UsageError(f"{path}: no such key: {unknown[0]}{did_you_mean(unknown[0], _KEYS)}")
         if not {"kernel", "kind", "line"} & set(entry):
-            raise UsageError(f"{path}: a suppression of everything: give kernel, kind or line")
+            raise UsageError(f"{path}: this suppression would match everything: give kernel, kind or line")
     return tuple(Suppression(**entry) for entry in entries)
 
 
 @dataclass(slots=True)
 class Found:
-    """Findings, each once per kernel, kind and lines. suppressions: those that apply. handed_to: a file for another
-    process; "" for none. used: the numbers of suppressions that covered a finding. texts: those that count, since
-    `forget`."""
+    """Findings without duplicates of kernel, kind, lines and label. suppressions: suppressions to apply. handed_to:
+    file that passes findings to another process; "" for none. used: indices of suppressions that matched a finding.
+    texts: findings that were not suppressed, since `forget`."""
 
     suppressions: Sequence[Suppression] = ()
     handed_to: str = ""
@@ -77,23 +79,24 @@ class Found:
 
     @classmethod
     def in_file(cls, suppressions: Sequence[Suppression]) -> Found:
-        """Make findings that other processes hand on in a temporary file, which `take` removes."""
+        """Make a Found with a temporary file for the findings of other processes. `take` removes the file."""
         handle, path = tempfile.mkstemp(prefix="tritonhook-findings-")
         os.close(handle)
         return cls(suppressions, path)
 
     @property
     def emulation(self) -> Emulation:
-        """How other processes look for what this one takes."""
+        """The settings with which other processes write their findings to this file."""
         return Emulation(True, suppressions=tuple(astuple(one) for one in self.suppressions), findings=self.handed_to)
 
     def begin(self, emulation: Emulation) -> None:
-        """Know the same suppressions as the process that takes the findings, and hand them to it."""
+        """Use the suppressions and the file of the process that will read the findings."""
         self.suppressions = [Suppression(*one) for one in emulation.suppressions]
         self.handed_to = emulation.findings
 
     def add(self, kernel: str, kind: str, lines: Sequence[str], text: str, label: str = "") -> None:
-        """Keep a finding, unless it is known. text: with the kernel's name. label: of the settings that are tried."""
+        """Add a finding, unless it is a duplicate. text: message with the kernel's name. label: label of the settings
+        tried."""
         key = kernel, kind, tuple(lines), label
         if key in self._seen:
             return
@@ -106,12 +109,12 @@ class Found:
         self._hand_on({"finding": [kernel, kind, list(lines), text, label]})
 
     def forget(self) -> None:
-        """Let the same findings be new again."""
+        """Clear the findings, so that the same findings are added again."""
         self._seen.clear()
         self.texts.clear()
 
     def note(self, text: str) -> None:
-        """Keep a note on what was not looked at."""
+        """Pass on a note about something that was not checked."""
         self._hand_on({"note": text})
 
     def _hand_on(self, line: object) -> None:
@@ -124,13 +127,13 @@ class Found:
                 os.close(file)
 
     def unused(self) -> Iterator[str]:
-        """Name each suppression that covered no finding."""
+        """Yield a message for each suppression that matched no finding."""
         for number, one in enumerate(self.suppressions):
             if number not in self.used:
                 yield f"unused suppression: {one}"
 
     def take(self) -> tuple[list[str], list[str]]:
-        """Read what other processes handed on: findings that count, and notes."""
+        """Read the file of other processes and remove it. Returns (findings that are not suppressed, notes)."""
         path, notes = Path(self.handed_to), dict[str, None]()
         taken = Found(self.suppressions)
         for line in path.read_text().splitlines() if path.is_file() else ():
@@ -144,4 +147,4 @@ class Found:
         return taken.texts, [*notes, *self.unused()]
 
 
-found = Found()  # of this process
+found = Found()  # the findings of this process

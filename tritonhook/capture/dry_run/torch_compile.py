@@ -1,8 +1,8 @@
-"""torch.compile in a dry run: Inductor makes its kernels for a GPU that does not exist.
+"""torch.compile in a dry run: Inductor generates kernels for a GPU that does not exist.
 
-Dynamo and AOTAutograd see the tensors on the CPU, where they are: torch's CPU build cannot differentiate CUDA
-tensors. Each graph is moved to the GPU before Inductor compiles it. Inductor's code allocates in the CPU's memory
-again, and operators other than Triton kernels run on the CPU.
+Dynamo and AOTAutograd get the real device of tensors, the CPU, because torch's CPU build cannot differentiate CUDA
+tensors. Each graph is moved to the GPU before Inductor compiles it. The code that Inductor generates allocates in the
+CPU's memory again, and runs operators other than Triton kernels on the CPU.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from tritonhook.capture.dry_run.torch_tensors import as_it_is
 from tritonhook.capture.patching import patched
 
 _Change = tuple[Any, str, Callable[[Any], Any]]  # arguments of Patch
-_MEASURING = ("benchmark_epilogue_fusion", "pipeline_max_autotune_gemm")  # these delay the choice of a kernel
-_SPILLED = 16  # registers: Inductor's spill_threshold
-_STATIC = ("use_static_cuda_launcher", "use_static_triton_launcher")  # Inductor's own launcher, which calls CUDA
+_MEASURING = ("benchmark_epilogue_fusion", "pipeline_max_autotune_gemm")  # options that choose a kernel by its time
+_SPILLED = 16  # registers; default of Inductor's spill_threshold
+_STATIC = (
+    "use_static_cuda_launcher",
+    "use_static_triton_launcher",
+)  # options for Inductor's launcher, which calls CUDA
 
 
 @contextmanager
 def awaited_inductor(dry: DryRun) -> Iterator[None]:
-    """Replace what Inductor needs from a GPU, once the program has loaded it."""
+    """Replace the functions of Dynamo and Inductor that need a GPU, after the program has imported them."""
     import torch
 
     stack = ExitStack()
@@ -37,14 +40,15 @@ def awaited_inductor(dry: DryRun) -> Iterator[None]:
         "torch._inductor.compile_fx": partial(_of_compiler, stack),
         "torch._inductor.runtime.triton_heuristics": _of_heuristics,
         "torch._inductor.select_algorithm": partial(_of_selecting, dry.autotune == PINNED),
-        # Triton's driver is the one of the dry run.
+        # Inductor must not set Triton's driver, which is the driver of the dry run.
         "torch._inductor.runtime.triton_helpers": lambda module: [
             (module, "set_driver_to_gpu", _instead(lambda: None))
         ],
         "torch._dynamo.device_interface": _of_interface,
-        # It takes no gradients of tensors on the CPU.
+        # FlexAttention refuses CPU tensors that need gradients.
         "torch.nn.attention.flex_attention": lambda module: [(module, "_validate_device", _instead(lambda *_: None))],
-        # It allocates on the GPU, so that torch's backward does not fail; and makes tensors there, if there is a GPU.
+        # FakeTensor allocates on the GPU to initialise CUDA for the backward pass, and makes CUDA tensors if a GPU is
+        # available.
         "torch._subclasses.fake_tensor": lambda module: [
             (module, "init_gpu_context", _instead(lambda *_: None)),
             (module.FakeTensorMode, "avoid_device_init", _instead(True)),
@@ -68,7 +72,7 @@ def _instead(value: Any) -> Callable[[Any], Any]:
 
 
 def _of_interface(interface: Any) -> list[_Change]:
-    """Replace the functions of torch.cuda that Dynamo's interface copied, if it was loaded before the dry run began."""
+    """Redirect the functions of torch.cuda that Dynamo's interface copied when it was imported before the dry run."""
     import torch
 
     def forwarded(module: Any, name: str) -> Callable[..., Any]:
@@ -92,14 +96,15 @@ def _of_compiler(stack: ExitStack, compiler: Any) -> list[_Change]:
     from torch._inductor import config
     from torch._subclasses.fake_tensor import FakeTensor
 
-    # These ask for the GPU before any operator is called. Random seeds are looked up by number.
+    # torch's own versions of these two methods need a GPU before they call an operator. Random seeds are read with an
+    # integer index.
     FakeTensor.copy_ = lambda own, *given, **named: torch.ops.aten.copy_(own, *given, **named)
     FakeTensor.__getitem__ = lambda own, at: (
         torch.select(own, 0, at) if type(at) is int else torch.Tensor.__getitem__(own, at)
     )
     stack.callback(delattr, FakeTensor, "copy_")
     stack.callback(delattr, FakeTensor, "__getitem__")
-    # Inductor leaves this operator to the CPU, where it is traced.
+    # For CPU tensors, Inductor does not decompose this operator, so that it would not be compiled for the GPU.
     table, bernoulli = torch._decomp.decompositions_for_rng.extra_random_decomps, torch.ops.aten.bernoulli.p
     stack.callback(table.__setitem__, bernoulli, table[bernoulli])
     table[bernoulli] = lambda own, p=0.5, **_: (torch.rand_like(own, dtype=torch.float32) < p).to(own.dtype)
@@ -115,15 +120,15 @@ def _of_compiler(stack: ExitStack, compiler: Any) -> list[_Change]:
 
 
 def _of_heuristics(heuristics: Any) -> list[_Change]:
-    """Take the first configuration that Inductor would try, and note those that it rejects because they spill: nothing
-    can be measured. Inductor has compiled all of them by then."""
+    """Choose the first configuration that Inductor would try, without measuring. Note the configurations that Inductor
+    rejects because they spill. Inductor has compiled all configurations before."""
 
     def first(tuner: Any, *arguments: Any, **named: Any) -> None:
         most = getattr(tuner, "inductor_meta", {}).get("spill_threshold", _SPILLED)
-        is_users = getattr(tuner, "custom_kernel", False)  # Inductor tries all configurations of these
+        is_users = getattr(tuner, "custom_kernel", False)  # Inductor rejects no configuration of the user's own kernels
         rejected = [] if is_users else [it for it in tuner.launchers if (getattr(it, "n_spills", 0) or 0) > most]
         for one in rejected:
-            what = f"{one.n_spills} registers are spilled, and Inductor rejects a configuration over {most}"
+            what = f"it spills {one.n_spills} registers; Inductor's limit is {most}"
             notes.add(f"{getattr(tuner.fn, '__name__', tuner.fn)}, {one.config}: rejected: {what}")
         tuner.launchers = ([it for it in tuner.launchers if it not in rejected] or tuner.launchers)[:1]
 
@@ -135,41 +140,41 @@ def _of_heuristics(heuristics: Any) -> list[_Change]:
 
 
 def _of_selecting(is_pinned: bool, selecting: Any) -> list[_Change]:
-    """Take the first template for a matrix product: nothing can be measured, and a library's kernel is not captured."""
+    """Choose the first Triton template for a matrix product, without measuring. A library's kernel is chosen only if
+    there is no template, because it would not be captured."""
 
     def first(
         cache: Any, name: str, nodes: Any, layout: Any, inputs: Any, key: Any, choices: Any, *_: Any, **__: Any
     ) -> Any:
         taken = next((choice for choice in choices if hasattr(choice, "get_make_kernel_render")), choices[0])
         if is_pinned:
-            notes.add(f"{name}: a policy pins no template of torch.compile; the first is compiled")
+            notes.add(f"{name}: a policy cannot pin templates of torch.compile; the first one is compiled")
         return {choice: 0.0 if choice is taken else 1.0 for choice in choices}
 
     cache = selecting.AlgorithmSelectorCache
-    return [
-        (cache, "do_autotuning", _instead(first)),
-        (cache, "make_precompile_fn", _instead(lambda *_, **__: dict)),
-    ]
+    return [(cache, "do_autotuning", _instead(first)), (cache, "make_precompile_fn", _instead(lambda *_, **__: dict))]
 
 
 def _left_out(original: Callable[..., Any]) -> Callable[..., Any]:
     def compile(model: Any = None, **_: Any) -> Any:
-        notes.add("--memory none: torch.compile compiled nothing; the functions ran as they are")
+        notes.add("--memory none: torch.compile compiled nothing; the functions ran uncompiled")
         return (lambda given: given) if model is None else model
 
     return compile
 
 
 def _traced(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Trace a graph from Dynamo. Attention becomes plain products: otherwise it would be an operator of the CPU
-    only."""
+    """Trace a graph from Dynamo. Attention is decomposed into matrix products and softmax; otherwise tracing on the CPU
+    would choose a CPU-only operator."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     def trace(graph: Any, *rest: Any, **named: Any) -> Any:
         attends = any("scaled_dot_product" in str(node.target) for node in getattr(graph, "graph", graph).nodes)
         if attends:
-            notes.add("torch.compile: attention is compiled as plain products; on a GPU torch has a kernel for it")
+            notes.add(
+                "torch.compile: attention is compiled as matrix products; on a GPU, torch uses an attention kernel"
+            )
         with torch._C.DisableTorchFunction(), sdpa_kernel(SDPBackend.MATH) if attends else nullcontext():
             return original(graph, *rest, **named)
 
@@ -183,12 +188,12 @@ def _zeros(size: Any, stride: Any, dtype: Any) -> Any:
 
 
 def _for_the_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a graph for the GPU."""
+    """Compile a graph for the GPU, without CUDA graphs."""
     import torch
 
     def compile_inner(graph: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
         if (cudagraphs := named.get("cudagraphs")) is not None:
-            cudagraphs.value = False  # capturing one needs a stream of a GPU
+            cudagraphs.value = False  # the capture of a CUDA graph needs a stream of a real GPU
         with torch._C.DisableTorchFunction():
             return original(graph, _moved(graph, inputs), *rest, **named)
 
@@ -196,7 +201,7 @@ def _for_the_gpu(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _moved(graph: Any, inputs: Any) -> list[Any]:
-    """Move a graph from the CPU to the GPU. Returns its inputs there."""
+    """Change the device in a graph from the CPU to the GPU. Returns its inputs with the GPU as device."""
     import torch
     from torch._guards import detect_fake_mode
     from torch._subclasses.fake_tensor import FakeTensor

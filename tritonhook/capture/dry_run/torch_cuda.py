@@ -1,4 +1,4 @@
-"""torch.cuda in a dry run: the GPU's figures; streams, events and graphs that do nothing; 0 bytes used."""
+"""torch.cuda in a dry run: it reports the GPU's figures and 0 bytes used; its streams, events and graphs do nothing."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ _ZERO = (
     *("current_blas_handle", "clock_rate", "memory_usage", "power_draw", "temperature"),
 )
 _CUDA = "12.8"
-_NCCL = (2, 27, 3)  # the version in torch builds for this CUDA
+_NCCL = (2, 27, 3)  # version of NCCL in torch builds for this CUDA version
 _CUDART = ("ProfilerStart", "ProfilerStop", "HostRegister", "HostUnregister")
 _MOST_GPUS = 8
-_EXCHANGES = ("_cuda_exchangeDevice", "_cuda_maybeExchangeDevice")  # of torch._C, where torch is built with CUDA
+_EXCHANGES = ("_cuda_exchangeDevice", "_cuda_maybeExchangeDevice")  # exist in torch._C only if torch has CUDA
 _missing = object()
 
 
 def _idle(name: str, **answers: Any) -> Any:
-    """Make a class whose methods only return fixed answers."""
+    """Make a class whose methods only return fixed values."""
     return type(name, (DryContext,), {method: always(answer) for method, answer in answers.items()})
 
 
-# Work that a graph would capture runs at once.
+# A CUDA graph captures nothing: work in its capture runs at once, and replay does nothing.
 _graph = dict.fromkeys(("capture_begin", "capture_end", "reset", "instantiate", "enable_debug_mode", "debug_dump"))
 DryGraph = _idle("CUDAGraph", pool=(0, 0), raw_cuda_graph=0, raw_cuda_graph_exec=0, **_graph)
 DryGraph.replay = lambda *_: found.note(
-    "replays of CUDA graphs are not executed: their races with other launches were not looked for"
+    "replays of CUDA graphs are not executed: races between them and other launches are not found"
 )
 DryPool = _idle("MemPool", snapshot=[], use_count=1)
 DryPool.id = (0, 0)
@@ -57,7 +57,7 @@ def _synchronize(*_: Any) -> None:
 
 
 class DryDevice(DryContext):
-    """A GPU that can be made the current one in a `with` block."""
+    """A GPU that a `with` block makes the current GPU."""
 
     def __init__(self, device: Any) -> None:
         self.idx, self.prev_idx = _index(device), -1
@@ -71,15 +71,15 @@ class DryDevice(DryContext):
 
 
 class DryProperties(SimpleNamespace):
-    """Figures of the GPU."""
+    """The result of torch.cuda.get_device_properties: figures of the GPU."""
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"get_device_properties: a dry run does not know the GPU's {name}")
+        raise AttributeError(f"get_device_properties: a dry run has no value for {name}")
 
 
 @contextmanager
 def cuda_answers(dry: DryRun) -> Iterator[None]:
-    """Let torch.cuda answer for the GPU of the dry run."""
+    """Replace functions and classes of torch.cuda by those of the dry run's GPU."""
     import torch
     import torch.cuda.nccl
     import torch.cuda.nvtx
@@ -97,7 +97,9 @@ def cuda_answers(dry: DryRun) -> Iterator[None]:
         torch.cuda.nvtx: dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"), always(None)),
         torch.cuda.profiler: dict.fromkeys(("init", "start", "stop"), always(None)),
         torch.backends.cudnn: {"is_acceptable": always(False)},  # otherwise an RNN passes its weights to cuDNN
-        torch.Tensor: {"record_stream": always(None)},  # torch checks the stream before it calls a mode
+        torch.Tensor: {
+            "record_stream": always(None)
+        },  # patched, because torch checks the stream before it calls a mode
         torch: {"Generator": _generator(torch.Generator), "Stream": DryStream, "Event": DryEvent},
         torch._C: {
             "_cuda_getCurrentRawStream": always(0),
@@ -106,7 +108,7 @@ def cuda_answers(dry: DryRun) -> Iterator[None]:
             "__getattr__": _not_there,
         },
     }
-    if torch.version.cuda is None:  # the CPU build has no version; programs read its numbers
+    if torch.version.cuda is None:  # torch's CPU build; programs parse this version
         told[torch.version] = {"cuda": _CUDA}
     for module in (torch.cuda.memory, torch.cuda.random, torch.cuda.streams, torch.cuda.graphs):
         same = {name: answer for name, answer in told[torch.cuda].items() if hasattr(module, name)}
@@ -127,7 +129,7 @@ def cuda_answers(dry: DryRun) -> Iterator[None]:
 
 
 def _values(dry: DryRun) -> Mapping[str, Any]:
-    """Return the fixed answers of functions of torch.cuda."""
+    """Return the constant results of functions of torch.cuda, by function."""
     properties, memory = _properties(dry), dry.gpu.memory_bytes
     return {
         "is_available": True,
@@ -192,7 +194,7 @@ def _answers(dry: DryRun) -> Mapping[str, Any]:
 
 
 def _index(device: Any) -> int:
-    """Return the number of a GPU; the current one's if the device has no number."""
+    """Return the index of a GPU; the current GPU's if the device has no index."""
     import torch
 
     index = device if device is None or type(device) is int else torch.device(device).index
@@ -208,10 +210,10 @@ def _not_there(name: str) -> Any:
 
 
 def _accelerator(cuda: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the answers of torch.accelerator: those of torch.cuda under other names."""
+    """Return replacements for torch.accelerator, made from those for torch.cuda, partly under other names."""
     import torch
 
-    others = ("get_device_capability",)  # an answer of another kind
+    others = ("get_device_capability",)  # returns a different type in torch.accelerator
     return {
         **{name: answer for name, answer in cuda.items() if hasattr(torch.accelerator, name) and name not in others},
         "get_memory_info": cuda["mem_get_info"],
@@ -225,7 +227,8 @@ def _accelerator(cuda: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _own(owner: Any, name: str, answer: Any) -> Any:
-    """Wrap an answer that is a function in a new function: torch.compile identifies functions by identity."""
+    """Wrap a replacement function in a new function for each name, because torch.compile tells functions apart by
+    identity."""
     if not isinstance(answer, FunctionType):
         return answer
 
@@ -239,7 +242,7 @@ def _own(owner: Any, name: str, answer: Any) -> Any:
 
 
 def _generator(original: Any) -> Any:
-    """Make a stand-in for torch.Generator, on the CPU: a type, for isinstance."""
+    """Make a replacement class for torch.Generator. It makes generators on the CPU, and isinstance accepts them."""
 
     class Meta(type(original)):  # type: ignore[misc]
         def __instancecheck__(cls, instance: object) -> bool:

@@ -1,4 +1,4 @@
-"""NCCL in a dry run: processes communicate through gloo."""
+"""torch.distributed in a dry run: processes communicate through gloo instead of NCCL."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from tritonhook.capture.dry_run.gpu import notes
 from tritonhook.capture.patching import patched
 
-_NOTE = "NCCL needs GPUs: gloo carried the program's collectives, and kernels of NCCL are not captured"
+_NOTE = "NCCL needs GPUs: the program's collectives used gloo, and kernels of NCCL are not captured"
 
 
 @contextmanager
 def without_nccl() -> Iterator[None]:
-    """Begin process groups with gloo, whichever backend the program names, and note it."""
+    """Make process groups with gloo instead of NCCL, and add a note."""
     import torch.distributed
 
     if not torch.distributed.is_available():
@@ -24,7 +24,7 @@ def without_nccl() -> Iterator[None]:
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def begin(*given: Any, **named: Any) -> Any:
-            named.pop("device_id", None)  # else the group starts on that GPU at once
+            named.pop("device_id", None)  # otherwise the group is initialised on that GPU at once
             if original.__name__ == "init_process_group":
                 given, named["backend"] = given[1:], _gloo((*given, named.get("backend"))[0])
             elif named.get("backend") is not None:
@@ -40,7 +40,8 @@ def without_nccl() -> Iterator[None]:
 
 
 def _gloo(backend: Any) -> str:
-    """Choose the backend: gloo instead of NCCL, and also by default, because torch's default includes NCCL."""
+    """Return the backend to use: gloo if the program names NCCL or no backend, because torch's default includes
+    NCCL."""
     if "nccl" not in str(backend).lower():
         return str(backend or "gloo")
     notes.add(_NOTE)

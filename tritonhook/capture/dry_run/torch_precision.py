@@ -1,9 +1,10 @@
-"""torch's own sums, and its autocast, in a dry run with real values: as a GPU's.
+"""Give torch's sums and autocast on the CPU the precision of a GPU, in a dry run whose launches are executed.
 
-CUDA's operators add 16-bit numbers in float32 and round once; some of the CPU's round each step, and add float32 one
-by one. Here the CPU's operators get arguments of a wider type, forward and backward, and their results are rounded: a
-test that compares a kernel with torch then compares it with what a GPU's torch computes. It replaces operators of
-torch's CPU library, in all threads; a TorchDispatchMode would be seen by programs, which take it for a tracer.
+CUDA's operators add 16-bit numbers in float32 and round once. Some operators of the CPU round after each step, and add
+float32 numbers one by one. Here the CPU's operators, forward and backward, get arguments of a wider type, and their
+results are rounded. So a test that compares a kernel with torch compares it with the result of torch on a GPU. The
+operators are replaced in torch's dispatcher, for all threads. A TorchDispatchMode is not used, because programs can see
+it and take it for a tracer.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-# Operators that add. Those that torch makes of others are left out.
+# Operators that compute sums. Operators that torch composes of other operators are omitted.
 _SUMS = (
     *("sum", "nansum", "mean", "var", "std", "var_mean", "std_mean", "prod", "cumsum", "cumprod"),
     *("norm", "linalg_vector_norm", "_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"),
@@ -27,12 +28,12 @@ _SUMS = (
 )
 _NORMS = tuple(
     name + end for name in ("native_layer_norm", "native_group_norm", "native_batch_norm") for end in ("", "_backward")
-)  # of float32 too, in float64: the CPU adds thousands of elements one by one
-_MADE_OF_OTHERS = ("convolution", "convolution_backward")  # by code that is no operator
-_UNANNOTATED = {"native_batch_norm": ("running_mean", "running_var")}  # which it writes, and its schema does not say it
+)  # float32 is widened too, to float64, because the CPU adds thousands of elements one by one
+_MADE_OF_OTHERS = ("convolution", "convolution_backward")  # replaced as a whole: their parts are not operators
+_UNANNOTATED = {"native_batch_norm": ("running_mean", "running_var")}  # written, but not marked so in the schema
 
-# Operators for which CUDA's autocast widens 16-bit arguments to float32 (torch, aten/src/ATen/autocast_mode.h,
-# AT_FORALL_FP32, and the ones with a type of the result); the CPU's does it for fewer.
+# Operators for which CUDA's autocast widens 16-bit arguments to float32 (torch, aten/src/ATen/autocast_mode.h:
+# AT_FORALL_FP32, and the list with a result type). The CPU's autocast does so for fewer operators.
 _FLOAT32_IN_AUTOCAST = (
     *("acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt", "sinh"),
     *("tan", "pow", "softplus", "layer_norm", "native_layer_norm", "group_norm", "cosine_similarity", "logsumexp"),
@@ -46,7 +47,7 @@ _FLOAT32_IN_AUTOCAST = (
 
 @contextmanager
 def autocast_of_the_gpu() -> Iterator[None]:
-    """Widen arguments as CUDA's autocast does, wherever the CPU's is on."""
+    """Make the CPU's autocast widen arguments of the same operators as CUDA's autocast."""
     import torch
 
     packets = (getattr(torch.ops.aten, name) for name in _FLOAT32_IN_AUTOCAST)
@@ -58,7 +59,7 @@ def autocast_of_the_gpu() -> Iterator[None]:
 
 @contextmanager
 def _replaced(key: str, operators: Iterable[tuple[Any, Any]]) -> Iterator[None]:
-    """Replace each of these operators. key: of torch's dispatcher."""
+    """Replace operators during a `with` block. key: dispatch key. operators: (operator, replacement)."""
     import torch
 
     library = torch.library.Library("aten", "IMPL")
@@ -86,13 +87,14 @@ def _in_float32(operator: Any, *args: Any, **named: Any) -> Any:
 
 @contextmanager
 def rounded_once() -> Iterator[None]:
-    """Compute torch's sums in a wider type."""
+    """Make torch's sums on the CPU compute in a wider type and round once, during a `with` block."""
     import torch
 
     wider = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
     of_norms = dict.fromkeys((*wider, torch.float32), torch.float64)
     integers = dict.fromkeys((torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64), torch.float64)
-    types = dict.fromkeys(_SUMS, wider) | dict.fromkeys(_NORMS, of_norms) | {"histc": integers}  # the CPU's has none
+    # histc on the CPU does not support integers.
+    types = dict.fromkeys(_SUMS, wider) | dict.fromkeys(_NORMS, of_norms) | {"histc": integers}
     sums = (
         (overload, _Sum(overload, types[name], _UNANNOTATED.get(name, ())))
         for name in types
@@ -119,7 +121,8 @@ def _overloads(name: str) -> Iterator[Any]:
 
 
 class _Sum:
-    """An operator that computes in a wider type. wider: the type for each. unannotated: arguments that it writes."""
+    """Replacement of an operator that computes in a wider type. wider: wider type by type. unannotated: arguments that
+    the operator writes without a mark in its schema."""
 
     def __init__(self, operator: Any, wider: Mapping[Any, Any], unannotated: tuple[str, ...]) -> None:
         import torch
@@ -131,10 +134,10 @@ class _Sum:
         self.names = [one.name for one in schema.arguments]
         self.outputs = [one.name for one in schema.arguments if one.alias_info and one.alias_info.is_write]
         self.written = (*self.outputs, *unannotated)
-        self.dtypes: dict[Any, tuple[Any, ...]] = {}  # of results, by the types of the arguments
+        self.dtypes: dict[Any, tuple[Any, ...]] = {}  # types of the results, by types of the arguments
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Round the results, and what is written, to their own types."""
+        """Compute in the wider type; round the results and the written arguments to their own types."""
         import torch
 
         values = (*args, *named.values())
@@ -162,7 +165,8 @@ class _Sum:
         return self.wider.get(value, value) if isinstance(value, torch.dtype) else value
 
     def _dtypes(self, own: Mapping[str, Any], args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """List the types of the results, as torch has them for tensors without memory: there, CUDA's types hold."""
+        """Return the types of the results, by calling the operator with meta tensors. Meta results have the same types
+        as on CUDA."""
         import torch
 
         def kind(value: Any) -> Any:

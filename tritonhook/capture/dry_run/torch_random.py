@@ -1,4 +1,4 @@
-"""The GPU's generators of random numbers in a dry run. Their numbers come from a generator of the CPU."""
+"""The GPU's random number generators in a dry run. Their numbers come from a CPU generator."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-_STEP = 4  # of the offset per draw: Philox makes four numbers at once
-_MOST_STATES = 4096  # kept in memory, 5 KB each
-_states: dict[tuple[int, int], Any] = {}  # states of CPU generators, by seed and offset
+_STEP = 4  # increment of the offset per draw, because Philox makes four numbers at once
+_MOST_STATES = 4096  # maximum number of states kept in memory, 5 KB each
+_states: dict[tuple[int, int], Any] = {}  # states of CPU generators, by (seed, offset)
 _steps = itertools.count(_STEP, _STEP)
 
 
@@ -27,7 +27,7 @@ class DryGenerator(torch.Generator):  # type: ignore[misc]
         return super().__new__(cls)
 
     def __init__(self, own: Any = None) -> None:
-        self.own = own or torch.Generator()  # on the CPU: passed to torch's functions
+        self.own = own or torch.Generator()  # the CPU generator that torch's functions get
         self._seed: int = self.own.initial_seed()
         self._offset, self._last = 0, self.own.get_state()
 
@@ -71,7 +71,8 @@ class DryGenerator(torch.Generator):  # type: ignore[misc]
         return self
 
     def _set(self, seed: int, offset: int) -> None:
-        """Go to an earlier state, or to a state that the program has made, such as a higher offset."""
+        """Set seed and offset: restore the stored CPU state, or seed the CPU generator if the program made up this
+        state, e.g. a higher offset."""
         if (state := _states.get((seed, offset))) is None:
             self.own.manual_seed((seed + offset) % (1 << 64))
         else:

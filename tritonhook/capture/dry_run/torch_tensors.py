@@ -1,15 +1,14 @@
-"""torch's tensors in a dry run: they lie in the CPU's memory, or have none, and report the GPU as their device.
+"""torch's tensors in a dry run: they are in the CPU's memory, or have no memory, and report the GPU as their device.
 
-A TorchFunctionMode replaces the GPU in the arguments of torch functions, and reports it as the device of tensors. It
-sees only calls from Python, in one thread; inside a torch function everything is as on the CPU. Buffers that a
-kernel would fill hold zeros; `memory_of` decides which tensors have such a buffer. Without memory, tensors of the
-GPU are on torch's device "meta"; CPU tensors stay unchanged.
+A TorchFunctionMode replaces the GPU in the arguments of torch functions by the CPU, and reports the GPU as the device
+of tensors. A mode gets only calls from Python in one thread; inside a torch function, tensors are on the CPU. Buffers
+from torch.empty, which a kernel would fill, are set to zero. Without memory, GPU tensors are on torch's device "meta",
+and CPU tensors are unchanged.
 """
 
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 import re
 import threading
@@ -23,19 +22,20 @@ from typing import Any
 from tritonhook.capture.dry_run.gpu import NONE, REAL, Emulation, line_of_program, notes
 from tritonhook.capture.dry_run.streams import order
 from tritonhook.capture.dry_run.suppressions import found
+from tritonhook.capture.dry_run.torch_meta import READS, call_without_memory
 from tritonhook.capture.dry_run.torch_random import DryGenerator
 from tritonhook.capture.launches.live_tensors import cpu_bytes, memory_of
 from tritonhook.capture.launches.record import POISON
 from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.patching import patched
 
-current = SimpleNamespace(device=0)  # the GPU that the program has chosen: its tensors report it
+current = SimpleNamespace(device=0)  # index of the program's current GPU, which its tensors report
 _GPU = re.compile(r"cuda(:\d+)?")
 
 
 @contextmanager
 def tensors_on_the_gpu(memory: str = REAL) -> Iterator[None]:
-    """Let tensors report the GPU: in this thread, in threads that it starts, in backward passes, and in operators.
+    """Make tensors report the GPU: in this thread, in threads that it starts, in backward passes, and in operators.
     memory: REAL or NONE."""
     import torch.utils._device
     import torch.utils._foreach_utils
@@ -56,23 +56,24 @@ def tensors_on_the_gpu(memory: str = REAL) -> Iterator[None]:
         return lambda hooks, pack, unpack: original(hooks, within(pack), within(unpack))
 
     changes = patched(
-        # In torch's functions, such as `loss.backward()`, the mode is off: but not in Python that they call back.
+        # torch turns the mode off inside its functions, e.g. `loss.backward()`. Turn it on in the program's code that
+        # they call.
         (torch.autograd, "_engine_run_backward", within),
         (torch.autograd.graph.saved_tensors_hooks, "__init__", hooking),
         (threading.Thread, "_bootstrap_inner", within),
         (torch, "load", partial(_load, place)),
         (torch.utils._device.DeviceContext, "__init__", partial(_placed, place)),
-        (torch.Tensor, "_reduce_ex_internal", as_it_is),  # without memory, a tensor is saved without values
+        (torch.Tensor, "_reduce_ex_internal", as_it_is),  # saves the real device; on "meta", no values
         (torch.utils._foreach_utils, "_get_foreach_kernels_supported_devices", lambda of: lambda: [*of(), "meta"]),
         (torch.Tensor, "__cuda_array_interface__", lambda original: property(_as_array)),
-        # Code that makes fake tensors sees the real device; the program sees the seeming one.
+        # Code that makes fake tensors gets the real device; the program gets the reported device.
         (FakeTensor, "__new__", as_it_is),
         (FakeTensor, "device", partial(_seeming, mode)),
         (FakeTensorMode, "__torch_dispatch__", as_it_is),
         (FakeTensorConverter, "from_real_tensor", as_it_is),
         (FakeTensorConverter, "from_meta_and_device", as_it_is),
         (torch.nested, "nested_tensor", partial(_nested, place)),
-        (torch.nn.utils.rnn, "_packed_sequence_init_args", as_it_is),  # whose sizes are on the CPU
+        (torch.nn.utils.rnn, "_packed_sequence_init_args", as_it_is),  # checks that batch sizes are on the CPU
         (torch.autograd.profiler.profile, "__init__", _profiled),
         (torch.autograd.profiler.emit_nvtx, "__init__", _unmarked),
         (torch.amp.autocast_mode.autocast, "__init__", _autocast),
@@ -93,7 +94,7 @@ def _placed(place: Any, original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _load(place: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Load tensors onto the dry-run device, also those saved on a GPU."""
+    """Load tensors onto the dry-run device, including tensors saved on a GPU."""
 
     def load(file: Any, map_location: Any = None, *rest: Any, **named: Any) -> Any:
         where = place if map_location is None else without_gpu(map_location, place, True)
@@ -103,7 +104,7 @@ def _load(place: Any, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _nested(place: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a nested tensor on the dry-run device. torch calls no mode for it."""
+    """Make a nested tensor on the dry-run device. This function of torch does not call modes, so it is patched."""
 
     def nested_tensor(*given: Any, device: Any = None, **named: Any) -> Any:
         named["pin_memory"] = False
@@ -113,7 +114,7 @@ def _nested(place: Any, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def as_it_is(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a function see the real device of tensors, not the reported one."""
+    """Make a function get the real device of tensors instead of the reported device."""
     import torch
 
     def call(*given: Any, **named: Any) -> Any:
@@ -124,13 +125,13 @@ def as_it_is(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _profiled(original: Callable[..., None]) -> Callable[..., None]:
-    """Profile only the CPU: torch would record CUDA events, and print an error for each."""
+    """Profile only the CPU. Otherwise torch records CUDA events, and prints an error for each."""
     from torch.autograd import ProfilerActivity, ProfilerState
 
     def init(profile: Any, *given: Any, **named: Any) -> None:
         original(profile, *given, **named | {"use_cpu": True})
         if getattr(profile, "use_device", None) == "cuda":
-            notes.add("torch's profiler recorded the CPU alone: kernels are not launched")
+            notes.add("torch's profiler recorded only the CPU, because kernels are not launched")
             profile.profiler_kind, profile.kineto_activities = ProfilerState.KINETO, {ProfilerActivity.CPU}
 
     return init
@@ -141,7 +142,7 @@ def _unmarked(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _autocast(original: Callable[..., None]) -> Callable[..., None]:
-    """Start the CPU's autocast; if no dtype is passed, use the GPU's default."""
+    """Use the CPU's autocast instead of CUDA's. The default dtype is CUDA's, float16."""
     import torch
 
     def init(context: Any, device_type: str, dtype: Any = None, *rest: Any, **named: Any) -> None:
@@ -153,19 +154,20 @@ def _autocast(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _of_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Answer questions about the GPU's autocast with the CPU's."""
+    """Return the state of the CPU's autocast where CUDA's is requested."""
     return lambda *device_type: original("cpu" if device_type in ((), ("cuda",)) else device_type[0])
 
 
 def gpu() -> Any:
-    """Return the device of the program's tensors."""
+    """Return the device that GPU tensors report."""
     import torch
 
     return torch.device("cuda", current.device)
 
 
 def without_gpu(value: Any, place: Any, is_device: bool = False) -> Any:
-    """Replace the GPU by another device, or its generator by the CPU's. is_device: strings and numbers are devices."""
+    """Replace a CUDA device by `place`, or a GPU's generator by its CPU generator; return any other value unchanged.
+    is_device: True if a string or number means a device."""
     import torch
 
     if type(value) is DryGenerator:
@@ -183,14 +185,14 @@ def _mode(place: Any) -> Any:
 
     tensor: Any = torch.Tensor
     answers = _answers(place)
-    reads = {getattr(tensor, name): name.strip("_") for name in _READS}
+    reads = {getattr(tensor, name): name.strip("_") for name in READS}
     unset = {torch.empty, torch.empty_like, torch.empty_strided, tensor.new_empty, tensor.new_empty_strided}
     taking = {torch.tensor, torch.as_tensor, torch.asarray}
     without_memory = place.type == "meta"
     emulation = Emulation.from_environment(os.environ)
     poison = POISON if emulation is not None and emulation.sanitize else b""
     if emulation is not None:
-        found.begin(emulation)  # a program may use a tensor's values and launch nothing
+        found.begin(emulation)  # here, because a program without launches can have findings too
     uses = {getattr(tensor, name) for name in _USES} | {torch.allclose, torch.equal, torch.isclose} if poison else set()
 
     class OnTheGpu(TorchFunctionMode):  # type: ignore[misc]
@@ -225,7 +227,7 @@ def _mode(place: Any) -> Any:
             if func in taking:
                 given[:1] = [_array(value) for value in given[:1]]
             had = memory_of(given[0]) if poison and func is tensor.resize_ else None
-            result = _without_memory(func, given, named) if without_memory else func(*given, **named)
+            result = call_without_memory(func, given, named) if without_memory else func(*given, **named)
             if poison and func is tensor.resize_ and result.device.type == place.type:
                 _set_unset(result, poison, had[1] - had[0] if had else 0)
             if is_watched and isinstance(result, torch.Tensor) and func not in unset:
@@ -240,7 +242,7 @@ def _mode(place: Any) -> Any:
 
 
 def _copies(func: Any, args: Any, named: Any) -> bool:
-    """Check whether a call copies a tensor from the GPU to the CPU; in a dry run it is there already."""
+    """Check whether a call copies a tensor to the CPU. In a dry run a GPU tensor is there already."""
     import torch
 
     place = named.get("device", *args[1:2])
@@ -254,21 +256,20 @@ _NO_GPU = ("not linked with support for cuda", "without ATen_cuda", "INTERNAL AS
 
 
 def _clear(func: Any, error: Exception, without_memory: bool) -> Exception:
-    """Add the remedy to an error of torch that is due to a missing GPU or memory; return other errors unchanged."""
+    """Return an error with a remedy if the cause is a missing GPU or missing memory; return other errors unchanged."""
     if not any(words in str(error) for words in _NO_GPU):
         return error
     name, first = getattr(func, "__name__", str(func)), str(error).splitlines()[0]
-    missing, remedy = ("memory", "leave --memory none out") if without_memory else ("a GPU", "leave it out of dry runs")
+    missing, remedy = ("memory", "leave --memory none out") if without_memory else ("a GPU", "skip it in dry runs")
     return type(error)(f"torch's {name} needs {missing}, which this dry run does not have: {remedy} ({first})")
 
 
 _PINNED = "_tritonhook_pinned"
 _USES = ("item", "tolist", "__repr__", "__bool__", "__int__", "__float__", "__index__")
-_READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__")
 
 
 def _answers(place: Any) -> dict[Any, Callable[..., Any]]:
-    """Return stand-ins for the functions that report a tensor's properties."""
+    """Return replacements for tensor methods and properties that depend on the device, by original function."""
     import torch
 
     tensor: Any = torch.Tensor
@@ -308,7 +309,7 @@ def _answers(place: Any) -> dict[Any, Callable[..., Any]]:
 
 
 def _as_array(own: Any) -> dict[str, Any]:
-    """Describe a tensor as __cuda_array_interface__ does. Raises the same errors as torch."""
+    """Return the value of a tensor's __cuda_array_interface__. Raises the same errors as torch."""
     import torch
 
     if own.is_sparse or not own.is_cuda:
@@ -322,7 +323,8 @@ def _as_array(own: Any) -> dict[str, Any]:
 
 
 def _array(value: Any) -> Any:
-    """Convert an array that reports the GPU to one that torch can read: in a dry run it is in the CPU's memory."""
+    """Convert an object with __cuda_array_interface__ to a NumPy array, because its memory is on the CPU in a dry run;
+    return other values unchanged."""
     import torch
 
     if isinstance(value, torch.Tensor) or not hasattr(value, "__cuda_array_interface__"):
@@ -336,8 +338,8 @@ def _array(value: Any) -> Any:
 
 
 def _set_unset(made: Any, poison: bytes, start: int = 0) -> None:
-    """Set a tensor's memory, if any, to zero, or to POISON. It calls no operator: a library may have replaced it by a
-    kernel. start: bytes that keep what they hold."""
+    """Fill a tensor's memory, if it has any, with zeros, or with `poison` if that is not empty. No operator of torch is
+    called, because a library may have replaced the operator by a kernel. start: number of first bytes that are kept."""
     if (memory := memory_of(made)) is not None:
         begin, size = memory[0] + start, memory[1] - memory[0] - start
         if poison and size > 0:
@@ -350,7 +352,7 @@ def _set_unset(made: Any, poison: bytes, start: int = 0) -> None:
 
 
 def _check_written(given: Any) -> None:
-    """Look for what nothing has written in tensors whose values the program uses."""
+    """Report elements that nothing has written, in tensors whose values the program uses."""
     import numpy as np
     import torch
 
@@ -373,7 +375,7 @@ def _check_written(given: Any) -> None:
 
 
 def _parts(made: Any) -> list[Any]:
-    """Return the inner tensors of a wrapper tensor without memory of its own; empty for other tensors."""
+    """Return the inner tensors of a wrapper tensor, which has no memory of its own; empty for other tensors."""
     import torch
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -386,7 +388,7 @@ def _parts(made: Any) -> list[Any]:
 
 
 def _seeming(mode: Any, original: Any) -> Any:
-    """Report a fake tensor's seeming device; where the mode is off, its real one."""
+    """Make a fake tensor report the GPU while the mode is on, and its real device while it is off."""
     import torch
     from torch.overrides import _get_current_function_mode_stack
 
@@ -398,102 +400,9 @@ def _seeming(mode: Any, original: Any) -> Any:
     return property(device, original.fset)
 
 
-# --- tensors without memory ----------------------------------------------------------------------
-
-_KNOWN = "_tritonhook_known"  # attribute of a boolean tensor: the value of all elements
-_COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
-_KEEPING = frozenset(("all", "any", "view", "reshape", "getitem"))
-_MOST_VALUES = 1 << 30  # bytes of zeros for one call
-
-
-def _without_memory(func: Any, given: list[Any], named: dict[str, Any]) -> Any:
-    """Call a function of torch. If it needs values of tensors without memory, it gets zeros on the CPU, and its
-    results have no memory again."""
-    import torch
-
-    is_value = func in (getattr(torch.Tensor, name) for name in _READS) or _leaves(func, given, named)
-    known = getattr(given[0], _KNOWN, None) if given else None
-    if is_value and known is not None and func is not torch.Tensor.tolist:
-        return func(torch.tensor(known))
-    if not is_value:
-        try:
-            return _knowing(func, given, func(*given, **named))
-        except (NotImplementedError, RuntimeError, TypeError) as error:
-            if not any(words in str(error).lower() for words in _NEEDS):
-                raise
-            notes.count(getattr(func, "__name__", str(func)))
-    own: dict[int, Any] = {}
-    made = func(*_each(given, _zeros(own)), **_each(named, _zeros(own)))
-    return made if is_value else _each(made, lambda tensor: own.get(id(tensor), tensor.to("meta")))
-
-
-def _knowing(func: Any, given: list[Any], made: Any) -> Any:
-    """Attach the result for zeros to the tensor that a comparison made: programs assert such results."""
-    import torch
-
-    if not isinstance(made, torch.Tensor) or made.dtype != torch.bool or not made.is_meta:
-        return made
-    name = getattr(func, "__name__", "").strip("_")
-    if name in _COMPARISONS:
-        zeros = _each(given, lambda tensor: torch.zeros((), dtype=tensor.dtype, device="cpu"))
-        setattr(made, _KNOWN, bool(func(*zeros)))
-    elif name in _KEEPING and (known := getattr(given[0], _KNOWN, None)) is not None:
-        setattr(made, _KNOWN, known)
-    return made
-
-
-def _leaves(func: Any, given: list[Any], named: dict[str, Any]) -> bool:
-    """Return True if a meta tensor is copied to real storage."""
-    import torch
-
-    if func is torch.Tensor.copy_:
-        return bool(given[1].device.type == "meta" != given[0].device.type)
-    if func is not torch.Tensor.to or given[0].device.type != "meta":
-        return False
-    places = [named.get("device"), *given[1:2]]
-    return any(torch.device(place).type == "cpu" for place in places if isinstance(place, (str, torch.device)))
-
-
-_NEEDS = ("meta tensor", "meta device", "meta' backend", "register_meta", "output_size")
-
-
-def _each(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Replace the tensors in a value, also inside of dicts, lists and tuples."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        return {name: _each(item, change) for name, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_each(item, change) for item in value)
-    return value
-
-
-def _zeros(own: dict[int, Any]) -> Callable[[Any], Any]:
-    """Return a function that makes zeros for a tensor without memory. own: gets the tensor, by id of its zeros."""
-
-    def make(value: Any) -> Any:
-        if value.device.type != "meta":
-            return value
-        zeros = _some_zeros(value.shape, value.dtype, layout=value.layout)
-        own[id(zeros)] = value
-        return zeros
-
-    return make
-
-
-def _some_zeros(shape: Any, dtype: Any, **named: Any) -> Any:
-    import torch
-
-    if math.prod(shape) * dtype.itemsize > _MOST_VALUES:
-        raise RuntimeError(f"--memory none: the program reads a tensor of shape {tuple(shape)}: over 1 GiB of zeros")
-    return torch.zeros(shape, dtype=dtype, device="cpu", **named)
-
-
 # --- operators of libraries ----------------------------------------------------------------------
-# In a dry run, operators that libraries register for CUDA are registered for the device of its tensors: CPU or meta.
-# They run within the mode above, which torch turns off inside of an operator.
+# In a dry run, operators that libraries register for CUDA are registered for the real device of its tensors: CPU or
+# meta. They run with the mode above turned on; torch turns it off inside of operators.
 
 Around = Callable[[Callable[..., Any]], Callable[..., Any]]
 _FAKE, _ANY = "Meta", "CompositeExplicitAutograd"
@@ -502,19 +411,20 @@ _TORCH_S = ("aten", "prims")
 
 @contextmanager
 def operators_of_the_gpu(memory: str, within: Around) -> Iterator[None]:
-    """Redirect operators registered for CUDA from now on to the tensors' device. within: adds the mode."""
+    """Register operators for the real device of tensors if a library registers them for CUDA from now on. within: wraps
+    a function so that it runs with the mode on."""
     import torch
 
     place = _FAKE if memory == NONE else "CPU"
     keys = {"CUDA": place, "AutogradCUDA": f"Autograd{place}", "AutocastCUDA": "AutocastCPU"}
     if memory == NONE:
-        keys[_ANY] = place  # else torch would ask the operator's fake implementation
+        keys[_ANY] = place  # otherwise torch would call the operator's fake implementation
     taken: set[tuple[str, str, str]] = set()  # namespace, operator, key
     kept = getattr(torch.library, "fallthrough_kernel", None)
     others: dict[str, Any] = {}
 
     def library_for(library: Any, key: str) -> Any:
-        """Replace a library bound to a foreign dispatch key."""
+        """Return the library, or a new one if the library is bound to a different dispatch key."""
         if library.dispatch_key in ("", key):
             return library
         return others.setdefault(library.ns, torch.library.Library(library.ns, "IMPL"))
@@ -528,10 +438,10 @@ def operators_of_the_gpu(memory: str, within: Around) -> Iterator[None]:
             if key != asked:
                 taken.add(this)
             elif this in taken:
-                return  # registered for the GPU already
+                return  # the operator's CUDA function is registered for this key already
             is_fake = fn is kept or asked == _FAKE or not callable(fn)
             with warnings.catch_warnings():
-                if key != asked:  # the operator may have one for the CPU, too: torch warns; 2.11 raises by default
+                if key != asked:  # if the operator also has a CPU function, torch warns; 2.11 raises by default
                     warnings.simplefilter("ignore", UserWarning)
                     options["allow_override"] = True
                 original(library_for(library, key), op_name, fn if is_fake else within(fn), key, **options)

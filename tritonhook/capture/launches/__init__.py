@@ -1,1 +1,1 @@
-"""Recorded launches: record.py has the values, recorder.py takes them from a running program."""
+"""Recorded launches of kernels: record.py has the values, recorder.py records them in a running program."""

@@ -1,4 +1,5 @@
-"""The arguments of a launch as Triton's launchers pass them to the kernel: pointers, numbers, TMA descriptors."""
+"""Read the arguments of a launch, in the form in which Triton's launchers pass them to the kernel: pointers, scalars,
+TMA descriptors."""
 
 from __future__ import annotations
 
@@ -22,22 +23,22 @@ from tritonhook.capture.launches.record import (
 )
 
 MOST_BUFFER = 8 << 30  # bytes; of a larger allocation, only the tensor's part is recorded
-_ELEMENTS = {8: 10, 9: 8, 10: 9}  # the driver's number of a type, if different from the device's
+_ELEMENTS = {8: 10, 9: 8, 10: 9}  # the driver's type number by the type number in device code, where they differ
 _OUTSIDE = "a TMA descriptor that reaches outside of its tensor's memory"
-_OF_NO_TENSOR = "a TMA descriptor of memory that no tensor has"
-ENCODED = "nvTmaDesc"  # the type of an argument that is a descriptor in bytes
+_OF_NO_TENSOR = "a TMA descriptor of memory that belongs to no known tensor"
+ENCODED = "nvTmaDesc"  # Triton's type of an argument that is an encoded descriptor
 _TF32, _L2_128B = 11, 2  # CUtensorMapDataType, CUtensorMapL2promotion: Triton's values
 
 
 class Unrecordable(Exception):
-    """A launch that cannot be recorded; the message says why."""
+    """Raised if a launch cannot be recorded; the message is the reason."""
 
 
 class Arguments:
-    """The arguments of one launch, and the allocations that they point into; two views of one allocation share it.
+    """The arguments of one launch, and the allocations that they point into. Views of one allocation share a buffer.
 
     descriptors: Triton's `tensordesc_meta`, in order; empty if the kernel takes each descriptor as separate arguments.
-    storages: for each buffer: (tensor, start in bytes, size in bytes).
+    storages: (tensor, start in bytes, size in bytes) of each buffer.
     """
 
     def __init__(self, kernel: str, descriptors: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -48,8 +49,8 @@ class Arguments:
         self._numbers: dict[tuple[int, ...], int] = {}
 
     def add(self, name: str, kind: Any, argument: Any) -> None:
-        """Add one argument, or all arguments of a tuple. A constexpr is skipped: it is no parameter of the kernel.
-        Raises Unrecordable."""
+        """Add one argument, or all arguments of a tuple. A constexpr is skipped, because it is not a parameter of the
+        kernel. kind: Triton's type, e.g. "*fp16". Raises Unrecordable for an unknown type or memory."""
         if isinstance(kind, tuple):
             for number, (inner, value) in enumerate(zip(kind, argument, strict=True)):
                 self.add(f"{name}.{number}", inner, value)
@@ -68,22 +69,22 @@ class Arguments:
             raise self._refused(name, f"{kind}; time it as MODULE:FUNCTION instead")
 
     def descriptor(self, name: str, address: int, tiling: Tiling, tensor: Any) -> Descriptor:
-        """Make a descriptor from its address. tensor: a tensor with the memory `tiling.begin` bytes after the
-        address, or None. Raises Unrecordable for None."""
+        """Make a descriptor from its address. tensor: the tensor that contains the byte at address + tiling.begin.
+        Raises Unrecordable if it is None."""
         if tensor is None:
             raise self._refused(name, _OF_NO_TENSOR)
         number, offset = self.place(tensor, (address + tiling.begin) % ADDRESSES)
         return self._within(Descriptor(name, number, offset - tiling.begin, tiling))
 
     def _encoded(self, name: str, argument: Any) -> Descriptor | Packed:
-        """Read a descriptor that the program encoded: its fields, or its bytes if they are not understood (im2col).
-        Either way the address is its first number."""
+        """Read a descriptor that the program has encoded: its fields, or only its bytes if the fields are unknown, as
+        for im2col. In both cases the first 8 bytes are the address."""
         from tritonhook.capture.launches import tensor_map
         from tritonhook.capture.launches.live_tensors import LIVE_TENSORS
 
         data = tensor_map.bytes_of(argument)
         if data is None:
-            raise self._refused(name, f"a {type(argument).__name__}, not a TMA descriptor that is known")
+            raise self._refused(name, f"a {type(argument).__name__}, not a known kind of TMA descriptor")
         address, tiling = tensor_map.decoded(data) or (int.from_bytes(data[:8], "little"), None)
         begin = (address + (tiling.begin if tiling else 0)) % ADDRESSES
         tensor = LIVE_TENSORS.at({begin}).get(begin)
@@ -98,35 +99,40 @@ class Arguments:
         return Packed(name, data[8:].rjust(len(data), b"\0").hex(), ((0, *self.place(tensor, address)),))
 
     def _im2col(self, base: Pointer, given: Any, about: Mapping[str, Any]) -> Packed:
-        """Encode an im2col descriptor by the driver, as Triton's launcher does, and keep its bytes."""
+        """Encode an im2col descriptor with the driver, as Triton's launcher does, and keep its bytes."""
         from tritonhook.capture.launches.tensor_map import bytes_of
 
         data = None
-        with suppress(Exception):  # without a GPU
+        with suppress(Exception):  # there may be no GPU
             encode = import_module("triton.backends.nvidia.driver").make_tensordesc_arg
-            more = (None,) * (len(inspect.signature(encode).parameters) - 2)  # since Triton 3.8
+            more = (None,) * (len(inspect.signature(encode).parameters) - 2)  # parameters added in Triton 3.8
             data = bytes_of(encode(given, about, *more)[0])
         if data is None or int.from_bytes(data[:8], "little") != given.base.data_ptr():
-            raise self._refused(base.name, "a TMA descriptor of im2col, which only a GPU's driver encodes")
+            raise self._refused(base.name, "a TMA descriptor of im2col, which only the driver of a GPU can encode")
         return self._in_bytes(base.name, data, getattr(given.base, "base", given.base))
 
     def _add_descriptor(self, name: str, argument: Any) -> None:
-        """Add a descriptor, or its parts where the GPU has no TMA; then shape and strides, which Triton's launcher
-        always passes."""
+        """Add a descriptor, or on a GPU without TMA its base pointer and fields. Then add shape and strides, which
+        Triton's launcher always passes as well."""
         base = self._pointer(name, argument.base)
         shape, strides = [*map(int, argument.shape)], [*map(int, argument.strides)]
         about = next(self._descriptors, None)
         if about is None:
             self.parameters.append(base)
             self._add_numbers(name, "i64", shape, strides)
-            flags = [argument.padding == "nan", getattr(argument, "round_f32_to_tf32", None)]  # since Triton 3.7
+            flags = [
+                argument.padding == "nan",
+                getattr(argument, "round_f32_to_tf32", None),
+            ]  # the second flag was added in Triton 3.7
             self.parameters += [Scalar(f"{name}.flag", "i1", int(flag)) for flag in flags if flag is not None]
         elif about.get("is_im2col"):
             self.parameters.append(self._im2col(base, argument, about))
         else:
             descriptor = self._descriptor(base, argument, about)
             self.parameters.append(descriptor)
-            if about["fp4_padded"] and not hasattr(argument, "round_f32_to_tf32"):  # Triton 3.6
+            if about["fp4_padded"] and not hasattr(
+                argument, "round_f32_to_tf32"
+            ):  # Triton 3.6 passes the encoded shape
                 shape = [*reversed(descriptor.tiling.shape)]
         self._add_numbers(name, "i32", shape)
         self._add_numbers(name, "i64", (), strides)
@@ -152,8 +158,8 @@ class Arguments:
     def _pointer(self, name: str, argument: Any) -> Pointer:
         if argument is None:
             return Pointer(name, None)
-        tensor = getattr(argument, "base", argument)  # Triton's TensorWrapper
-        if not hasattr(tensor, "untyped_storage") and hasattr(argument, "data_ptr"):  # all that Triton asks for
+        tensor = getattr(argument, "base", argument)  # `argument` may be Triton's TensorWrapper
+        if not hasattr(tensor, "untyped_storage") and hasattr(argument, "data_ptr"):  # Triton needs only data_ptr()
             from tritonhook.capture.launches.live_tensors import LIVE_TENSORS
 
             tensor = LIVE_TENSORS.at({address := argument.data_ptr()}).get(address, tensor)
@@ -164,8 +170,8 @@ class Arguments:
         return Pointer(name, number, offset, dtype, tuple(tensor.shape), tuple(tensor.stride()))
 
     def place(self, tensor: Any, address: int) -> tuple[int, int]:
-        """Return the number of the buffer for a tensor's allocation, and the offset of an address from its begin, in
-        bytes. Adds the buffer if it is new."""
+        """Return (number of the buffer for a tensor's allocation, offset of an address in it in bytes). Add the buffer
+        if it is new."""
         dtype = str(tensor.dtype).removeprefix("torch.")
         dtype = dtype if dtype in DTYPE_BYTES else "uint8"
         whole = tensor.untyped_storage()
@@ -175,7 +181,7 @@ class Arguments:
             size = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
             begin = tensor.data_ptr()
             start, offset, size = begin, address - begin, size * DTYPE_BYTES[dtype]
-        key = (start, size) if start else (whole._cdata, start, size)  # without memory all begin at 0
+        key = (start, size) if start else (whole._cdata, start, size)  # all allocations without memory begin at 0
         if key not in self._numbers:
             self._numbers[key] = len(self.buffers)
             self.buffers.append(Buffer(size, dtype))
@@ -184,8 +190,8 @@ class Arguments:
 
 
 def tiling_of(descriptor: Any, about: Mapping[str, Any]) -> Tiling:
-    """Make the tiling that Triton asks the driver to encode. about: of `tensordesc_meta`. Triton's own dimensions begin
-    with the outermost."""
+    """Convert Triton's descriptor to the Tiling that its launcher passes to the driver. about: the descriptor's item in
+    `tensordesc_meta`. Triton's first dimension is the outermost, Tiling's first the innermost."""
     size, shape = int(about["elem_size"]), [*map(int, descriptor.shape)]
     element = _ELEMENTS.get(int(about["elem_type"]), int(about["elem_type"]))
     return Tiling(

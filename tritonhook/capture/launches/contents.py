@@ -1,5 +1,5 @@
-"""Contents of a launch's buffers: recorded, or generated, the same bytes on every machine. Floating-point formats
-have torch's name of the dtype. Pure."""
+"""Contents of a launch's buffers: recorded, or generated with the same bytes on every machine. Floating-point formats
+are named by torch's dtypes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from tritonhook._util.files import MOST_BYTES, read_regular
 from tritonhook.capture.launches.record import DTYPE_BYTES, Launch
 from tritonhook.errors import UsageError
 
-# What the buffers of a launch hold before it. RECORDED: what the record kept, else NORMAL. The others change only
-# buffers whose contents steer no address and no branch.
+# Kinds of contents of buffers before a launch. RECORDED: the recorded contents; without them, normal floating-point
+# numbers and zero integers. Callers apply the other kinds only to buffers whose contents determine no address and no
+# branch.
 RECORDED, NORMAL, ZEROS, DENORMALS, SPECIAL = "recorded", "normal", "zeros", "denormals", "special"
 INPUTS = (RECORDED, NORMAL, ZEROS, DENORMALS, SPECIAL)
 
 
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """Sign, exponent and mantissa, from the top. has_infinity: the highest exponent means infinity or NaN; without it
-    only all ones are a NaN, as in e4m3fn."""
+    """A floating-point format: sign bit, exponent, mantissa, from the highest bit. exponent, mantissa: number of bits.
+    has_infinity: True if the highest exponent means infinity or NaN. If False, only all ones are NaN, as in e4m3fn."""
 
     bits: int
     exponent: int
@@ -31,7 +32,7 @@ class FloatFormat:
 
     @property
     def magnitude(self) -> int:
-        """Mask of all bits but the sign."""
+        """Mask of all bits except the sign."""
         return (1 << (self.bits - 1)) - 1
 
     @property
@@ -40,7 +41,7 @@ class FloatFormat:
 
     @property
     def first_not_finite(self) -> int:
-        """The smallest magnitude, as bits, that is not a finite number."""
+        """The bits of the smallest magnitude that is not a finite number."""
         return ((1 << self.exponent) - 1) << self.mantissa if self.has_infinity else self.magnitude
 
     def is_nan(self, bits: int) -> bool:
@@ -63,7 +64,7 @@ class FloatFormat:
         return sign * math.ldexp(mantissa, max(exponent, 1) - self.bias - self.mantissa)
 
     def ulps(self, a: int, b: int) -> int:
-        """Count the numbers of this format that a step from a to b crosses; 0 and -0 are one number."""
+        """Return the distance from a to b in units in the last place; 0 and -0 are the same number. a, b: bits."""
         return abs(self._place(a) - self._place(b))
 
     def _place(self, bits: int) -> int:
@@ -84,14 +85,17 @@ FLOATS: Mapping[str, FloatFormat] = {
 }
 
 
-_PERIOD = 1031  # between special numbers: a prime, so that each row has few, and in other columns
-_DRAWN = 1 << 20  # bytes at once
-_Mask = tuple[int, int]  # bits that stay random, bits that are set
+# Elements after which the special numbers repeat. It is a prime, so that each row of a matrix has few of them, in
+# different columns.
+_PERIOD = 1031
+_DRAWN = 1 << 20  # bytes generated at once
+_Mask = tuple[int, int]  # (mask of the bits that stay random, bits that are set)
 
 
 def before(launch: Launch, folder: Path | None, number: int, name: str, keep: Collection[int] = ()) -> bytes:
-    """Make the contents of a buffer before a launch, under an input. keep: buffers that hold their recorded contents
-    under every input. folder: has the recorded contents. Raises UsageError if their size differs."""
+    """Return the contents of a buffer before a launch. name: one of INPUTS. keep: numbers of buffers that always get
+    their recorded contents. folder: folder of the recorded contents. Raises UsageError if a recorded file has a wrong
+    size."""
     buffer = launch.buffers[number]
     name = RECORDED if number in keep else name
     if name == RECORDED and folder is not None and buffer.values is not None:
@@ -105,17 +109,17 @@ def before(launch: Launch, folder: Path | None, number: int, name: str, keep: Co
 
 
 def made(size: int, dtype: str, number: int, name: str) -> bytes:
-    """Generate the contents of a buffer of `size` bytes under an input. number: the buffer's, as seed of its random
-    bits.
+    """Generate the contents of a buffer of `size` bytes. number: number of the buffer, the seed of its random bits.
+    name: one of INPUTS.
 
-    Under RECORDED, used here only without recorded contents, integers are zeros: they may be indices.
+    With RECORDED, which means here that no contents were recorded, integers are zero, because they may be indices.
     """
     form = FLOATS.get(dtype)
     width = DTYPE_BYTES[dtype]
     if dtype == "bool":
         return b"" if not size else _masked(size, 1, [(1, 0)] if name not in (ZEROS, RECORDED) else [(0, 0)], number)
     if dtype == "float8_e8m0fnu":
-        return b"\x7f" * size  # 2^0
+        return b"\x7f" * size  # each element is 2^0
     if form is not None:
         return _masked(size, form.bits // 8, _float_masks(form, name), number)
     whole = (1 << 8 * width) - 1
@@ -126,7 +130,7 @@ def made(size: int, dtype: str, number: int, name: str) -> bytes:
 
 def _float_masks(form: FloatFormat, name: str) -> list[_Mask]:
     sign, mantissa = 1 << (form.bits - 1), (1 << form.mantissa) - 1
-    normal = (sign | mantissa | 3 << form.mantissa, (form.bias - 3) << form.mantissa)  # 0.125 to 2
+    normal = (sign | mantissa | 3 << form.mantissa, (form.bias - 3) << form.mantissa)  # numbers from 0.125 to 2
     if name == ZEROS:
         return [(sign, 0)]
     if name == DENORMALS:
@@ -144,7 +148,7 @@ def _float_masks(form: FloatFormat, name: str) -> list[_Mask]:
 
 def _integer_masks(bits: int) -> list[_Mask]:
     whole, sign = (1 << bits) - 1, 1 << (bits - 1)
-    return [(whole, 0), (0, whole), (0, sign), (0, sign - 1), (0, 0), (0, 1), (255, 0)]  # random, -1, least, most, ...
+    return [(whole, 0), (0, whole), (0, sign), (0, sign - 1), (0, 0), (0, 1), (255, 0)]  # random, -1, min, max, 0, ...
 
 
 def _scattered(normal: _Mask, special: Sequence[_Mask]) -> list[_Mask]:
@@ -155,9 +159,10 @@ def _scattered(normal: _Mask, special: Sequence[_Mask]) -> list[_Mask]:
 
 
 def _masked(size: int, width: int, masks: Sequence[_Mask], seed: int) -> bytes:
-    """Make random bytes; each element is cut by the next of the masks; the rest behind the last element is 0."""
+    """Generate random elements of `width` bytes, and apply the masks to them in turn. Bytes after the last whole
+    element are 0."""
     draw, whole = random.Random(f"tritonhook {seed}"), size // width * width
-    # A part at a time: whole periods of masks, and whole words of 32 bits, of which the generator makes its bytes.
+    # Generate in parts of whole periods of masks and whole 32-bit words, the unit of the random generator.
     period = 4 * width * len(masks)
     keep, fill = (b"".join(mask[i].to_bytes(width, "little") for mask in masks) * 4 for i in (0, 1))
     times = max(1, _DRAWN // period)

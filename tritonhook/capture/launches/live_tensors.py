@@ -1,4 +1,4 @@
-"""Find the torch tensors at the addresses that a launch passes, when only the addresses are known."""
+"""Find torch tensors by their addresses, for launches that pass only addresses."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from typing import Any
 from tritonhook._util.locks import ForkLock
 
 _YOUNG, _OLD = (0, 1), 2  # generations of Python's garbage collector
-_Span = tuple[int, int, Any]  # begin and end of an allocation, a tensor in it
+_Span = tuple[int, int, Any]  # begin and end address of an allocation, a tensor in it
 
 
 class LiveTensors:
-    """The tensors that Python holds. Old ones are remembered; the youngest, such as those of the current call, are
-    searched each time. All objects of the process are searched only for an old tensor that is not remembered."""
+    """Index of the process's tensors by address. It stores tensors found before. Other addresses are first searched in
+    the young generations of Python's garbage collector, which have the tensors of the current call. Only then are all
+    objects of the process searched."""
 
     def __init__(self) -> None:
         self._lock = ForkLock()
@@ -28,7 +29,8 @@ class LiveTensors:
         self._old: list[tuple[int, int, weakref.ref[Any]]] = []
 
     def at(self, addresses: Set[int]) -> dict[int, Any]:
-        """Find a tensor whose allocation contains each address; among several, one that begins at the address."""
+        """Return for each address a tensor whose allocation contains it; if possible, a tensor that begins at the
+        address. Addresses without a tensor are omitted."""
         with self._lock:
             return self._at(addresses)
 
@@ -55,8 +57,8 @@ class LiveTensors:
         self._begins[place], self._old[place] = [begin], [(begin, end, weakref.ref(tensor))]
 
     def _remembered(self, address: int) -> Any:
-        """Find a remembered tensor with this address, in the last allocation that begins before it. None if there is
-        none."""
+        """Find a stored tensor with this address, in the last allocation that begins at or before the address; None if
+        there is none."""
         number = bisect_right(self._begins, address) - 1
         begin = self._begins[number] if number >= 0 else None
         best = None
@@ -74,7 +76,8 @@ LIVE_TENSORS = LiveTensors()  # shared by all front ends
 
 
 def _look(spans: Iterable[_Span], missing: set[int], found: dict[int, Any]) -> None:
-    """Search tensors for missing addresses, until each address has a tensor that begins there."""
+    """Search tensors for the missing addresses, until each address has a tensor that begins at it. Updates `missing`
+    and `found`."""
     left = set(missing)
     for begin, end, tensor in spans:
         for address in [one for one in left if begin <= one < end]:
@@ -88,7 +91,7 @@ def _look(spans: Iterable[_Span], missing: set[int], found: dict[int, Any]) -> N
 
 
 def _tensors(generation: int) -> Iterator[_Span]:
-    """Yield torch's tensors with their allocations, the youngest first. generation: of the garbage collector."""
+    """Yield the tensors in one generation of Python's garbage collector with their allocations, the youngest first."""
     torch = sys.modules.get("torch")
     if torch is None:
         return
@@ -102,18 +105,19 @@ def _tensors(generation: int) -> Iterator[_Span]:
 
 
 def memory_of(tensor: Any) -> tuple[int, int] | None:
-    """Return begin and end of a tensor's allocation. None for a tensor without memory of its own: on torch's device
-    "meta", fake, functional, batched or sparse tensors, and subclasses around other tensors."""
+    """Return begin and end address of a tensor's allocation. None for a tensor without memory of its own: meta, fake,
+    functional, batched or sparse tensors, and subclasses that wrap other tensors."""
     with suppress(Exception):
         memory = tensor.untyped_storage()
-        if memory.device.type != "meta" and (begin := memory.data_ptr()):  # torch warns of a fake tensor's address
+        # Test the device first, because data_ptr() of a fake tensor prints a warning.
+        if memory.device.type != "meta" and (begin := memory.data_ptr()):
             return begin, begin + memory.nbytes()
     return None
 
 
 def cpu_bytes(tensor: Any, start: int, size: int) -> memoryview | None:
-    """View part of a CPU tensor's allocation as bytes, to read and to write; None for a tensor without memory of its
-    own. Calls no operator of torch: a library may have replaced it by a kernel."""
+    """Return a writable view of part of a CPU tensor's allocation, as bytes; None for a tensor without memory of its
+    own. No operator of torch is called, because a library may have replaced the operator by a kernel."""
     memory = memory_of(tensor)
     return memory and memoryview((ctypes.c_uint8 * size).from_address(memory[0] + start))
 

@@ -1,7 +1,7 @@
-"""Launch: one launch of a kernel, with everything needed to repeat it: grid, block and every argument.
+"""Launch: one launch of a kernel, with all that is needed to repeat it: grid, block and every argument.
 
-Values and their JSON form. recorder.py records launches, and timing/replay.py repeats them. The JSON can also be
-written by hand (`tritonhook ab a.cubin b.cubin --args launch.json`):
+recorder.py records launches, and timing/replay.py repeats them. The JSON can also be written by hand
+(`tritonhook ab a.cubin b.cubin --args launch.json`):
 
     {"grid": [132], "block": [128], "shared": 0,
      "parameters": [{"dtype": "bfloat16", "shape": [4096, 128]}, {"type": "i32", "value": 4096}]}
@@ -25,8 +25,8 @@ SCALARS: Mapping[str, str] = {  # struct's format of each of Triton's scalar typ
     **{"u1": "B", "u8": "B", "u16": "H", "u32": "I", "u64": "Q"},
     **{"fp16": "e", "bf16": "H", "fp32": "f", "f32": "f", "fp64": "d"},
 }
-POISON = bytes.fromhex("6bc954d135e74ab2")  # of memory that nothing has written: two numbers of float32
-DTYPE_BYTES: Mapping[str, int] = {  # bytes of an element, by torch's name of the dtype
+POISON = bytes.fromhex("6bc954d135e74ab2")  # fills memory that nothing has written; as two float32: -5.7e10, -1.2e-8
+DTYPE_BYTES: Mapping[str, int] = {  # bytes of an element, by torch's dtype name
     **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"), 1),
     **dict.fromkeys(("float8_e4m3fnuz", "float8_e5m2fnuz", "float4_e2m1fn_x2"), 1),
     **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
@@ -35,17 +35,19 @@ DTYPE_BYTES: Mapping[str, int] = {  # bytes of an element, by torch's name of th
     "complex128": 16,
 }
 ELEMENT_BITS = (8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6)  # by CUtensorMapDataType
-NOT_FINITE = ("inf", "-inf", "nan")  # as text in JSON
-ADDRESSES = 1 << 64  # sums of addresses wrap around
-_ROWS, _ENDLESS = 1 << 30, 0x7FFF_0000  # sizes of the dimensions of packed rows: rows, minimum of the endless one
+NOT_FINITE = ("inf", "-inf", "nan")  # JSON has no such numbers: they are written as text
+ADDRESSES = 1 << 64  # number of addresses; sums of addresses wrap around at it
+# Sizes that mark the dimensions of packed rows: exactly 2^30 for the rows; at least the second number for a dimension
+# without a limit.
+_ROWS, _ENDLESS = 1 << 30, 0x7FFF_0000
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """One allocation on the GPU that arguments point into.
 
-    size: in bytes. dtype: of the first argument that points into it. values: a file beside the record with its bytes
-    before the launch; None if they were not kept.
+    size: in bytes. dtype: dtype of the first argument that points into it. values: name of the file with its bytes
+    before the launch, in the folder of the launch's JSON file; None if they were not kept.
     """
 
     size: int
@@ -55,8 +57,8 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An argument that is a tensor. buffer: an index into the launch's buffers; None for a null pointer. offset: in
-    bytes."""
+    """An argument that is a tensor. buffer: index into the launch's buffers; None for a null pointer. offset: in bytes.
+    stride: in elements."""
 
     name: str
     buffer: int | None
@@ -68,7 +70,7 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """An argument that is a number. type: Triton's, a key of SCALARS."""
+    """An argument that is a number. type: Triton's type, a key of SCALARS."""
 
     name: str
     type: str
@@ -77,14 +79,14 @@ class Scalar:
     @property
     def bytes(self) -> bytes:
         """The value's bytes in the kernel's parameters."""
-        if self.type == "bf16":  # the upper half of a float: Triton's launcher drops the lower half as well
+        if self.type == "bf16":  # the upper half of a float32, truncated as in Triton's launcher
             return struct.pack("<f", self.value)[2:]
         return struct.pack(f"<{SCALARS[self.type]}", self.value)
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Scratch memory that the launcher adds as an argument. size: in bytes for the whole launch; 0 is a null
+    """An argument that the launcher adds: a pointer to scratch memory. size: bytes for the whole launch; 0 means a null
     pointer."""
 
     size: int = 0
@@ -92,10 +94,10 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How TMA copies boxes: the arguments of cuTensorMapEncodeTiled, with the driver's numbers, innermost dimension
-    first. element: CUtensorMapDataType. strides: in bytes, without the innermost. box: elements along each
-    dimension. steps: distance between these. by_host: encoded by host code as in tensor_map.py, not by the driver,
-    which sets other bits."""
+    """The fields of a TMA descriptor: arguments of cuTensorMapEncodeTiled, with the driver's enum values, innermost
+    dimension first. element: CUtensorMapDataType. shape: in elements. strides: in bytes, without the innermost
+    dimension. box: number of elements copied along each dimension. steps: distance between these elements. by_host:
+    True if host code encoded the descriptor (tensor_bits.py); the driver sets slightly different bits."""
 
     element: int
     shape: tuple[int, ...]
@@ -110,17 +112,19 @@ class Tiling:
 
     @property
     def bits(self) -> int:
-        """Bits of an element."""
+        """Size of an element in bits."""
         return ELEMENT_BITS[self.element]
 
     @property
     def packed_rows(self) -> tuple[frozenset[int], int]:
-        """The dimensions of packed ("ragged") rows, as indices of `strides`, and the distance from the address to the
-        first row in bytes. Empty and 0 for other descriptors.
+        """(Dimensions of packed rows as indices of `strides`, distance in bytes from the address to the first row).
+        Empty and 0 for descriptors without packed rows.
 
-        The sum of two coordinates is a row plus 2^30, so that the GPU checks where the rows of one sequence end. Either
-        the address lies 2^30 rows before the memory (quack's copy_utils.py), or a third dimension goes that far back
-        (Triton's tools/ragged_tma.py: 2^30 of its strides and 2^30 rows wrap around to nothing).
+        In a descriptor for packed ("ragged") sequences, two dimensions have the stride of a row. The sum of their
+        coordinates is a row number plus 2^30. So the GPU's bounds check of one coordinate can stop at the last row of a
+        sequence. The 2^30 rows are subtracted in one of two ways: the address lies 2^30 rows before the memory (quack's
+        copy_utils.py), or a third dimension's stride times 2^30 cancels them modulo 2^64 (Triton's
+        tools/ragged_tma.py).
         """
         sizes = self.shape[1:]
         if _ROWS not in sizes:
@@ -135,8 +139,9 @@ class Tiling:
         return frozenset(), 0
 
     def _rows_of_a_box(self) -> tuple[frozenset[int], int]:
-        """Find packed rows as in `ragged_rows` of sm120_attn: two dimensions have the stride of a row. One is as long
-        as the box, and the address lies its length before the memory; the other has a box of 1."""
+        """Find packed rows of the kind that `ragged_rows` of sm120_attn makes. Two dimensions have the stride of a row.
+        The first is as long as its box, and the address lies that many rows before the memory. The second has a box of
+        1. Returns as `packed_rows`."""
         for box, (size, copied, stride) in enumerate(zip(self.shape[1:], self.box[1:], self.strides, strict=True)):
             ends = [
                 row
@@ -149,17 +154,17 @@ class Tiling:
 
     @property
     def begin(self) -> int:
-        """Distance from the address to the begin of its memory, in bytes."""
+        """Distance in bytes from the descriptor's address to the first byte that TMA can access."""
         return self.packed_rows[1]
 
     @property
     def bytes(self) -> int:
-        """Bytes from the begin of the first element to the end of the last. Packed rows: only the first row counts."""
+        """Bytes from the first element to the end of the last. With packed rows, only the first row is counted."""
         return self._span(self.packed_rows[0])
 
     @property
     def reach(self) -> int:
-        """The same as `bytes`, but with all packed rows that the sizes allow."""
+        """Bytes from the first element to the end of the last, including all packed rows that the sizes allow."""
         return self._span(frozenset())
 
     def _span(self, without: frozenset[int]) -> int:
@@ -170,8 +175,8 @@ class Tiling:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """An argument that is a TMA descriptor made by the host, 128 bytes. buffer, offset: those of the address inside,
-    as in Pointer; with packed rows the offset may be negative."""
+    """An argument that is a TMA descriptor made by the host, of 128 bytes. buffer, offset: of the address in it, as in
+    Pointer; with packed rows the offset may be negative."""
 
     name: str
     buffer: int
@@ -181,15 +186,15 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """An argument of several parts. data: its bytes, in hex. pointers: the pointers inside, where `data` is zero:
-    (position, buffer, offset in bytes)."""
+    """An argument of several values, e.g. a struct. data: its bytes in hex, with zeros for pointers. pointers: (byte
+    position in the argument, buffer, offset in bytes) of each pointer in it."""
 
     name: str
     data: str
     pointers: tuple[tuple[int, int, int], ...] = ()
 
     def filled(self, addresses: Sequence[int]) -> bytes:
-        """Fill in the pointers, and return the bytes for the kernel. addresses: address of each buffer."""
+        """Return the argument's bytes with its pointers filled in. addresses: address of each buffer."""
         made = bytearray.fromhex(self.data)
         for at, buffer, offset in self.pointers:
             made[at : at + 8] = ((addresses[buffer] + offset) % ADDRESSES).to_bytes(8, "little")
@@ -200,7 +205,7 @@ Parameter = Pointer | Scalar | Scratch | Descriptor | Packed
 
 
 def buffers_of(parameter: Parameter) -> tuple[int, ...]:
-    """Return the numbers of the buffers that an argument points into."""
+    """Return the indices of the buffers that an argument points into."""
     if isinstance(parameter, Packed):
         return tuple(buffer for _, buffer, _ in parameter.pointers)
     known = isinstance(parameter, (Pointer, Descriptor)) and parameter.buffer is not None
@@ -208,7 +213,7 @@ def buffers_of(parameter: Parameter) -> tuple[int, ...]:
 
 
 def with_buffers(parameter: Parameter, places: Mapping[int, int]) -> Parameter:
-    """Renumber the buffers of an argument. places: new number by old number."""
+    """Return an argument with other buffer indices. places: new index by old index."""
     if isinstance(parameter, Packed):
         return replace(parameter, pointers=tuple((at, places[old], offset) for at, old, offset in parameter.pointers))
     if isinstance(parameter, (Pointer, Descriptor)) and parameter.buffer is not None:
@@ -220,9 +225,9 @@ def with_buffers(parameter: Parameter, places: Mapping[int, int]) -> Parameter:
 class Launch(Brief):
     """One launch of a kernel.
 
-    kernel: the entry's name at the time of the launch; None if a record written by hand names none. grid: in blocks,
-    not clusters. block: in threads. cluster: in blocks. shared: dynamic shared memory in bytes. pdl: with programmatic
-    stream serialization.
+    kernel: name of the entry point at the launch; None in a hand-written file without a name. grid: in blocks, not in
+    clusters. block: in threads. cluster: in blocks. shared: dynamic shared memory in bytes. pdl: True if launched with
+    programmatic stream serialization.
     """
 
     kernel: str | None
@@ -237,7 +242,7 @@ class Launch(Brief):
 
     @property
     def key(self) -> str:
-        """Hash of everything except the buffers' contents: equal for launches of the same kind."""
+        """Hash of all fields except the buffers' contents. Launches with the same key are recorded once and counted."""
         document = to_document(self)
         for buffer in document["buffers"]:
             del buffer["values"]
@@ -245,8 +250,8 @@ class Launch(Brief):
 
     @property
     def problem(self) -> str:
-        """Hash of the arguments and of the buffers' sizes, without the boxes of descriptors: equal for launches of
-        several configurations of one autotuned kernel with the same arguments."""
+        """Hash of the arguments and the buffers' sizes, without the boxes and swizzles of descriptors. It is equal for
+        launches with the same arguments in different configurations of an autotuned kernel."""
         arguments = [_problem(parameter) for parameter in self.parameters if not isinstance(parameter, Scratch)]
         known = repr((arguments, [buffer.size for buffer in self.buffers]))
         return hashlib.sha256(known.encode()).hexdigest()[:12]
@@ -284,7 +289,7 @@ def _shown(parameter: Parameter) -> str:
 
 
 def to_document(launch: Launch) -> dict[str, Any]:
-    """Convert a launch to JSON values; `schema` reads them back. JSON has no infinity and no NaN: these become text."""
+    """Convert a launch to JSON values, which `schema` reads. Infinity and NaN become text, because JSON has neither."""
     kinds = {Pointer: "pointer", Scalar: "scalar", Scratch: "scratch", Descriptor: "descriptor", Packed: "packed"}
     parameters = [{"kind": kinds[type(parameter)], **_fields(parameter)} for parameter in launch.parameters]
     for parameter in parameters:
@@ -296,6 +301,6 @@ def to_document(launch: Launch) -> dict[str, Any]:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Convert a dataclass to a dict, one level deep. dataclasses.asdict visits every number, and takes ten times as
-    long."""
+    """Convert a dataclass to a dict, without converting its values. dataclasses.asdict converts each number too, and
+    takes ten times as long."""
     return {name: getattr(value, name) for name in value.__dataclass_fields__}

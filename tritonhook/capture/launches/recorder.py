@@ -1,8 +1,9 @@
-"""Recording how Triton kernels are launched: grid, block and arguments, once per kind of launch, with a count.
+"""Record launches of Triton kernels: grid, block and arguments. Equal launches are recorded once and counted.
 
-Only while a session records launches (`enable(launches=True)`, `tritonhook run --launches`) are `CompiledKernel.run`
-and Inductor's own launcher patched; otherwise a launch costs nothing more. The contents of integer tensors are kept,
-because they steer what a kernel does; those of floating-point tensors only with "values".
+`CompiledKernel.run` and Inductor's static launcher are patched only while a session records launches
+(`enable(launches=True)`, `tritonhook run --launches`). So launches are not slower otherwise. The contents of integer
+tensors are kept, because addresses and branches often depend on them; contents of floating-point tensors only with
+launches="values".
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ if TYPE_CHECKING:
     from tritonhook.capture.observers import Contents, Observer
 
 MOST_INTEGERS = 64 << 20  # bytes; the contents of larger integer buffers are not kept
-MOST_VALUES = 4 << 30  # bytes of contents per launch
+MOST_VALUES = 4 << 30  # bytes of contents per launch; above, only integer buffers are kept
 _LAUNCHERS = "torch._inductor.runtime.static_triton_launcher", "torch._inductor.runtime.static_cuda_launcher"
 _STATIC_TYPES = {"i": "i32", "b": "i8", "h": "i16", "l": "i64", "I": "u32", "B": "u8", "H": "u16", "K": "u64"}
 _STATIC_TYPES |= {"f": "fp32", "d": "fp64", "O": "*", "e": "fp16", "y": "bf16", "M": ENCODED}
 
 
-Describe = Callable[[], tuple[Launch, Sequence[Any]]]  # a launch, and the storages of its buffers
-Launched = Callable[[Any, Sequence[int], Sequence[Any]], None]  # takes a kernel, the grid and the arguments
-Kept = tuple["Observer", str, str]  # a session, its record of the kernel, the key of the launch
+Describe = Callable[[], tuple[Launch, Sequence[Any]]]  # returns a launch and the storages of its buffers
+Launched = Callable[[Any, Sequence[int], Sequence[Any]], None]  # called with kernel, grid, arguments
+Kept = tuple["Observer", str, str]  # (session, its record of the kernel, key of the launch)
 
 
 class Recorder(Hooks):
-    """The launches of this process, recorded for the sessions that ask for them."""
+    """Hooks that record this process's launches for sessions with `launches` set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,13 +55,13 @@ class Recorder(Hooks):
         self.met(self.sessions, kernel.hash, lambda: of_triton(kernel, grid, arguments))
 
     def look_again(self) -> None:
-        """Patch torch.compile's launcher, if it was loaded since. Called after each compile."""
+        """Patch torch.compile's launcher if it was imported since the last call. Called after each compile."""
         if self.sessions:
             with self._lock:
                 self._patch_inductor()
 
     def _patch_inductor(self) -> None:
-        """Patch torch.compile's static launcher, once torch has loaded it."""
+        """Patch torch.compile's static launcher, if torch has imported it."""
         for name in _LAUNCHERS:
             launcher = getattr(sys.modules.get(name), "StaticallyLaunchedCudaKernel", None)
             owner = next((base for base in getattr(launcher, "__mro__", ()) if "run" in base.__dict__), None)
@@ -76,12 +77,13 @@ class Recorder(Hooks):
 
     @property
     def is_busy(self) -> bool:
-        """True while this thread describes a launch, for which it calls methods of tensors."""
+        """True while this thread describes a launch. It then calls methods of tensors, which dry runs must not count as
+        calls by the program."""
         return getattr(self._busy, "now", False)
 
     def met(self, sessions: Sequence[Observer], hash: str, describe: Describe) -> list[Kept]:
-        """Record a launch; called before each one. Returns its records, one per session. Errors never reach the
-        launch."""
+        """Record a launch for each session that has kept the kernel. Called before each launch. hash: as in
+        Session.record_of. Errors are reported to the sessions and not raised."""
         if self.is_busy:
             return []
         self._busy.now = True
@@ -112,9 +114,9 @@ class Recorder(Hooks):
     def _with_contents(
         self, session: Observer, launch: Launch, key: str, storages: Sequence[Any]
     ) -> tuple[Launch, Contents]:
-        """Return the launch with names for the files of its contents, and a function that reads the contents. The
-        function is called only for a new kind of launch."""
-        from tritonhook.capture.launches.live_tensors import memory_of  # at a launch: `enable` stays light
+        """Return the launch with file names for its contents, and a function that reads the contents. The function is
+        called only for the first launch with this key."""
+        from tritonhook.capture.launches.live_tensors import memory_of  # here, so that `enable` imports less
 
         every = session.settings.launches == VALUES
         kept = [
@@ -122,7 +124,7 @@ class Recorder(Hooks):
             for buffer, (tensor, *_) in zip(launch.buffers, storages, strict=True)
         ]
         if sum(buffer.size for buffer, wanted in zip(launch.buffers, kept, strict=True) if wanted) > MOST_VALUES:
-            session.note(f"{launch.kernel}: over {MOST_VALUES >> 30} GiB of contents; only integers are kept")
+            session.note(f"{launch.kernel}: over {MOST_VALUES >> 30} GiB of contents; only integer buffers are kept")
             kept = [k and _wants_values(buffer, False) for k, buffer in zip(kept, launch.buffers, strict=True)]
         if any(kept) and _is_capturing():
             session.note(f"{launch.kernel}: its first launch was captured into a CUDA graph: no contents were kept")
@@ -142,7 +144,8 @@ recorder = Recorder()
 
 
 def around_launches(met: Launched, is_after: bool, original: property) -> property:
-    """Wrap Triton's property `run`, which returns a kernel's launcher. met: called before or after each launch."""
+    """Wrap Triton's property `run`, which returns a kernel's launcher. met: called before each launch, or after it if
+    `is_after`."""
 
     def run(kernel: Any) -> Any:
         launch = original.__get__(kernel)
@@ -174,8 +177,8 @@ def _is_capturing() -> bool:
 
 
 def of_triton(kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> tuple[Launch, list[Any]]:
-    """Describe a launch of one of Triton's compiled kernels. Returns the launch and the storages of its buffers,
-    each as (tensor, start in bytes, size in bytes). Raises Unrecordable."""
+    """Describe a launch by Triton's own launcher. Returns the launch and the storages of its buffers, each as (tensor,
+    start in bytes, size in bytes). Raises Unrecordable for unknown arguments."""
     metadata, source = kernel.metadata, kernel.src
     signature = getattr(source, "signature", None)
     if signature is None:
@@ -203,10 +206,10 @@ def of_triton(kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> tup
 
 
 def of_inductor(kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> tuple[Launch, list[Any]]:
-    """Describe a launch through torch.compile's static launcher; results and errors as in of_triton."""
+    """Describe a launch by torch.compile's static launcher. Returns and raises the same as of_triton."""
     given = Arguments(kernel.name)
     if getattr(kernel, "_has_tensordesc", False):
-        arguments = kernel._expand_tma_args(arguments)  # as its launcher does, unless done earlier
+        arguments = kernel._expand_tma_args(arguments)  # the launcher does this later; a second call changes nothing
     for number, (code, argument) in enumerate(zip(kernel.arg_tys, arguments, strict=True)):
         if code not in _STATIC_TYPES:
             raise Unrecordable(f"{kernel.name}: argument {number} has the unknown type {code!r}")
@@ -226,7 +229,7 @@ def _argument_name(source: Any, name: Any) -> str:
 
 
 def _contents(tensor: Any, start: int, size: int) -> bytes:
-    """Read the bytes of an allocation, through a tensor that points into it."""
+    """Read part of the allocation of a tensor, as bytes."""
     import torch
 
     from tritonhook.capture.launches.live_tensors import cpu_bytes

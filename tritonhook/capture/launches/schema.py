@@ -1,4 +1,4 @@
-"""The JSON schema of a launch, recorded or written by hand; and reading it."""
+"""The JSON schema of a launch, recorded or written by hand, and a function that reads it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ _NotFinite = Annotated[str, one_of(NOT_FINITE)]
 
 
 class BufferFields(Fields):
-    """One allocation that arguments point into. size: in bytes. values: a file beside the record with its bytes."""
+    """One allocation that arguments point into. size: in bytes. values: name of the file with its bytes, in the same
+    folder."""
 
     size: Count
     dtype: Dtype
@@ -60,12 +61,12 @@ _Choice = Annotated[int, Meta(ge=0, le=15)]
 
 
 class TilingFields(Fields):
-    """How TMA copies boxes: the arguments of cuTensorMapEncodeTiled, with the driver's numbers, innermost dimension
-    first.
+    """The fields of a TMA descriptor: arguments of cuTensorMapEncodeTiled, with the driver's enum values, innermost
+    dimension first.
 
-    element: CUtensorMapDataType. strides: in bytes, without the innermost. box: elements along each dimension. steps:
-    distance between these. promotion: to L2. fill: of elements outside of the tensor. by_host: encoded by host code,
-    not by the driver.
+    element: CUtensorMapDataType. shape: in elements. strides: in bytes, without the innermost dimension. box: number of
+    elements copied along each dimension. steps: distance between these elements. promotion: L2 promotion. fill: value
+    of elements outside of the tensor. by_host: true if host code encoded the descriptor, not the driver.
     """
 
     element: _Element
@@ -81,20 +82,22 @@ class TilingFields(Fields):
 
     @property
     def tiling(self) -> Tiling:
-        """The value. Raises DocumentError if its lists disagree on the number of dimensions."""
+        """The fields as a Tiling. Raises DocumentError if the lists have different numbers of dimensions."""
         rank = len(self.shape)
         if not rank == len(self.strides) + 1 == len(self.box) == len(self.steps):
-            raise DocumentError(f"a descriptor of {rank} dimensions needs {rank} of box and steps, {rank - 1} strides")
+            raise DocumentError(
+                f"a descriptor of {rank} dimensions needs {rank} numbers in box and steps, {rank - 1} strides"
+            )
         return like(self, Tiling)
 
 
 class ParameterFields(Fields):
-    """One argument. kind: if missing, a parameter with `type` is a scalar, any other a pointer.
+    """One argument. kind: by default "scalar" if `type` is set, else "pointer".
 
-    name: for messages. dtype, shape, stride: of a tensor. values: a file beside the record with its bytes, for a tensor
-    without a buffer. buffer: an index into `buffers`; null is a null pointer. offset: in bytes. type, value: of a
-    number. size: of scratch memory, in bytes. tiling: of a TMA descriptor. data: of an argument of several parts, in
-    hex. pointers: the pointers inside: (position, buffer, offset).
+    name: for messages. dtype, shape, stride: of a tensor; stride in elements. values: for a tensor without `buffer`,
+    name of the file with its bytes, in the same folder. buffer: index into `buffers`; null means a null pointer.
+    offset: in bytes. type, value: of a scalar. size: bytes of scratch memory. tiling: of a TMA descriptor. data: bytes
+    of a packed argument, in hex. pointers: (byte position, buffer, offset) of each pointer in a packed argument.
     """
 
     kind: Literal["pointer", "scalar", "scratch", "descriptor", "packed"] | None = None
@@ -116,8 +119,8 @@ class ParameterFields(Fields):
 class LaunchFields(Fields):
     """One launch of a kernel.
 
-    grid: in blocks. block: in threads. cluster: in blocks. shared: bytes of dynamic shared memory. pdl: with
-    programmatic stream serialization. kernel: the entry's name.
+    grid: in blocks. block: in threads. cluster: in blocks. shared: bytes of dynamic shared memory. pdl: true if
+    launched with programmatic stream serialization. kernel: name of the entry point.
     """
 
     grid: Extent
@@ -137,7 +140,7 @@ class LaunchFields(Fields):
 
     @property
     def launch(self) -> Launch:
-        """The value. Raises DocumentError if its parts disagree."""
+        """The fields as a Launch. Raises DocumentError if they contradict each other."""
         if self.format != FORMAT:
             raise DocumentError(f"format {self.format}, not {FORMAT}")
         buffers = [Buffer(item.size, item.dtype, item.values) for item in self.buffers]
@@ -148,7 +151,8 @@ class LaunchFields(Fields):
 
 
 def from_json(data: bytes, source: str) -> Launch:
-    """Read a launch from a JSON file. Raises CaptureError, which names `source`."""
+    """Parse the JSON of a launch. source: name of the file, for the message. Raises CaptureError if it is not a
+    launch."""
     try:
         return read_json(data, LaunchFields).launch
     except (DocumentError, struct.error) as error:
@@ -156,14 +160,14 @@ def from_json(data: bytes, source: str) -> Launch:
 
 
 def _parameter(index: int, given: ParameterFields, buffers: list[Buffer]) -> Parameter:
-    """Read one parameter. For a tensor written by hand, which has no buffer, a buffer is added to `buffers`."""
+    """Convert one parameter. For a hand-written tensor without a buffer, append a buffer to `buffers`."""
     name = str(index if given.name is None else given.name)
     kind = given.kind or ("scalar" if given.type is not None else "pointer")
     if kind == "scratch":
         return Scratch(given.size)
     if kind == "scalar":
         if given.type is None or given.value is None:
-            raise DocumentError(f"parameter {name}: a number needs type and value")
+            raise DocumentError(f"parameter {name}: a scalar needs type and value")
         value = float(given.value) if isinstance(given.value, str) else given.value
         scalar = Scalar(name, given.type, value)
         try:
@@ -179,7 +183,7 @@ def _parameter(index: int, given: ParameterFields, buffers: list[Buffer]) -> Par
     number = None if given.buffer == "new" else given.buffer
     if given.buffer == "new":
         if shape is None or given.dtype is None:
-            raise DocumentError(f"parameter {name}: a tensor needs dtype and shape, a number type and value")
+            raise DocumentError(f"parameter {name}: a tensor needs dtype and shape, a scalar type and value")
         number = len(buffers)
         buffers.append(Buffer(math.prod(shape) * DTYPE_BYTES[given.dtype], given.dtype, given.values))
     if number is not None and not (number < len(buffers) and 0 <= given.offset <= buffers[number].size):
@@ -194,16 +198,16 @@ def _descriptor(name: str, given: ParameterFields, buffers: list[Buffer]) -> Des
     tiling = given.tiling.tiling
     begin = given.offset + tiling.begin
     if not (given.buffer < len(buffers) and 0 <= begin <= buffers[given.buffer].size - tiling.bytes):
-        raise DocumentError(f"parameter {name}: its descriptor reaches outside of its buffer")
+        raise DocumentError(f"parameter {name}: the descriptor reaches outside of its buffer")
     return Descriptor(name, given.buffer, given.offset, tiling)
 
 
 def _packed(name: str, given: ParameterFields, buffers: list[Buffer]) -> Packed:
     if given.data is None:
-        raise DocumentError(f"parameter {name}: it needs data")
+        raise DocumentError(f"parameter {name}: a packed argument needs data")
     for at, buffer, offset in given.pointers:
         if at + 8 > len(given.data) // 2:
-            raise DocumentError(f"parameter {name}: a pointer lies outside of it")
+            raise DocumentError(f"parameter {name}: a pointer lies outside of the data")
         if not (buffer < len(buffers) and offset <= buffers[buffer].size):
             raise DocumentError(f"parameter {name}: it points outside of its buffer")
     return Packed(name, given.data, tuple(given.pointers))

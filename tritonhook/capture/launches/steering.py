@@ -1,6 +1,7 @@
-"""Buffers whose contents steer a kernel: they reach an address or a branch. The contents of others may be anything.
+"""Find buffers whose contents a kernel uses in an address or a branch. All other buffers may be filled with any values.
 
-Data flows through registers and memory, without regard to order, so too many buffers are found rather than too few.
+The analysis follows data through registers and memory, and ignores the order of statements. So it may find too many
+buffers, but not too few.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from tritonhook.ptx.module import Ptx, Statement, statements
 _LOADS = frozenset({"ld", "ldu", "atom", "ldmatrix", "tex", "suld", "multimem"})
 _STORES = frozenset({"st", "stmatrix", "red"})
 _FROM_SHARED = frozenset({"wgmma", "tcgen05"})  # read shared memory through descriptors
-# Beside the names of registers and parameters: all memory of a block (shared, local, tensor).
+# A name, like those of registers and parameters, for all memory of a block: shared, local, tensor memory.
 _MEMORY = "[memory]"
 
 
 class _StatementFlow(NamedTuple):
-    """Effects of one statement, as names. Its results hold what the sources do, and what lies where `loaded` point."""
+    """Effects of one statement, as names of registers, parameters and [memory]. results: written. sources: their values
+    flow into the results. loaded: pointers; the contents of their buffers flow into the results. steers: used as an
+    address or a branch condition."""
 
     results: tuple[str, ...]
     sources: tuple[str, ...]
@@ -33,9 +36,10 @@ class _StatementFlow(NamedTuple):
 
 
 def steering_parameters(ptx: Ptx, entry: str) -> frozenset[int]:
-    """Find the parameters, by number, whose buffers' contents reach an address or a branch of the entry."""
+    """Find the parameters, by number, whose buffers' contents are used in an address or a branch of the entry point."""
     parameters = ptx.parameters(entry)
-    # By name, bits: into which buffers it points, and above them, of whose contents it is made.
+    # Bits of each name. Lower half: the parameters whose buffers it may point into. Upper half: the parameters whose
+    # buffers' contents flow into it.
     bits = {name: 1 << number for number, name in enumerate(parameters)}
     pointers = (1 << len(parameters)) - 1
     functions = (entry, *ptx.functions)
@@ -63,7 +67,7 @@ def _flows(item: Statement, parameters: frozenset[str]) -> Iterator[_StatementFl
     root = parts[0]
     results, sources, addresses = names_of(item.opcode, item.operands, item.guard)
     if item.opcode.startswith("ld.param"):
-        is_of_entry = not parameters.isdisjoint(addresses)  # else it comes from a call
+        is_of_entry = not parameters.isdisjoint(addresses)  # else a parameter of a called function
         yield _StatementFlow(results, addresses if is_of_entry else (_MEMORY,))
     elif root == "cp":
         yield _StatementFlow((_MEMORY,), (), (*addresses, *sources), addresses)
@@ -77,13 +81,13 @@ def _flows(item: Statement, parameters: frozenset[str]) -> Iterator[_StatementFl
         yield _StatementFlow(results, (*sources, _MEMORY), (), addresses)
     elif root in ("bra", "brx", "call", "exit", "ret", "trap"):
         yield _StatementFlow(results, (_MEMORY,), (), sources)
-    elif root != "mbarrier":  # whether a barrier is complete does not follow from contents
+    elif root != "mbarrier":  # the state of a barrier does not depend on contents of buffers
         yield _StatementFlow(results, sources, (), addresses)
 
 
 def steering_buffers(kernel: str, launch: Launch, ptx: Ptx | None) -> tuple[int, ...]:
-    """Find the buffers of a launch whose contents steer the kernel; all buffers that an argument points into if the PTX
-    does not show which."""
+    """Find the buffers of a launch whose contents the kernel uses in an address or a branch. Without PTX, or if it
+    cannot be read, return all buffers that an argument points into."""
     numbers: Iterable[int] = range(len(launch.parameters))
     if ptx is not None:
         with suppress(PtxError):

@@ -1,16 +1,18 @@
-"""The 128 bytes of an encoded TMA descriptor: encoded by host code, such as the CuTe DSL's, or by the driver.
+"""The 128 bytes of a TMA descriptor that was encoded by host code, e.g. of the CuTe DSL, or by the driver.
 
-NVIDIA does not document them. The layout was read from descriptors of the DSL 4.8.1, of ranks 1 to 5, with its
-swizzles and types, and from those of driver 580 on an H100. Words of 64 bits:
+NVIDIA does not document the layout. It was found from descriptors of the CuTe DSL 4.8.1, of ranks 1 to 5 with all its
+swizzles and types, and from descriptors of driver 580 on an H100. Words of 64 bits:
 
     0     the address
-    1     bits 0-3: 2; 4-6: rank - 1; 7-10: type; 13-14: swizzle; 15: fill; 16: TF32; 17-18: promotion to L2; 21: large
-    1-3   from bit 32 of word 1 on: 32 bits of each stride / 16; from bit 32 of word 3 on: the 4 bits above of each
-    4-6   32 bits of each size - 1; from bit 32 of word 6 on: 3 bits of each step - 1; from bit 56 on: 8 of each box - 1
-    8-15  nothing; the DSL leaves what was there
+    1     bits 0-3: 2; 4-6: rank - 1; 7-10: type; 13-14: swizzle; 15: fill; 16: TF32; 17-18: L2 promotion; 21: 1 if the
+          tensor has 128 KiB or more
+    1-3   from bit 32 of word 1: the lower 32 bits of each stride / 16; from bit 32 of word 3: the next 4 bits of each
+    4-6   32 bits of each size - 1; from bit 32 of word 6: 3 bits of each step - 1; from bit 56: 8 bits of each box - 1
+    8-15  unused; the DSL does not write them
 
-A descriptor of host code with any other bit is not understood. The driver leaves bits 1 and 21 out, and writes to
-words 8 and 9. Fields read from its descriptors count only if it makes the same bytes from them again.
+A descriptor of host code with any other bit set is not decoded. The driver does not set bits 1 and 21 of word 1, and
+writes to words 8 and 9. A descriptor of the driver is decoded only if the driver encodes the same bytes from the
+decoded fields.
 """
 
 import struct
@@ -19,15 +21,15 @@ from tritonhook.capture.launches.record import ADDRESSES, Tiling
 
 BYTES = 128
 _WORDS = struct.Struct("<8Q")
-USED = _WORDS.size  # bytes with content
-_ELEMENTS = (0, 1, 2, 3, 4, 5, 6, 7, None, 8, 9)  # CUtensorMapDataType, by the type here
+USED = _WORDS.size  # bytes that host code writes
+_ELEMENTS = (0, 1, 2, 3, 4, 5, 6, 7, None, 8, 9)  # CUtensorMapDataType by the type number in a descriptor
 _FLOAT32, _TF32 = 7, 11
-_LARGE = 1 << 17  # bytes
-_UNIT = 16  # bytes; strides are multiples
+_LARGE = 1 << 17  # bytes of a tensor from which bit 21 is set
+_UNIT = 16  # bytes; the unit of strides
 
 
 def read(data: bytes) -> tuple[int, Tiling] | None:
-    """Read the fields of a descriptor; None if one of them is not known."""
+    """Decode (address, fields) of a descriptor; None if its rank or type is unknown."""
     address, *words = _WORDS.unpack(data[:USED])
     head, rank, kind = words[0] & 0xFFFF_FFFF, (words[0] >> 4 & 7) + 1, words[0] >> 7 & 15
     if rank > 5 or kind >= len(_ELEMENTS) or (element := _ELEMENTS[kind]) is None:
@@ -50,7 +52,7 @@ def read(data: bytes) -> tuple[int, Tiling] | None:
 
 
 def encoded(tiling: Tiling, address: int) -> bytes:
-    """Encode the bytes of a descriptor that can be non-zero."""
+    """Encode a descriptor as host code does. Returns its first USED bytes."""
     rank = len(tiling.shape)
     is_tf32 = tiling.element == _TF32
     kind = _ELEMENTS.index(_FLOAT32 if is_tf32 else tiling.element)

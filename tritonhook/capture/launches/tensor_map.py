@@ -1,4 +1,4 @@
-"""Descriptors of TMA that a program passes: their bytes, and what these say (tensor_bits.py)."""
+"""Read the bytes of TMA descriptors that a program passes, and decode them with tensor_bits.py."""
 
 import ctypes
 from collections.abc import Callable
@@ -17,11 +17,10 @@ Encode = Callable[[Tiling, int], Any]
 
 
 def decoded(data: bytes, encode: Encode | None = None) -> tuple[int, Tiling] | None:
-    """Decode a descriptor into its address and its other fields. None if these bytes are no descriptor, or not
-    understood.
+    """Decode a descriptor into (address, other fields). None if the bytes are not a descriptor, or of an unknown form.
 
-    encode: makes a descriptor as the driver does (default: the driver). Fields read from the driver's descriptors count
-    only if it makes the same bytes from them again.
+    encode: encodes a descriptor as the driver does; default: the driver. A descriptor that was not made by host code is
+    accepted only if `encode` makes the same bytes from the decoded fields.
     """
     if len(data) != BYTES or (found := read(data)) is None:
         return None
@@ -36,18 +35,18 @@ def decoded(data: bytes, encode: Encode | None = None) -> tuple[int, Tiling] | N
 
 
 def bytes_of(argument: Any) -> bytes | None:
-    """Read the bytes of a descriptor that a program passes: by `tma_desc_cpu_ptr()`, or in an object of
-    cuda-bindings or of Triton's driver. None for any other object."""
+    """Read the bytes of a descriptor that a program passes as an object with `tma_desc_cpu_ptr()`, of cuda-bindings, or
+    of Triton's driver. None for any other object."""
     if (get := getattr(argument, "tma_desc_cpu_ptr", None) or getattr(argument, "getPtr", None)) is not None:
         return ctypes.string_at(int(get()), BYTES)
     kind = type(argument)
-    if kind.__name__ == "PyCUtensorMap" and kind.__basicsize__ > BYTES:  # at the end of the object
+    if kind.__name__ == "PyCUtensorMap" and kind.__basicsize__ > BYTES:  # the descriptor is at the end of the object
         return ctypes.string_at(id(argument) + kind.__basicsize__ - BYTES, BYTES)
     return None
 
 
 def _comparable(data: Any) -> bytes:
-    """Clear bit 21 of word 1, which some drivers set wrongly, and some programs clear."""
+    """Return the bytes with bit 21 of word 1 cleared. Some drivers set it wrongly, and some programs clear it."""
     made = bytearray(data)
     made[10] &= ~(1 << 5)
     return bytes(made)

@@ -1,5 +1,5 @@
-"""The tensors that a launch was given, each as memory of its own: what a kernel accesses beside them is out of bounds,
-also inside the storage that they are views of."""
+"""Give each tensor of a launch memory of its own, even if several are views of one storage. Then an access outside of a
+tensor is out of bounds, even inside its storage."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from tritonhook.capture.launches.record import (
     with_buffers,
 )
 
-STORAGE, VIEW = BOUNDS = ("storage", "view")  # what a kernel may access through a pointer
-_ALIGNMENT = 256  # bytes: a view keeps the address that it has inside of these
+STORAGE, VIEW = BOUNDS = ("storage", "view")  # the memory that a kernel may access through a pointer
+_ALIGNMENT = 256  # bytes; a view keeps its address modulo this
 
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """launch: with a buffer for each view; views that overlap share one. pieces: the buffer of each in the original
-    launch, its begin and its end in bytes; empty where the launch stays as it is."""
+    """A launch whose views have separate buffers. launch: the changed launch; overlapping views share a buffer. pieces:
+    (buffer in the original launch, begin, end in bytes) of each buffer; empty if the launch was not changed."""
 
     launch: Launch
     pieces: tuple[tuple[int, int, int], ...]
 
     def split(self, contents: Sequence[bytes]) -> Sequence[bytes]:
-        """Cut the contents of the original buffers."""
+        """Return the contents of the views, cut from the contents of the original buffers."""
         return contents if not self.pieces else [contents[number][begin:end] for number, begin, end in self.pieces]
 
     def joined(self, before: Sequence[bytes], after: Sequence[bytes]) -> tuple[bytes, ...]:
-        """Put what the views hold into the contents of the original buffers."""
+        """Return the contents of the original buffers, with the views' contents written into them. before: contents of
+        the original buffers. after: contents of the views."""
         if not self.pieces:
             return tuple(after)
         made = [bytearray(one) for one in before]
@@ -44,8 +45,8 @@ class Views:
 
 
 def views_of(launch: Launch, bounds: str = VIEW) -> Views:
-    """Find the views. A buffer with a pointer of unknown shape, or with packed rows, stays whole; with STORAGE, each
-    one."""
+    """Split a launch's buffers into views. A buffer stays whole if an argument with unknown shape or packed rows points
+    into it. With STORAGE, all buffers stay whole."""
     if bounds == STORAGE:
         return Views(launch, ())
     extents = dict[int, list[tuple[int, int]]]()
@@ -73,7 +74,7 @@ def views_of(launch: Launch, bounds: str = VIEW) -> Views:
 
 
 def _moved(one: Parameter, pieces: Sequence[tuple[int, int, int]]) -> Parameter | None:
-    """Let a pointer or a descriptor point into its piece; None for an argument of another kind."""
+    """Return a pointer or descriptor that points into its new buffer; None for an argument of another kind."""
     if not isinstance(one, (Pointer, Descriptor)) or one.buffer is None:
         return None
     for at, (number, begin, end) in enumerate(pieces):
@@ -83,7 +84,7 @@ def _moved(one: Parameter, pieces: Sequence[tuple[int, int, int]]) -> Parameter 
 
 
 def _bytes(one: Pointer | Descriptor) -> int:
-    """Return the bytes from the first element to the end of the last; 0 if they are not known, or if there is none."""
+    """Return the bytes from the first element to the end of the last; 0 if not known, or for an empty tensor."""
     if isinstance(one, Descriptor):
         return 0 if one.tiling.packed_rows[0] else one.tiling.bytes
     size = DTYPE_BYTES.get(one.dtype or "", 0)

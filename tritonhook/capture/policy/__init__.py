@@ -1,2 +1,2 @@
-"""Policies: the lever that won on a GPU for each kernel, and the configuration for each autotuned function, both
-applied at compile time. `model` has the values, and reads and writes them; `schema` checks the files."""
+"""Policies: a lever for each kernel and a configuration for each autotuned function, as measured fastest on a GPU and
+applied at compile time. `model` has the values, reads and writes them; `schema` checks policy files."""

@@ -1,7 +1,7 @@
-"""Levers: ways to get other machine code from the same PTX, as data. KINDS is the registry.
+"""Levers: ways to get different machine code for the same kernel. KINDS is the registry.
 
-A lever has no mechanism of its own. It combines what a session has: rewrites of the PTX, another ptxas, further
-options. `tuning` assembles and times levers; `policy` applies the winners.
+A lever is data. It combines changes that a session can apply: rewrites of the PTX, another ptxas, further options of
+ptxas. `tuning` assembles and times levers; `policy` applies the winners.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from tritonhook.ptx.cta_loads import ClusterToCta
 from tritonhook.ptx.throughput_pragma import LARGEST, PTXAS_VERSION, SMALLEST, RegisterLimit, ThroughputPragma
 from tritonhook.rename import PREFIX, TRIGGER, Rename, Rewrite, Rewrites
 
-AND = "+"  # between the parts of one lever
-# The first ptxas whose help shows --apply-controls. 12.6 to 13.0 accept any file for it, without an error.
+AND = "+"  # separates the parts of one lever
+# The first ptxas whose help lists --apply-controls. Versions 12.6 to 13.0 accept the option with any file, without an
+# error.
 CONTROLS_VERSION = "13.3"
 
 
 @dataclass(frozen=True, slots=True)
 class LeverPart:
-    """The effect of one part of a lever. controls: the user's controls file."""
+    """The effect of one part of a lever. option: an option of ptxas. controls: path of the user's controls file."""
 
     rewrite: Rewrite | None = None
     ptxas: str | None = None
@@ -37,11 +38,12 @@ class LeverPart:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of lever: its text form, its effect, and its requirements.
+    """One kind of lever: its syntax, its effect, and its requirements.
 
-    form: as users write it. pattern: of the whole text; its group is the value. archs: pattern of the supported
-    targets. oldest_ptxas: the first ptxas that supports it. for_cute: True if the CuTe DSL supports it: its ptxas is
-    part of its library, and takes no PTX of ours.
+    form: syntax for users, e.g. "maxnreg=N". what: its effect, for help texts. pattern: regular expression for the
+    whole text; the group is the value. part: makes the part from the value. archs: regular expression for the supported
+    targets; "" for all. oldest_ptxas: the first ptxas that supports it. for_cute: True if it works for CuTe kernels.
+    The DSL's ptxas is inside its library and cannot be given rewritten PTX.
     """
 
     form: str
@@ -59,7 +61,7 @@ def _registers(value: str) -> LeverPart:
     return LeverPart(RegisterLimit(int(value)))
 
 
-# In the order in which the parts of a lever are applied and written.
+# The order is also the order of a lever's parts, when they are applied and in its text.
 KINDS = (
     Kind(
         "name",
@@ -116,9 +118,9 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Lever:
-    """One lever, of one or several parts, such as "pragma+ptxas=13.5.37". Made by `lever`.
+    """One lever, of one or several parts, e.g. "pragma+ptxas=13.5.37". Made by `lever`.
 
-    text: as users write it, with the parts in the order of KINDS.
+    text: as users write it, but with the parts in the order of KINDS.
     """
 
     text: str
@@ -135,29 +137,29 @@ class Lever:
 
     @property
     def ptxas(self) -> str | None:
-        """Version of the lever's ptxas; None for the compiler's own."""
+        """Version of the lever's ptxas; None if it uses the compiler's own."""
         return next((part.ptxas for part in self.parts if part.ptxas is not None), None)
 
     @property
     def controls(self) -> str | None:
-        """The controls file, as the user wrote it."""
+        """Path of the controls file, as the user wrote it."""
         return next((part.controls for part in self.parts if part.controls is not None), None)
 
     def why_not(self, own_ptxas: str | None, arch: str, front_end: str) -> str | None:
-        """Return why the lever does not fit such a kernel; None if no reason is known. own_ptxas: the version of the
-        compiler's own ptxas."""
+        """Return why the lever cannot be applied to kernels of this architecture and front end, else None. own_ptxas:
+        version of the compiler's own ptxas."""
         version = self.ptxas or own_ptxas
         for kind in self.kinds:
             if front_end == "cute" and not kind.for_cute:
-                return f"{kind.form} is not for CuTe kernels: their ptxas is part of the DSL"
+                return f"{kind.form} is not possible for CuTe kernels: their ptxas is part of the DSL"
             if kind.archs and not re.match(kind.archs, arch):
                 return f"{kind.form} is not for {arch}"
             if kind.oldest_ptxas and version and version_key(version) < version_key(kind.oldest_ptxas):
-                return f"{kind.form} needs ptxas {kind.oldest_ptxas} or newer, and this is {version}"
+                return f"{kind.form} needs ptxas {kind.oldest_ptxas} or newer; this is {version}"
         return None
 
     def assembling(self, folder: Path, sha256: str | None = None) -> Assembling | None:
-        """Return the lever's ptxas and options; None if it leaves both to the compiler.
+        """Return the lever's ptxas and options; None if it changes neither.
 
         folder, sha256: as in kept_controls. Raises ToolError if the ptxas or the controls file is missing.
         """
@@ -168,13 +170,13 @@ class Lever:
 
 
 def lever(text: str) -> Lever:
-    """Read one lever. Raises UsageError if the text is no lever."""
+    """Parse one lever. Raises UsageError if the text is not a lever."""
     parts: dict[int, LeverPart] = {}
     words: dict[int, str] = {}
     for word in text.split(AND):
         number, part = _part(word.strip())
         if number in parts:
-            raise UsageError(f"{text!r}: two parts of the kind {KINDS[number].form}; leave one out")
+            raise UsageError(f"{text!r}: {KINDS[number].form} occurs twice; leave one out")
         parts[number], words[number] = part, word.strip()
     order = sorted(parts)
     return Lever(AND.join(words[n] for n in order), tuple(KINDS[n] for n in order), tuple(parts[n] for n in order))
@@ -185,25 +187,26 @@ def _part(word: str) -> tuple[int, LeverPart]:
         if (match := re.fullmatch(kind.pattern, word)) is not None:
             return number, kind.part(match[1])
     forms = ", ".join(kind.form for kind in KINDS)
-    raise UsageError(f"{word!r} is no lever; there are: {forms}; {AND} joins two, as in pragma{AND}ptxas=13.5.37")
+    raise UsageError(f"{word!r} is not a lever; choose from {forms}; {AND} joins two, e.g. pragma{AND}ptxas=13.5.37")
 
 
 def levers(text: str) -> tuple[Lever, ...]:
-    """Read several levers, separated by commas; duplicates are dropped. Raises UsageError if a text is no lever."""
+    """Parse several levers, separated by commas; duplicates are dropped. Raises UsageError if an item is not a
+    lever."""
     return tuple(dict.fromkeys(lever(word.strip()) for word in text.split(",")))
 
 
 def controls_levers(files: Iterable[str]) -> tuple[Lever, ...]:
-    """Make a lever for each controls file. Raises UsageError for a path that a policy cannot hold."""
+    """Make a lever for each controls file. Raises UsageError for a path with a comma or a plus sign."""
     return tuple(dict.fromkeys(lever(f"controls={file}") for file in files))
 
 
 def kept_controls(folder: Path, name: str, sha256: str | None = None) -> Path:
-    """Copy a controls file into the cache, named by the hash of its content, so that results and caches can use the
-    copy's path as a key. The copy keeps the file's permissions. Returns its path.
+    """Copy a controls file into the cache and return the copy's path. The copy is named by the hash of its content, so
+    that cache keys can contain the path. It keeps the file's permissions.
 
-    folder: of the policy; files elsewhere are refused, because a policy may come from a stranger. sha256: of the
-    certified content; None accepts any. Raises ToolError if the file is missing or differs, or cannot be copied.
+    folder: folder of the policy; files elsewhere are refused, because a policy may be untrusted. sha256: hash of the
+    certified content; None accepts any content. Raises ToolError if the file is missing, differs, or cannot be copied.
     """
     try:
         data, mode = read_below(folder, name)
@@ -214,5 +217,5 @@ def kept_controls(folder: Path, name: str, sha256: str | None = None) -> Path:
         copy.parent.mkdir(parents=True, exist_ok=True)
         write_whole(copy, data, mode)
     except OSError as error:
-        raise ToolError(f"{folder / name}: no controls file that can be read: {error.strerror}") from None
+        raise ToolError(f"{folder / name}: cannot read the controls file: {error.strerror}") from None
     return copy

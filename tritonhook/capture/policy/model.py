@@ -1,8 +1,9 @@
-"""Policy and Entry: levers for kernels, each identified by its normalised PTX; pins of autotuned functions; and the
-policy file tritonhook.toml, for code review: a block for each kernel, sorted, so that branches can be merged.
+"""Policy: the levers for kernels (ways to get faster code, see levers.py), and pins, the configurations for autotuned
+functions. Kernels are identified by their normalised PTX. Also the policy file tritonhook.toml: a sorted block for each
+kernel, for code review and merges.
 
-A process of `tritonhook run` reads a JSON copy of the entries instead: its Python may have no library for TOML, and the
-ptxas has been looked up already.
+A process of `tritonhook run` reads a JSON copy of the policy instead: its Python may have no TOML library, and the copy
+contains the paths of the ptxas binaries.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
 class Pin:
     """A configuration for one key of an autotuned function.
 
-    function: its name. arch: such as "sm_90a". key: as in a capture folder: "name=value" of the deciding arguments,
-    then dtypes. config: in Triton's form. ptx: hash of the PTX whose lever belongs to the configuration; None for a pin
-    without a lever. gpu, date: where and when it won. source: hash of the function's source; if None, the function may
-    have changed since.
+    function: name of the function. arch: e.g. "sm_90a". key: as in a capture folder: "name=value" of each argument in
+    the autotuner's key, then the dtypes. config: text in Triton's format. ptx: hash of the configuration's PTX, if the
+    policy has a lever for it; None for a pin without a lever. gpu, date: where and when the configuration won. source:
+    hash of the function's source; if None, a change of the function is not noticed.
     """
 
     function: str
@@ -48,22 +49,22 @@ class Pin:
 
     @property
     def identity(self) -> tuple[str, str, tuple[str, ...], str]:
-        """Equal for two pins of the same function, key and GPU; the sort key of pins."""
+        """Function, architecture, key and GPU: equal for pins that contradict each other. Also the sort key of pins."""
         return self.function, self.arch, self.key, self.gpu
 
 
 _NUMBER = re.compile(r"_\d+$")
-Identity = tuple[str, str, str, str]  # of a kernel: its name, architecture, front end, and the hash of its PTX
+Identity = tuple[str, str, str, str]  # of a kernel: name, architecture, front end, hash of its normalised PTX
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A kernel, its winning lever, and the measurement.
 
-    kernel: its own name. ptx: hash of its normalised PTX. ptxas: version of the compiler's own, whose code the lever
-    beat. code: hash of the timed machine code. controls: hash of the lever's controls file; None without one.
-    gain_percent: how much less time the kernel takes; interval_percent: its 95% interval. gpu, date: where and when
-    that was measured. assembling: the lever's ptxas and options on this machine.
+    kernel: its own name. ptx: hash of its normalised PTX. ptxas: version of the compiler's own ptxas, the baseline of
+    the measurement. code: hash of the timed machine code. controls: hash of the lever's controls file; None if the
+    lever has none. gain_percent: reduction of the kernel's time; interval_percent: its 95% interval. gpu, date: where
+    and when it was measured. assembling: the lever's ptxas and options on this machine; None for the compiler's own.
     """
 
     kernel: str
@@ -82,28 +83,29 @@ class Entry:
 
     @property
     def identity(self) -> Identity:
-        """Equal for two entries of the same kernel; the sort key of entries."""
+        """Name, architecture, front end and PTX: equal for entries of the same kernel. Also the sort key of entries."""
         return self.kernel, self.arch, self.front_end, self.ptx
 
     @property
     def key(self) -> str:
-        """The entry's effect on the kernel, as text for cache keys."""
+        """Text for cache keys that identifies the entry's effect on the kernel."""
         how = "" if self.assembling is None else self.assembling.key
         return "|".join((stem(self.kernel), *self.identity[1:], self.ptxas, self.lever.text, self.code, how))
 
 
 def stem(kernel: str) -> str:
-    """Strip the number from a kernel's name. torch.compile numbers the kernels of a graph: one more kernel in front
-    renames all others."""
+    """Strip the trailing number from a kernel's name, e.g. "_12". torch.compile numbers the kernels of a graph, so that
+    one more kernel changes the numbers of all later kernels."""
     return _NUMBER.sub("", kernel)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Entries that can be applied on this machine. notes: why others cannot.
+    """The part of a policy that can be applied on this machine.
 
-    path: of the file, for messages. pins: configurations for autotuned functions. key: the entries' effect, as text for
-    cache keys; empty without entries. A pin needs no key: each configuration has a key of its own.
+    path: path of the policy file, for messages. notes: why some entries cannot be applied. pins: configurations for
+    autotuned functions. key: text for cache keys that identifies the effect of the entries; "" if there are none. Pins
+    are not part of the key: Triton's cache key of a kernel already contains the configuration.
     """
 
     entries: tuple[Entry, ...]
@@ -124,10 +126,10 @@ class Policy:
     def pin_for(
         self, function: str, arch: str, key: tuple[str, ...], gpu: Callable[[], str] = lambda: ""
     ) -> Pin | None:
-        """Find the pinned configuration of an autotuned function for a key; None if there is no pin.
+        """Find the pin for a key of an autotuned function; None if there is no pin.
 
-        gpu: returns the name of the GPU; called only if several GPUs of the architecture have a pin. Any other GPU gets
-        the first pin, so that all ranks run the same code.
+        gpu: returns the name of this GPU; called only if several GPUs of the architecture have a pin. A GPU without a
+        pin of its own gets the first pin, so that all ranks run the same code.
         """
         pins = [pin for pin in self.pins if (pin.function, pin.arch, pin.key) == (function, arch, key)]
         if len(pins) < 2:
@@ -139,8 +141,8 @@ class Policy:
         return replace(self, entries=tuple(entries))
 
     def of_kernel(self, kernel: str) -> Policy:
-        """Select the entries for kernels of this name. The other entries need not be in the cache key of such a
-        kernel."""
+        """Select the entries for kernels of this name, so that other entries do not change such a kernel's cache
+        key."""
         return self.only(self._by_stem.get(stem(kernel), ()))
 
     @property
@@ -148,8 +150,8 @@ class Policy:
         return self.only(entry for entry in self.entries if not entry.lever.renames)
 
     def entry_for(self, text: str, entry: str, own: str) -> Entry | None:
-        """Find the entry for a kernel's PTX; None if there is none. entry: the kernel's name in the PTX; own: its
-        own name."""
+        """Find the entry for a kernel's PTX; None if there is none. text: the PTX. entry: the kernel's name in the PTX.
+        own: the kernel's own name, before renames."""
         entries = self._by_stem.get(stem(own), ())
         if not entries:
             return None
@@ -163,8 +165,8 @@ def unnumbered(identity: Identity) -> Identity:
 
 
 def updated(entries: Iterable[Entry], won: Iterable[Entry], tried: Mapping[Identity, Collection[str]]) -> list[Entry]:
-    """Merge a policy's entries after another tuning, sorted: new winners, and earlier ones. tried: the levers tested
-    for each kernel; an earlier entry is dropped if its lever was tested again, or its kernel won with another."""
+    """Merge a policy's entries with the winners of a new tuning. Returns them sorted. An earlier entry is dropped if
+    its kernel has a new winner, or if its lever was tested again and did not win. tried: levers tested, by kernel."""
     new = {entry.identity: entry for entry in won}
     replaced = {unnumbered(identity) for identity in new}
     judged = {unnumbered(identity): levers for identity, levers in tried.items()}
@@ -177,8 +179,8 @@ def updated(entries: Iterable[Entry], won: Iterable[Entry], tried: Mapping[Ident
 
 
 def updated_pins(pins: Iterable[Pin], won: Iterable[Pin], before: Iterable[Entry], after: Iterable[Entry]) -> list[Pin]:
-    """Merge a policy's pins after another tuning, sorted: new winners, and earlier ones, except pins whose entry was
-    dropped."""
+    """Merge a policy's pins with the winners of a new tuning. Returns them sorted. An earlier pin is dropped if its
+    entry was dropped. before, after: the policy's entries before and after this tuning."""
     gone = {entry.ptx for entry in before} - {entry.ptx for entry in after}
     kept = {pin.identity: pin for pin in pins if pin.ptx is None or pin.ptx not in gone}
     kept |= {pin.identity: pin for pin in won}
@@ -192,7 +194,7 @@ USUAL_NAME = "tritonhook.toml"
 _HEADER = """\
 # Levers that make kernels faster, certified by `tritonhook tune`, and pins, the configurations that won an autotuning.
 # `tritonhook tune --check -o {name}` explains them.
-# A kernel whose PTX, architecture or ptxas is another one is left alone.
+# A kernel is not changed if its PTX, architecture or ptxas differs from its block.
 format = {format}
 """
 
@@ -235,21 +237,22 @@ def _pin_values(pin: Pin) -> dict[str, Any]:
 
 
 def read_entries(path: Path) -> tuple[Entry, ...]:
-    """Read the entries of a policy file. Raises PolicyError if the file is missing, is no policy, or has a kernel
-    twice."""
+    """Read the entries of a policy file. Raises PolicyError if the file is missing, is not a policy, or has two entries
+    for a kernel."""
     entries = tuple(_entry(kernel, path) for kernel in _read(path).kernel)
     by_identity: dict[tuple[str, ...], Entry] = {}
     for entry in entries:
         if (other := by_identity.setdefault(entry.identity, entry)) is not entry:
             raise PolicyError(
-                f"{path}: {entry.kernel} {entry.arch} is in it twice, with {other.lever.text} of {other.date} and "
+                f"{path}: two entries for {entry.kernel} {entry.arch}: {other.lever.text} of {other.date} and "
                 f"{entry.lever.text} of {entry.date}; remove one block"
             )
     return entries
 
 
 def read_pins(path: Path) -> tuple[Pin, ...]:
-    """Read the pins of a policy file. Raises PolicyError as read_entries does, and for two pins of one key."""
+    """Read the pins of a policy file. Raises PolicyError if the file is missing, is not a policy, or has two pins for
+    one key and GPU."""
     pins: dict[tuple[object, ...], Pin] = {}
     for item in _read(path).pin:
         pin = Pin(item.function, item.arch, tuple(item.key), item.config, item.ptx, item.gpu, item.date, item.source)
@@ -278,7 +281,7 @@ def _entry(kernel: PolicyKernel, path: Path) -> Entry:
     if reason := parsed.why_not(kernel.ptxas, kernel.arch, kernel.front_end):
         raise PolicyError(f"{where}: {reason}; remove the block, or tune again")
     if (parsed.controls is None) != (kernel.controls is None):
-        raise PolicyError(f"{where}: lever and controls do not go together; remove the block, or tune again")
+        raise PolicyError(f"{where}: lever and controls contradict each other; remove the block, or tune again")
     told = {field: getattr(kernel, field) for field in kernel.__struct_fields__ if field != "name"}
     return Entry(kernel=kernel.name, **told | {"lever": parsed})
 
@@ -287,8 +290,8 @@ def _entry(kernel: PolicyKernel, path: Path) -> Entry:
 
 
 def read_policy(path: Path) -> Policy:
-    """Read a policy: the entries that this machine can apply, and notes on the others. Raises PolicyError as
-    read_entries does."""
+    """Read the part of a policy file that this machine can apply, and make notes on the entries that it cannot apply.
+    Raises PolicyError as read_entries does."""
     usable: list[Entry] = []
     left_out: dict[str, list[str]] = {}
     entries, pins = read_entries(path), read_pins(path)
@@ -306,18 +309,18 @@ def read_policy(path: Path) -> Policy:
 
 
 def why_not_here(entry: Entry, path: Path) -> str | None:
-    """Return why this machine cannot apply an entry of a policy; None if it can."""
+    """Return why this machine cannot apply an entry of a policy file, else None."""
     assembling = _assembling(entry, path)
     return assembling if isinstance(assembling, str) else None
 
 
 def _assembling(entry: Entry, path: Path) -> Assembling | str | None:
-    """Return ptxas and options for an entry's lever, or why this machine cannot provide them."""
+    """Return ptxas and options for an entry's lever, or as text the reason why this machine has not got them."""
     folder, version = path.absolute().parent, entry.lever.ptxas
     try:
         return entry.lever.assembling(folder, entry.controls)
     except ToolError as error:
-        if version is not None and str(error).startswith(f"ptxas {version}: not found"):  # lists paths tried
+        if version is not None and str(error).startswith(f"ptxas {version}: not found"):  # the rest lists paths
             return f"ptxas {version} is not here; get it with `tritonhook ptxas add {version}`"
         return str(error)
 
@@ -330,13 +333,13 @@ def _kernels(names: list[str]) -> str:
 
 
 def to_json(policy: Policy) -> str:
-    """Serialise the applicable entries and pins, for other processes of the same run."""
+    """Serialise a policy's entries and pins for child processes."""
     entries = [{**asdict(entry), "lever": entry.lever.text} for entry in policy.entries]
     return json.dumps({"path": policy.path, "entries": entries, "pins": [asdict(pin) for pin in policy.pins]})
 
 
 def kept_policy(policy: Policy, out: Path) -> Path:
-    """Write the applicable entries and pins into a capture folder, and return the file. Raises PolicyError if it
+    """Write a policy's entries and pins into a capture folder as JSON, and return the file. Raises PolicyError if it
     cannot be written."""
     text = to_json(policy)
     path = out / "policies" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"

@@ -1,4 +1,4 @@
-"""The schema of a policy file, and reading it."""
+"""The schema of a policy file, and a function that reads it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tritonhook._util import schema
 from tritonhook._util.schema import Arch, Date, DocumentError, Fields, Hash, Number, Sha256, Version, one_of
 from tritonhook.errors import PolicyError
 
-FORMAT = 2  # 1: without pins
+FORMAT = 2  # format 1 has no pins
 FRONT_ENDS = ("Triton", "cute")
 
 
 class PolicyKernel(Fields, forbid_unknown_fields=True):
     """One kernel of a policy.
 
-    ptx: hash of its normalised PTX. ptxas: version of the compiler's own, whose code the lever beat. lever: in the form
-    of --levers. code: hash of the timed machine code. controls: hash of the lever's controls file. gain_percent: how
-    much less time the kernel takes; interval_percent: its 95% interval.
+    ptx: hash of its normalised PTX. ptxas: version of the compiler's own ptxas, the baseline of the measurement. lever:
+    in the syntax of --levers. code: hash of the timed machine code. controls: hash of the lever's controls file.
+    gain_percent: reduction of the kernel's time; interval_percent: its 95% interval.
     """
 
     name: str
@@ -38,8 +38,8 @@ class PolicyKernel(Fields, forbid_unknown_fields=True):
 
 
 class PolicyPin(Fields, forbid_unknown_fields=True):
-    """A configuration of an autotuned function, for one key. ptx: of the kernel whose lever belongs to it. source:
-    hash of the function's source."""
+    """A configuration of an autotuned function, for one key. ptx: hash of the configuration's PTX, if the policy has a
+    lever for it. source: hash of the function's source."""
 
     function: str
     arch: Arch
@@ -52,7 +52,7 @@ class PolicyPin(Fields, forbid_unknown_fields=True):
 
 
 class PolicyFile(Fields, forbid_unknown_fields=True):
-    """A policy. format: 1, or 2 with pins."""
+    """A policy. format: 1 without pins, or 2."""
 
     format: Annotated[int, Meta(ge=1)]
     kernel: list[PolicyKernel] = msgspec.field(default_factory=list)
@@ -60,10 +60,11 @@ class PolicyFile(Fields, forbid_unknown_fields=True):
 
 
 def read_toml(data: bytes, path: str) -> PolicyFile:
-    """Read the TOML of a policy. Raises PolicyError if it is no policy, or of a newer format."""
+    """Parse the TOML of a policy. path: for messages. Raises PolicyError if it is not a policy, or of a newer
+    format."""
     try:
         return schema.read_toml(data, PolicyFile, FORMAT)
     except schema.NewerFormat as error:
         raise PolicyError(f"{path}: {error}") from None
     except DocumentError as error:
-        raise PolicyError(f"{path}: no policy, or damaged: {error}; correct it, or tune again") from None
+        raise PolicyError(f"{path}: not a valid policy: {error}; correct it, or tune again") from None

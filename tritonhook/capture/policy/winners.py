@@ -1,5 +1,5 @@
-"""The winners of autotunings in a capture folder, by Triton's autotuner and by Inductor's. Pins are made from these
-winners, and compared with them."""
+"""The winners of autotunings in a capture folder, chosen by Triton's autotuner or Inductor's. Pins are made from them,
+and existing pins are compared with them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tritonhook.capture.store import CaptureFolder
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """The winner for one key of a function, in the fields of a pin. among: all configurations that were tried."""
+    """The configuration that won for one key of an autotuned function. The fields are as in Pin. among: all
+    configurations that were tried."""
 
     function: str
     arch: str
@@ -23,7 +24,7 @@ class Winner:
 
 
 def winners(folder: CaptureFolder) -> Iterator[Winner]:
-    """Yield the winners of a capture folder. A winner whose record cannot be read is left out."""
+    """Yield the winners in a capture folder. A winner whose record cannot be read is omitted."""
     for tuned in folder.configurations:
         chosen = folder.try_capture(tuned.chosen)
         if isinstance(chosen, Capture) and tuned.chosen in tuned.by_record:

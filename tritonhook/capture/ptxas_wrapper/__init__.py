@@ -1,1 +1,2 @@
-"""Capture from programs that call ptxas, such as nvcc: a wrapper that replaces ptxas, and a linked CUDA toolkit."""
+"""Capture kernels from programs that call ptxas, such as nvcc: a wrapper that replaces ptxas, and a copy of the CUDA
+toolkit made of links."""

@@ -1,12 +1,12 @@
-"""The ptxas wrapper: it runs the real ptxas exactly as it was called, and keeps its input and output.
+"""The ptxas wrapper: run the real ptxas with the same arguments, and keep its input and output.
 
-The shell script of script.py starts it:
+The shell script made by script.py starts it:
 
     python -I -S _program.py REAL VERSION SIZE MTIME_NS LOG KIND argument ...
 
-Streams, arguments, environment, working folder, exit status and death by signal are those of the real ptxas. Errors of
-the wrapper itself never reach the caller: they go to LOG. Only the standard library is imported before ptxas runs, and
-tritonhook while it runs.
+The caller sees no difference from the real ptxas: streams, arguments, environment, working folder, exit status and
+death by signal are the same. Errors of the wrapper itself go only to LOG. tritonhook is imported while ptxas runs;
+before that, only the standard library.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _PDEATHSIG = 1  # PR_SET_PDEATHSIG, <linux/prctl.h>
 def main(words: list[str]) -> NoReturn:
     """Run ptxas, and exit with its status or signal."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # die of it as ptxas would, without a KeyboardInterrupt
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # end without a KeyboardInterrupt, as ptxas does
     real, version, size, mtime_ns, log, kind = words[:6]
     arguments = words[6:]
     environment = _original_environment()
     stdin = _guarded(log, _spool_stdin) if any(word in _STDIN for word in arguments) else None
     about = {"real": real, "version": version, "stat": (int(size), int(mtime_ns)), "stdin": stdin, "kind": kind}
-    if not os.environ.get("TRITONHOOK_RUN"):  # plain files of PTX need no cubin: become ptxas
+    if not os.environ.get("TRITONHOOK_RUN"):  # only the PTX is kept, so no process must wait for the cubin
         _guarded(log, _dump, arguments, about)
         _become(real, arguments, environment)
     try:
@@ -60,13 +60,13 @@ def _prepare(arguments: list[str], about: dict[str, Any]) -> Any:
 
 
 def _find_package() -> None:
-    """Make tritonhook importable, from its own folder only."""
+    """Make tritonhook importable: only its own folder is added to the path."""
     sys.path.insert(0, os.path.realpath(f"{__file__}/../../../.."))
 
 
 def _guarded(log: str, action: Callable[..., Any], *values: Any) -> Any:
-    """Run `action`; log its errors. script.troubles reads the log and finds the run of each line: nothing of
-    tritonhook is imported here, because tritonhook may be what failed."""
+    """Run `action`; return None and log the error if it fails. script.troubles reads the log. Nothing of tritonhook is
+    imported here, because an import of tritonhook may be what failed."""
     try:
         return action(*values)
     except BaseException as error:
@@ -89,7 +89,8 @@ def _guarded(log: str, action: Callable[..., Any], *values: Any) -> Any:
 
 
 def _original_environment() -> dict[bytes, bytes]:
-    """Return the caller's environment, without the LC_CTYPE that Python adds in the C locale."""
+    """Return the caller's environment: without the LC_CTYPE that Python adds in the C locale, and with the wrapper
+    turned off."""
     environment = dict(os.environb)
     try:
         file = os.open("/proc/self/environ", os.O_RDONLY)
@@ -101,20 +102,20 @@ def _original_environment() -> dict[bytes, bytes]:
             environment.pop(b"LC_CTYPE", None)
     except OSError:
         pass
-    environment[b"TRITONHOOK_PTXAS_WRAPPER"] = b"off"  # if REAL is a wrapper too, it only runs its own REAL
+    environment[b"TRITONHOOK_PTXAS_WRAPPER"] = b"off"  # if the real ptxas is a wrapper too, it must not keep the call
     return environment
 
 
 def _become(real: str, arguments: list[str], environment: dict[bytes, bytes]) -> NoReturn:
     try:
         os.execve(real, [real, *arguments], environment)
-    except FileNotFoundError:  # uninstalled at this moment: the original has its first name again
+    except FileNotFoundError:  # the wrapper was uninstalled a moment ago: the original is ptxas again
         own = real.removesuffix(".real")
         os.execve(own, [own, *arguments], environment)
 
 
 def _spool_stdin() -> bytes:
-    """Read standard input, and leave a copy of it for ptxas."""
+    """Read standard input, and replace it by a copy for ptxas."""
     import stat
 
     if stat.S_ISREG(os.fstat(0).st_mode):
@@ -134,18 +135,18 @@ def _spool_stdin() -> bytes:
 
 
 def _start(real: str, arguments: list[str], environment: dict[bytes, bytes]) -> int:
-    """Start the real ptxas, as a child that gets our signals and does not outlive us."""
+    """Start the real ptxas as a child process. It gets our signals, and is killed if this process dies."""
     numbers = [getattr(signal, name) for name in _PASSED_ON]
     numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     unwaited = signal.getsignal(signal.SIGCHLD)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it were ignored, the exit status would be lost
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # with SIG_IGN, the exit status would be lost
     parent = os.getpid()
     child = os.fork()
     if child == 0:
         try:
             _die_with(parent)
-            for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores these two
+            for name in ("SIGPIPE", "SIGXFSZ"):  # Python sets these to SIG_IGN
                 signal.signal(getattr(signal, name), signal.SIG_DFL)
             signal.signal(signal.SIGCHLD, unwaited)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -177,7 +178,7 @@ def _die_with(parent: int) -> None:
 
 def _wait(child: int) -> int:
     _, status = os.waitpid(child, 0)
-    for name in _PASSED_ON:  # the child is gone, and its process id may be in use again
+    for name in _PASSED_ON:  # send no more signals to the child: another process may have its process id now
         if signal.getsignal(getattr(signal, name)) is not signal.SIG_IGN:
             signal.signal(getattr(signal, name), signal.SIG_DFL)
     return status
@@ -188,7 +189,7 @@ def _end_as(status: int) -> NoReturn:
         import resource
 
         number = os.WTERMSIG(status)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core file of ours beside that of ptxas
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # ptxas has written its core file; write no second one
         if number not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

@@ -1,4 +1,5 @@
-"""cuda.tile under `tritonhook run`: its compiler tileiras gets a linked toolkit, in which ptxas is the wrapper."""
+"""Capture cuda.tile kernels under `tritonhook run`: its compiler tileiras gets a linked toolkit in which ptxas is the
+wrapper."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ _TILE_WHEELS = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm")
 
 
 def begin_tile() -> None:
-    """Redirect cuda.tile's tileiras to the wrapper, in a process of `tritonhook run` that has imported cuda.tile.
+    """Make cuda.tile's tileiras use the wrapper. Called in a process of `tritonhook run` that has imported cuda.tile.
 
-    cuda.tile calls tileiras by its full path and passes CUDA_ROOT to it; tileiras looks for ptxas there first.
-    CUDA_ROOT is set to the linked copy of the toolkit that tileiras would have used.
+    cuda.tile calls tileiras by its full path and passes CUDA_ROOT to it, where tileiras looks for ptxas first. So
+    CUDA_ROOT is set to a linked copy of the toolkit that tileiras would have used.
     """
     home = WrapperHome.from_environment(os.environ)
     if home is None:
@@ -31,20 +32,20 @@ def begin_tile() -> None:
 
 
 def _tile_toolkit() -> Path | None:
-    """Find the bin folder of the toolkit whose ptxas tileiras uses. None if it is on PATH: that one is linked
-    already."""
+    """Find the bin folder of the toolkit whose ptxas tileiras uses. None if that toolkit is found on PATH, where its
+    linked copy already stands before it."""
     named = [Path(os.environ[name], "bin") for name in ("CUDA_ROOT", "CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     if os.environ.get("CUDA_ROOT"):
         folder: Path | None = named[0]
-    elif (folder := _tile_wheel_folder()) is None:  # with the wheels, cuda.tile hides CUDA_HOME and CUDA_PATH
+    elif (folder := _tile_wheel_folder()) is None:  # if it has the wheels, cuda.tile ignores CUDA_HOME and CUDA_PATH
         usual = [] if shutil.which("tileiras") else [Path("/usr/local/cuda/bin")]
         folder = next(iter([*named, *usual]), None)
     return folder if folder is not None and os.access(folder / "ptxas", os.X_OK) else None
 
 
 def _tile_wheel_folder() -> Path | None:
-    """Find the bin folder of the wheels whose tileiras cuda.tile uses. None if it looks elsewhere, for instance
-    because the wheels' versions differ."""
+    """Find the bin folder of the installed wheels, if cuda.tile uses their tileiras. It does not if the wheels are
+    missing, or their versions differ; then return None."""
     from importlib.metadata import PackageNotFoundError, version
     from importlib.util import find_spec
 
@@ -66,6 +67,6 @@ def _tile_cache() -> str | None:
     if folder.strip().lower() in ("", "0", "off", "none") or not any(Path(folder).glob("*")):
         return None
     return (
-        f"cuda.tile: kernels that it takes from its cache ({folder}) do not reach ptxas and are not seen; "
-        "CUDA_TILE_CACHE_DIR=off compiles them all"
+        f"cuda.tile: kernels from its cache ({folder}) are not captured, because ptxas is not called; "
+        "CUDA_TILE_CACHE_DIR=off compiles all kernels"
     )

@@ -1,6 +1,6 @@
-"""Installing the wrapper over a ptxas, with the original kept beside it as `ptxas.real`, and uninstalling it.
+"""Install the wrapper over a ptxas, with the original beside it as `ptxas.real`, and uninstall it.
 
-At every moment, also if the process is killed, there is a ptxas that works.
+At every moment, even if this process is killed, a working ptxas exists.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from tritonhook.errors import ToolError
 
 
 class InstallState(Enum):
-    """State of a ptxas: the wrapper is installed over it, or why not; the values are messages."""
+    """State of a ptxas: whether the wrapper is installed over it. The values are messages."""
 
     PLAIN = "not installed"
     INSTALLED = "installed"
-    UNFINISHED = "not installed (an install or uninstall was cut short; ptxas is the original)"
-    REPLACED = "not installed any more (another ptxas was put over the wrapper, by a toolkit upgrade perhaps)"
+    UNFINISHED = "not installed (an install or uninstall was interrupted; ptxas is the original)"
+    REPLACED = "not installed any more (another ptxas replaced the wrapper, perhaps in a toolkit upgrade)"
     FOREIGN = "another tool's wrapper"
-    BROKEN = "installed, but the original is gone"
+    BROKEN = "installed, but the original is missing"
 
 
 @dataclass(frozen=True, slots=True)
 class InstallTarget:
-    """A ptxas to install over. path: the file itself, with links resolved. given: the path before that."""
+    """A ptxas to install over. path: the file, after resolving links. given: the path before resolving links."""
 
     path: Path
     given: Path
@@ -62,17 +62,17 @@ def _same_contents(a: Path, b: Path) -> bool:
 
 
 def _is_binary(path: Path) -> bool:
-    """Check whether a program is machine code, like every ptxas of NVIDIA's. A script beside a ptxas.real counts as
-    another tool's wrapper: if it counted as a ptxas, it would replace the only original."""
+    """Check whether a program is machine code, like every ptxas from NVIDIA. A script beside a ptxas.real is another
+    tool's wrapper; treated as a ptxas, it would overwrite ptxas.real, the only original."""
     with path.open("rb") as file:
         return file.read(4) == b"\x7fELF"
 
 
 def find_target(given: str | None) -> InstallTarget:
-    """Find the ptxas to install over: at `given`, else in the CUDA toolkit. Raises ToolError if there is none.
+    """Find the ptxas to install over: at the path `given`, else in the CUDA toolkit. Raises ToolError if there is none.
 
-    A ptxas in Triton's package or in another wheel is used only if `given` names it: afterwards the file differs from
-    pip's record.
+    A ptxas in Triton's package or another wheel is used only if `given` names it, because the installation makes the
+    file differ from pip's record.
     """
     if given is not None:
         path = Path(given) / "ptxas" if Path(given).is_dir() else Path(given)
@@ -103,23 +103,23 @@ def _toolkit_ptxas() -> Iterator[Path]:
 
 def _checked(path: Path) -> InstallTarget:
     if mark_of(path) == LINKED:
-        raise ToolError(f"{path}: the wrapper of a `tritonhook run`; name the ptxas of the toolkit itself")
+        raise ToolError(f"{path}: a temporary wrapper made by `tritonhook run`; give the ptxas of the toolkit itself")
     if not os.access(path, os.X_OK):
         raise ToolError(f"{path}: not an executable file; give a ptxas")
     return InstallTarget(Path(os.path.realpath(path)), path)
 
 
 def install(target: InstallTarget, python: str = sys.executable) -> str:
-    """Put the wrapper over a ptxas; returns a message. Raises ToolError, and then nothing has changed.
+    """Install the wrapper over a ptxas. Returns a message. If it raises ToolError, nothing has changed.
 
-    The original gets a second name, ptxas.real; then the wrapper is renamed over the first name. So there is a working
-    ptxas at every moment.
+    The original gets a second name, ptxas.real. Then the wrapper's temporary file is renamed to ptxas. So a working
+    ptxas exists at every moment.
     """
     with _locked(target):
         state = target.state
         if state is InstallState.FOREIGN:
             raise ToolError(
-                f"{target.path}: already another tool's wrapper around {target.real.name}; uninstall that first"
+                f"{target.path}: another tool's wrapper of {target.real.name}; uninstall that tool's wrapper first"
             )
         if state is InstallState.BROKEN:
             raise ToolError(_gone(target))
@@ -131,39 +131,37 @@ def install(target: InstallTarget, python: str = sys.executable) -> str:
         write_whole(target.path, script, mode=target.real.stat().st_mode & 0o7777, sync=True)
         if state is InstallState.REPLACED:
             return f"{target.path}: the wrapper is installed again, over the newer ptxas that had replaced it"
-        return f"{target.path}: the wrapper is {'up to date' if state is InstallState.INSTALLED else 'installed'}"
+        return f"{target.path}: the wrapper is {'updated' if state is InstallState.INSTALLED else 'installed'}"
 
 
 def uninstall(target: InstallTarget) -> str:
-    """Put the original back, by renaming it; returns a message. Raises ToolError."""
+    """Restore the original by renaming it. Returns a message. Raises ToolError if that is not possible."""
     with _locked(target):
         state = target.state
         if state is InstallState.INSTALLED:
             target.real.replace(target.path)
             sync_folder(target.path.parent)
-            return f"{target.path}: the original is back"
+            return f"{target.path}: the original is restored"
         if state is InstallState.UNFINISHED:
             target.real.unlink()
-            return f"{target.path}: is the original; removed {target.real.name}, which an unfinished install had left"
+            return f"{target.path}: is the original; removed {target.real.name}, left by an interrupted install"
         if state is InstallState.REPLACED:
-            return f"{target.path}: was replaced since the install and stays; {target.real} is the older one, delete it"
+            return f"{target.path}: not changed, it is a newer ptxas; delete the older one, {target.real}"
         if state is InstallState.FOREIGN:
-            raise ToolError(
-                f"{target.path}: already another tool's wrapper around {target.real.name}; nothing was changed"
-            )
+            raise ToolError(f"{target.path}: another tool's wrapper of {target.real.name}; nothing was changed")
         if state is InstallState.BROKEN:
             raise ToolError(_gone(target))
         return f"{target.path}: no wrapper is installed"
 
 
 def _gone(target: InstallTarget) -> str:
-    return f"{target.path}: the wrapper is there, but its {target.real.name} is gone; install the CUDA package again"
+    return f"{target.path}: the wrapper's original, {target.real.name}, is missing; install the CUDA package again"
 
 
 @contextlib.contextmanager
 def _locked(target: InstallTarget) -> Iterator[None]:
-    """Lock the toolkit's folder for one process, without a lock file. Removes leftovers of a killed install. Raises
-    ToolError if the system refuses."""
+    """Lock the toolkit's folder for one process, without a lock file, and remove files of a killed install. Raises
+    ToolError if the folder cannot be changed."""
     try:
         with folder_locked(target.path.parent):
             for unfinished in target.path.parent.glob(f"{STAGED}*"):
@@ -171,23 +169,23 @@ def _locked(target: InstallTarget) -> Iterator[None]:
             yield
     except OSError as error:
         raise ToolError(
-            f"{target.path}: cannot change it: {error.strerror}; run as the owner of the toolkit, "
-            "or leave it alone: `tritonhook run -- nvcc ...` needs no install"
+            f"{target.path}: cannot be changed: {error.strerror}; run as the owner of the toolkit, "
+            "or use `tritonhook run -- nvcc ...`, which needs no install"
         ) from None
 
 
 def _keep_original(target: InstallTarget) -> None:
-    """Give the original its second name, ptxas.real; an older ptxas.real is replaced."""
+    """Give the original the second name ptxas.real. An older ptxas.real is replaced."""
     staged = Path(staged_beside(target.path))
     try:
         try:
             os.link(target.path, staged)
-        except OSError:  # a file system without links, or protected ones
+        except OSError:  # hard links are not supported, or not allowed for this file
             shutil.copy2(target.path, staged)
             with staged.open("rb") as copy:
                 os.fsync(copy.fileno())
         if target.real.exists() and target.real.samefile(staged):
-            return  # POSIX: renaming one name of a file over another does nothing
+            return  # both are the same file: renaming would do nothing (POSIX) and leave the staged name
         staged.replace(target.real)
         sync_folder(target.path.parent)
     finally:

@@ -1,7 +1,7 @@
-"""A copy of a CUDA toolkit made of links, in which ptxas is the wrapper. It comes first on PATH for one run.
+"""Make a copy of a CUDA toolkit out of links, in which ptxas is the wrapper. A run puts it first on PATH.
 
-A wrapper on PATH alone would not be found: nvcc looks for ptxas in its own folder (nvcc.profile puts that folder first
-on PATH), and tileiras in the toolkit that CUDA_ROOT names, else in its own folder.
+A wrapper on PATH without nvcc would not be called: nvcc looks for ptxas in its own folder, which nvcc.profile puts
+first on PATH. tileiras looks in the toolkit at CUDA_ROOT, else in its own folder.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tritonhook.capture.ptxas_wrapper.script import LINKED, LOG, PROGRAM, origin
 class WrapperHome:
     """Settings shared by the wrappers of a run.
 
-    folder: of the linked toolkits; the wrappers' log is beside it. python: runs the wrapper.
+    folder: folder of the linked toolkits; the wrappers' log is beside it. python: the Python that runs the wrapper.
     """
 
     folder: Path
@@ -37,8 +37,8 @@ class WrapperHome:
 
     @classmethod
     def for_run(cls, out: Path) -> WrapperHome:
-        """Choose the user's cache, because builds remember the path of their nvcc; or `out`, if the cache is not
-        writable."""
+        """Choose the folder: in the user's cache, because builds store the path of nvcc and need it later; in `out` if
+        the cache is not writable."""
         folder = cache_folder() / "toolkits"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ class WrapperHome:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> WrapperHome | None:
-        """Read the variable that `to_environment` made; None outside of a run."""
+        """Read the variable that `to_environment` made. None outside of a run."""
         text = environment.get(WRAPPER_HOME)
         if not text:
             return None
@@ -68,8 +68,8 @@ class WrapperHome:
 def path_environment(base: Mapping[str, str], home: WrapperHome) -> dict[str, str]:
     """Return the environment for a run in which nvcc, ptxas and tileiras use the wrapper.
 
-    A linked copy of the toolkit is put before each folder on PATH that has nvcc or ptxas; the order of all other
-    entries stays. If a copy cannot be made, the entry gets none.
+    Before each folder on PATH that has nvcc or ptxas, its linked copy is inserted; all other entries keep their order.
+    If the copy cannot be made, nothing is inserted.
     """
     entries = [e for e in base.get("PATH", os.defpath).split(os.pathsep) if not e or home.folder not in Path(e).parents]
     wanted: list[str] = []
@@ -83,7 +83,7 @@ def path_environment(base: Mapping[str, str], home: WrapperHome) -> dict[str, st
 
 
 def _programs_of(entry: Path) -> tuple[Path, Path, bool] | None:
-    """Find what an entry of PATH uses: the folder of programs, the ptxas, and whether it is a whole toolkit; None if
+    """Return (folder of programs, path of ptxas, True if the folder is a whole toolkit) for an entry of PATH. None if
     the entry has neither nvcc nor ptxas."""
     nvcc, ptxas = entry / "nvcc", entry / "ptxas"
     toolkit = toolkit_of(nvcc) if os.access(nvcc, os.X_OK) else None
@@ -95,7 +95,7 @@ def _programs_of(entry: Path) -> tuple[Path, Path, bool] | None:
 
 
 def toolkit_of(nvcc: Path) -> Path | None:
-    """Find the bin folder that an nvcc uses. If nvcc is a script (Debian, ccache), ask it for the folder."""
+    """Find the bin folder of an nvcc. If nvcc is a script (Debian, ccache), read the folder from `nvcc --dryrun`."""
     if (nvcc.parent / "nvcc.profile").exists():
         return nvcc.parent
     command = [str(nvcc), "--dryrun", "-x", "cu", os.devnull]
@@ -108,8 +108,9 @@ def toolkit_of(nvcc: Path) -> Path | None:
 
 
 def linked_toolkit(home: WrapperHome, folder: Path, ptxas: Path, is_toolkit: bool) -> Path:
-    """Make the linked copy of the toolkit with programs in `folder`, or of the ptxas alone: under a temporary name,
-    then renamed; once per toolkit, ptxas and Python. Raises OSError if it cannot be made."""
+    """Make the linked copy of a toolkit, or of ptxas alone; returns its folder. An existing copy of the same toolkit,
+    ptxas and Python is used again. folder: the toolkit's bin folder. is_toolkit: False links only ptxas. Raises OSError
+    if the copy cannot be made."""
     programs = sorted(p.name for p in folder.iterdir()) if is_toolkit else []
     ptxas = original(ptxas.absolute())
     folder = folder.absolute()
@@ -139,7 +140,8 @@ def _fill(staged: Path, place: Path, folder: Path, ptxas: Path, programs: Sequen
     for name in programs:
         if name == "nvcc.profile":
             profile = (folder / name).read_text()
-            # TOP keeps its meaning, and with it all other paths; only PATH gets our folder in front (`+=` prepends).
+            # _HERE_ stays the original folder, and so do TOP and all paths made from it. Only PATH gets our folder in
+            # front (`+=` prepends).
             profile = profile.replace("$(_HERE_)", str(folder)) + f"\nPATH += {place / 'bin'}:\n"
             (bin_folder / name).write_text(profile)
         elif name == "tileiras":
@@ -150,8 +152,8 @@ def _fill(staged: Path, place: Path, folder: Path, ptxas: Path, programs: Sequen
 
 
 def _tileiras_script(tileiras: Path, top: Path, place: Path) -> str:
-    """Return a script that sets CUDA_ROOT to the copy and runs tileiras, which looks there first, and otherwise
-    follows links to its own folder. If the user named another toolkit, CUDA_ROOT stays."""
+    """Return a script that sets CUDA_ROOT to the copy and runs tileiras. Without CUDA_ROOT, tileiras would follow the
+    links to its original folder. If the user has set another toolkit, the script does not change CUDA_ROOT."""
     named = '"${CUDA_ROOT:-${CUDA_HOME:-${CUDA_PATH:-' + str(top).replace('"', "") + '}}}"'
     return (
         f"#!/bin/sh\n{LINKED}\n"

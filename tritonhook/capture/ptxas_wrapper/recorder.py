@@ -1,8 +1,8 @@
-"""Keeping one call of ptxas by a program, such as nvcc or tileiras, in the capture folder.
+"""Keep one call of ptxas by a program, such as nvcc or tileiras, in the capture folder.
 
-It runs in the process of the wrapper (_program.py), which runs the real ptxas; its errors go to the wrapper's log. The
-program always gets the cubin that it asked for, under the kernels' own names: the host code of nvcc and of tileiras
-registers kernels by name. A renamed form is assembled in addition and kept as a second capture.
+It runs in the wrapper's process (_program.py), which also runs the real ptxas. Errors go to the wrapper's log. The
+program always gets the unchanged cubin with the kernels' own names, because host code of nvcc and tileiras looks up
+kernels by name. A renamed variant is assembled in addition and kept as a second capture.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 _FRONT_ENDS = ("nvcc", "tileiras", "clang", "clang++", "nvc++", "nvfortran")
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "env", "time")
-_BY_THE_USER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # end a build; not a crash of ptxas
-_REJECTED_S = 5.0  # wait for the renamed form of a module that ptxas rejects
-_VARIANT_LEAST_S = 30.0  # wait for any other renamed form: at least this, or ten times the plain form's time
+_BY_THE_USER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # the user ended the build: no crash
+_REJECTED_S = 5.0  # time limit for the renamed variant of a module that ptxas rejects
+_VARIANT_LEAST_S = 30.0  # minimum time limit for any other variant; else ten times the time of the plain module
 
 
 def caller() -> tuple[str, list[str]]:
-    """Find the front end that called ptxas, and its command line: the nearest parent process that is not a shell."""
+    """Return (front end that called ptxas, its command line). It is the nearest parent process that is not a shell."""
     pid: int | None = os.getppid()
     while pid is not None and pid > 1:
         words = command_line_of(pid)
@@ -59,11 +59,10 @@ def _who(front_end: str) -> str:
 
 
 class WrappedCall:
-    """One call of ptxas: read while ptxas runs, and kept by `finish` after its exit."""
+    """One call of ptxas. The constructor reads the call while ptxas runs; `finish` keeps it after the exit of ptxas."""
 
     def __init__(self, words: Sequence[str], about: Mapping[str, Any]) -> None:
-        """Read the call. words: the arguments of ptxas. about: the wrapper's facts about the real ptxas
-        (_program.py)."""
+        """Read the call. words: the arguments of ptxas. about: facts about the real ptxas, from _program.py."""
         config = RunConfig.from_environment(os.environ)
         self.words = list(words)
         self.real = str(about["real"])
@@ -80,14 +79,14 @@ class WrappedCall:
         if os.environ.get(DUMP_VARIABLE):
             dump(words, about)
         self._compile_us: dict[str, int] = {}
-        self._started = time.monotonic()  # the code above runs while ptxas runs: at most its time is missing
+        self._started = time.monotonic()  # ptxas began earlier: the measured time is too short by the code above
 
     def finish(self, status: int) -> None:
-        """Keep the call's results. status: as os.waitpid returned it."""
+        """Keep the call's results. status: exit status from os.waitpid."""
         if not self._wanted:
             return
         self._compile_us = {"cubin": int(1e6 * (time.monotonic() - self._started))}
-        sys.argv = ["ptxas", *self.words]  # the index names this command
+        sys.argv = ["ptxas", *self.words]  # the writer copies sys.argv into the index
         front_end, calling = caller()
         metadata = {"front_end": front_end, "command": [self.real, *self.words], "folder": os.getcwd()}  # noqa: PTH109
         metadata["caller"] = calling
@@ -102,13 +101,15 @@ class WrappedCall:
             notes += self._finish_variant(writer, metadata)
             if self._rewrites:
                 command = f"tritonhook diff DIR --entry KERNEL --rewrite {self._rewrites[0]}"
-                notes.append(f"{_who(front_end)}: kernels stay as they are; `{command}` shows what the rewrite does")
+                notes.append(
+                    f"{_who(front_end)}: kernels are not rewritten; `{command}` shows what the rewrite changes"
+                )
         elif isinstance(self._variant, _Variant):
-            self._variant.result(_REJECTED_S)  # ptxas rejects it as well; wait, so that its folder is removed
+            self._variant.result(_REJECTED_S)  # ptxas rejects the variant too; wait until its folder is removed
         writer.close(notes)
 
     def _kernels(self) -> Iterator[tuple[Module, Ptx, list[str]]]:
-        """Yield each input that has kernels to keep, with their names."""
+        """Yield (input, its PTX, names of the kernels to keep) for each input that has kernels to keep."""
         for module in self._command.modules:
             ptx = module.ptx
             entries = [entry for entry in ptx.entries if self._only.search(entry)]
@@ -121,8 +122,8 @@ class WrappedCall:
         return Assembler(self.real, self._version(), (*command.options, *target))
 
     def _version(self) -> str | None:
-        """Return the version of the real ptxas: from the wrapper, if the file has not changed since the wrapper was
-        made."""
+        """Return the version of the real ptxas; None if not known. The wrapper script contains the version, which is
+        valid while size and time of the file stay the same."""
         now = os.stat(self.real)  # noqa: PTH116
         if self._about["stat"] == (now.st_size, now.st_mtime_ns) and self._about["version"]:
             return str(self._about["version"])
@@ -136,12 +137,13 @@ class WrappedCall:
     def _captures(
         self, origins: Mapping[str, str | None], ptx: Ptx, files: Mapping[Stage, str], metadata: Mapping[str, Any]
     ) -> list[Capture]:
-        """Make a capture of each kernel of one module. origins: kernel -> its own name, if it is a renamed form."""
+        """Make a capture of each kernel of one module. origins: by kernel, its own name if it was renamed, else
+        None."""
         assembler = self._assembler()
         identity = json.dumps([ptx.sha256, assembler.arguments, assembler.version])
         shared = []
         if self._command.left_out:
-            shared.append(f"assembled again without {' '.join(self._command.left_out)}, which the caller deletes")
+            shared.append(f"options lack {' '.join(self._command.left_out)}, whose file the caller deletes")
         if Stage.CUBIN not in files:
             shared.append("the cubin was written where it cannot be read back")
         common = Capture(
@@ -173,35 +175,36 @@ class WrappedCall:
             details |= {"command": shlex.join([self.real, *self.words]), "ptxas": self._version()}
             writer.add_crash(entries[0], ptx.text, details)
 
-    # --- the renamed form
+    # --- the renamed variant
 
     def _begin_variant(self, rename: Rename) -> _Variant | str | None:
-        """Begin to assemble the renamed form. Returns it, or why it was not begun, or None if no name changes."""
+        """Begin to assemble the renamed variant. Returns the variant, or as text why there is none, or None if no name
+        changes."""
         if len(self._command.modules) > 1:
-            return "a call of ptxas with several inputs: no renamed form was assembled"
+            return "a call of ptxas with several inputs: no renamed variant was assembled"
         ((_, ptx, entries),) = self._wanted
         names = {old: rename.new_name(old) for old in entries if rename.entry in (None, old)}
         names = {old: new for old, new in names.items() if old != new}
         try:
             return _Variant(ptx.rename_entries(names), names, self._assembler()) if names else None
         except PtxError as error:
-            return f"{entries[0]}: no renamed form: {error}"
+            return f"{entries[0]}: no renamed variant: {error}"
 
     def _finish_variant(self, writer: CaptureWriter, metadata: Mapping[str, Any]) -> list[str]:
-        """Keep the renamed form; returns notes for the index."""
+        """Keep the renamed variant. Returns notes for the index."""
         if self._variant is None or isinstance(self._variant, str):
             return [self._variant] if self._variant else []
         result = self._variant.result(max(_VARIANT_LEAST_S, 10 * (time.monotonic() - self._began)))
         if self._variant.is_assembled:
             self._keep_variant(writer, self._variant, result.cubin.data, metadata)
             return [
-                f"{_who(metadata['front_end'])}: kernels keep their names in the program, which finds them by name; "
-                "their renamed forms were assembled as well and are further captures"
+                f"{_who(metadata['front_end'])}: the program's kernels keep their names, which its host code looks up; "
+                "renamed variants were assembled in addition, as separate captures"
             ]
         new = next(iter(self._variant.names.values()))
         details = _describe_crash(result)
         folder = writer.add_crash(new, self._variant.ptx.text, details)
-        return [f"{new}: no renamed form: {details['summary']}; see {folder}"]
+        return [f"{new}: no renamed variant: {details['summary']}; see {folder}"]
 
     def _keep_variant(
         self, writer: CaptureWriter, variant: _Variant, cubin: bytes, metadata: Mapping[str, Any]
@@ -213,7 +216,7 @@ class WrappedCall:
 
 
 class _Variant:
-    """The renamed form of a module, assembled by the same ptxas in another thread."""
+    """The renamed variant of a module, assembled by the same ptxas in another thread."""
 
     def __init__(self, ptx: Ptx, names: Mapping[str, str], assembler: Assembler) -> None:
         self.ptx = ptx
@@ -244,7 +247,7 @@ class _Variant:
 
 
 def _describe_crash(result: Any) -> dict[str, Any]:
-    """Return details for crash.json. result: a Crash, an exception, or None if time ran out."""
+    """Return fields for crash.json. result: a Crash, an exception, or None after the time limit."""
     if result is None:
         return {"summary": "ptxas did not finish in time", "timeout": True}
     if isinstance(result, Exception):
@@ -255,13 +258,14 @@ def _describe_crash(result: Any) -> dict[str, Any]:
 
 def _of_kernel(common: Capture, kernel: str, origin: str | None) -> Capture:
     """Make one kernel's capture from the fields shared by all kernels of its module."""
-    said = [] if origin is None else [f"assembled in addition to the program's {origin}, which keeps its name"]
+    said = [] if origin is None else [f"assembled in addition to the program's own kernel, {origin}"]
     note = "; ".join([*said, *([common.note] if common.note else [])])
     return replace(common, kernel=kernel, rewritten_from=origin, note=note or None)
 
 
 def _add_module(writer: CaptureWriter, captures: Sequence[Capture], files: Mapping[Stage, str]) -> None:
-    """Keep a capture for each entry of one module. The first gets copies of the files, the others links to these."""
+    """Keep a capture for each kernel of one module. The first gets copies of the files, the others hard links to these
+    copies."""
     first = writer.out / "kernels" / writer.add_files(captures[0], files)
     own = {stage: str(next(first.glob(f"*.{stage.value}"))) for stage in files}
     for capture in captures[1:]:
@@ -270,7 +274,7 @@ def _add_module(writer: CaptureWriter, captures: Sequence[Capture], files: Mappi
 
 @contextlib.contextmanager
 def _as_file(data: bytes, folder: Path) -> Iterator[str]:
-    """Write bytes to a temporary file in the capture folder for the length of a `with` block; yields its path."""
+    """Write bytes to a temporary file in the capture folder, which exists during a `with` block. Yields its path."""
     path = Path(staged_beside(folder / STAGING / "ptxas"))
     try:
         path.write_bytes(data)

@@ -1,7 +1,4 @@
-"""The shell script that replaces a ptxas, and the log of the calls that the wrapper could not keep.
-
-The script starts _program.py.
-"""
+"""Make the shell script that replaces a ptxas and starts _program.py. Also read the log of errors in the wrapper."""
 
 from __future__ import annotations
 
@@ -25,10 +22,11 @@ _QUESTIONS = "--version|-V|--help|-h|--list-version|-version-ls"
 
 
 def wrapper_script(real: Path, mark: str, python: str, log: Path) -> str:
-    """Return the text of the script that is called instead of `real`. If Python or tritonhook is gone, it runs `real`.
+    """Return the text of the shell script that is called instead of the ptxas `real`. If Python or tritonhook does not
+    exist any more, the script only runs `real`.
 
-    mark: INSTALLED or LINKED. python: runs _program.py. log: the wrapper's log file. It is a shell script because a
-    `#!` line takes no path with blanks and is cut at 127 bytes.
+    mark: INSTALLED or LINKED. python: the Python that runs _program.py. log: the wrapper's log file. A Python script
+    would need a `#!` line, which allows no path with blanks or over 127 bytes.
     """
     at = os.stat(real)  # noqa: PTH116
     kind = "installed" if mark == INSTALLED else "linked"
@@ -38,7 +36,7 @@ def wrapper_script(real: Path, mark: str, python: str, log: Path) -> str:
     if kind == "installed":
         lines += ["# `tritonhook ptxas uninstall` puts the original back, which is the ptxas.real beside this file."]
     lines += [f"real={shlex.quote(str(real))}"]
-    if kind == "installed":  # finds it too after the toolkit was moved
+    if kind == "installed":  # works also after the toolkit was moved to another folder
         lines += ['[ -x "$real" ] || real=${0%/*}/' + shlex.quote(real.name)]
     lines += [f"python={shlex.quote(python)}", f"wrapper={shlex.quote(str(PROGRAM))}"]
     wanted = f'[ "${WRAPPER}" != off ]'
@@ -64,7 +62,7 @@ def _version(ptxas: Path) -> str:
 
 
 def mark_of(path: Path) -> str | None:
-    """Read the mark of a file that is our wrapper, INSTALLED or LINKED; None for any other file."""
+    """Return the mark in a file that is our wrapper, INSTALLED or LINKED; None for any other file."""
     try:
         with path.open("rb") as file:
             head = file.read(_MARK_BYTES)
@@ -74,12 +72,12 @@ def mark_of(path: Path) -> str | None:
 
 
 def real_of(path: Path) -> Path:
-    """Return the path of an installed wrapper's original."""
+    """Return the path of the original ptxas of an installed wrapper."""
     return path.with_name(f"{path.name}.real")
 
 
 def original(ptxas: Path) -> Path:
-    """Return the real ptxas: the original if our wrapper is installed over this one, else the same path."""
+    """Return the path of the original ptxas if our wrapper is installed at this path, else the same path."""
     return real_of(ptxas) if mark_of(ptxas) == INSTALLED else ptxas
 
 
@@ -87,14 +85,15 @@ def original(ptxas: Path) -> Path:
 
 
 def log_file() -> Path:
-    """Return the log file of installed wrappers; callers of ptxas do not see its messages."""
+    """Return the log file of installed wrappers."""
     return cache_folder() / LOG
 
 
 def troubles(log: Path, out: Path | None = None, since_ns: int = 0) -> list[str]:
-    """List messages on the calls of ptxas that wrappers could not keep, each once with the number of calls.
+    """List messages about calls of ptxas that wrappers could not keep: one message for each error, with the number of
+    calls.
 
-    out: only calls of this capture folder. since_ns: only calls since this time (of time.time_ns).
+    out: select calls for this capture folder. since_ns: select calls at or after this time, in time.time_ns.
     """
     counts: dict[str, int] = {}
     try:

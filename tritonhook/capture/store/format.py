@@ -1,6 +1,7 @@
 """The JSON that is written into capture folders; `schema` reads it.
 
-Used by the writer, which runs in foreign Pythons and in the ptxas wrapper: standard library and small values only.
+It imports only the standard library and small modules, because the writer also runs in the ptxas wrapper and in other
+Python installations.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from tritonhook.capture.model import Capture, Stage
 
 FORMAT = 1
 STAGES = {stage.value: stage for stage in Stage}
-SOURCES_FOLDER = "sources"  # in a capture folder: texts of source files, named by their content
-MOST_SOURCE = 1 << 23  # bytes of one source file
-# Files whose text is kept or shown: a stranger's kernel may name any file, and a page of it may be shared.
+SOURCES_FOLDER = "sources"  # subfolder for texts of source files; file names are hashes of their contents
+MOST_SOURCE = 1 << 23  # limit for one source file, in bytes
+# Only files of these types are kept or shown: an untrusted kernel could name a private file as its source, and a report
+# with its text could be shared.
 _SOURCES = (".py", ".ptx", ".cu", ".cuh", ".h", ".hpp", ".hxx", ".c", ".cc", ".cpp", ".cxx", ".inl")
 
 
 def is_source(path: str) -> bool:
-    """Check whether a path leads to source code, by the ending of its real name."""
+    """Check whether an absolute path leads to source code, by its file extension after resolving links."""
     return path.startswith("/") and os.path.realpath(path).endswith(_SOURCES)
 
 

@@ -1,5 +1,5 @@
-"""Short ids of kernels: the first digits of a hash of the record's name, so that a kernel keeps its id when others
-are added."""
+"""Short ids of kernels: the first hex digits of a hash of the record's name. A kernel keeps its id when more kernels
+are captured."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _DIGITS = re.compile(r"[0-9a-f]{1,64}")
 
 
 def is_id(text: str) -> bool:
-    """Check whether a text can be the beginning of an id."""
+    """Check whether a text can be an id or the beginning of one."""
     return len(text) >= FEWEST and _DIGITS.fullmatch(text) is not None
 
 
 def is_short_of_id(text: str) -> bool:
-    """Check whether a text looks like the beginning of an id, but has too few digits to look it up."""
+    """Check whether a text looks like an id, but has fewer digits than a lookup needs."""
     return len(text) < FEWEST and _DIGITS.fullmatch(text) is not None
 
 

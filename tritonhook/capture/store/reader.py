@@ -1,4 +1,4 @@
-"""Reading capture folders: CaptureFolder merges the indexes of all processes."""
+"""Read capture folders: CaptureFolder merges the indexes of all processes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _RUN = re.compile(r"(?P<command>[0-9a-f]{16})-(?P<started_ns>\d{1,19})(?: (?P<na
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a program and all its processes.
+    """One `tritonhook run` of a program, with all its processes.
 
-    command: a hash. started_ns: time.time_ns at its start. name: of the script, module or program, without its
-    arguments; "" if not known.
+    command: hash of the command. started_ns: time.time_ns at its start. name: name of the script, module or program,
+    without arguments; "" if not known.
     """
 
     command: str
@@ -34,16 +34,17 @@ class Run:
 
     @classmethod
     def of(cls, text: object) -> Run | None:
-        """Read the run id that `tritonhook run` gave a process; None for a process outside of a run."""
+        """Read a run id from an index or a crash.json; None for a process outside of `tritonhook run`."""
         match = _RUN.fullmatch(text) if isinstance(text, str) else None
         return None if match is None else cls(match["command"], int(match["started_ns"]), match["name"] or "")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Sighting(Brief):
-    """One kernel in one process. record: its folder. cache_hit: True if it came from Triton's disk cache. time_ns:
-    time.time_ns of the event. run: the run of the process; None outside of `tritonhook run`. compile_us:
-    microseconds of each compiler stage; empty if the kernel came from a cache, or was not timed."""
+    """The first compile or load of one kernel in one process. record: name of the kernel's folder. cache_hit: True if
+    the kernel came from Triton's disk cache. time_ns: time.time_ns of this event. run: the run of the process; None
+    outside of `tritonhook run`. compile_us: microseconds of each compiler stage; empty if the kernel came from a cache
+    or its compile was not timed."""
 
     record: str
     kernel: str
@@ -57,7 +58,8 @@ class Sighting(Brief):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AutotunerChoice(Brief):
-    """One choice of an autotuner in one process. winner: the chosen record. among: the records it tried."""
+    """One choice of an autotuner in one process. winner: the chosen record. among: the records that it tried. by: name
+    of the autotuner."""
 
     winner: str
     among: tuple[str, ...]
@@ -69,8 +71,8 @@ class AutotunerChoice(Brief):
 class RecordedLaunch(Brief):
     """A recorded launch of a record's kernel.
 
-    folder: with the buffers' contents. count: launches of all processes with this grid and these arguments; None if no
-    process lived to write its count.
+    folder: folder of the launch's JSON file and its buffers' contents. count: number of launches with this grid and
+    these arguments, in all processes; None if every process died before it wrote its count.
     """
 
     record: str
@@ -84,17 +86,17 @@ class RecordedLaunch(Brief):
 
     @property
     def path(self) -> Path:
-        """Path of its file."""
+        """Path of the launch's JSON file."""
         return self.folder / f"{self.key}.json"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Configurations(Brief):
-    """The configurations of an autotuned function that were tried for a key: text by record, in Triton's form.
+    """The configurations that an autotuner tried for one key of a function.
 
-    key: "name=value" of the deciding arguments, then dtypes. chosen: the record that the autotuner took, in the last
-    process that asked; in a dry run the first one. source: hash of the function's source; None if not known. by: the
-    name of the autotuner's owner.
+    key: "name=value" of each argument in the autotuner's key, then the dtypes. by_record: each configuration as text in
+    Triton's format, by record. chosen: the record that the autotuner chose, in the last process that autotuned; in a
+    dry run the first one. source: hash of the function's source; None if not known. by: "Triton" or "Inductor".
     """
 
     function: str
@@ -106,7 +108,8 @@ class Configurations(Brief):
 
 
 def read_launch(path: Path, read: Callable[[Path, int], bytes] = read_given) -> Launch:
-    """Read a launch from its JSON file, recorded or written by hand. Raises CaptureError."""
+    """Read a launch from its JSON file, recorded or written by hand. read: reads the file, up to a limit in bytes.
+    Raises CaptureError if the file is unreadable or wrong."""
     from tritonhook._util.schema import MOST_JSON
     from tritonhook.capture.launches.schema import from_json
 
@@ -118,7 +121,7 @@ def read_launch(path: Path, read: Callable[[Path, int], bytes] = read_given) -> 
 
 
 def read_launches(folder: Path) -> tuple[RecordedLaunch, ...]:
-    """Read all launches in one kernel folder. Raises CaptureError if one is damaged."""
+    """Read all launches in one kernel folder. Raises CaptureError if a launch is damaged."""
     return tuple(
         RecordedLaunch(folder.name, path.parent, read_launch(path, read_regular))
         for path in sorted((folder / "launches").glob("[!.]*.json"))
@@ -127,15 +130,15 @@ def read_launches(folder: Path) -> tuple[RecordedLaunch, ...]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CaptureFolder(Notebook):
-    """A capture folder, as it was when it was opened.
+    """The contents of a capture folder when it was opened: of the whole folder, or of some processes or runs.
 
-    torn: number of unreadable index lines; a dying process leaves its last line incomplete. sources: files of the
-    modules that processes of runs had loaded, without installed packages. runs: runs whose processes met kernels,
-    oldest first, also in a partial view; their numbers begin with 1. crashes: the crash.json of each kernel that failed
-    to compile. outdated: records left out of this view, because only earlier runs met them (`latest`). is_part: True
-    for a view of some processes (`since`, `of_rank`), False for the whole folder. configurations: those that autotuners
-    tried, also in dry runs, which measure nothing. launch_counts: number of launches by (record, key of the launch).
-    unrecorded: why a launch of a record could not be recorded.
+    processes: headers of the indexes. torn: number of unreadable index lines; a dying process leaves its last line
+    incomplete. sources: files of the Python modules that processes of runs had loaded, without installed packages.
+    runs: all runs of the folder that used kernels, oldest first; run numbers begin with 1. crashes: the crash.json of
+    each kernel that failed to compile. outdated: records left out because only earlier runs used them (`latest`).
+    is_part: True if limited to some processes or one run (`since`, `of_rank`, `of_run`), False for the whole folder.
+    configurations: what autotuners tried, also in dry runs, which measure nothing. launch_counts: number of launches by
+    (record, key of the launch). unrecorded: reason why a launch could not be recorded, by record.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("path", "records", "processes")
@@ -168,18 +171,19 @@ class CaptureFolder(Notebook):
         return replace(_merged(path, _indexes(path)), crashes=tuple(sorted((path / "crashes").glob("*/crash.json"))))
 
     def since(self, started_ns: int) -> CaptureFolder:
-        """Select the part written by processes that started at or after this time (of time.time_ns)."""
+        """Select the part written by processes that started at or after this time, in time.time_ns."""
         newer = _merged(self.path, [path for path in _indexes(self.path) if _started_ns(path) >= started_ns])
         crashes = self._crashes(lambda time_ns, run: time_ns >= started_ns)
         return replace(newer, runs=self.runs, crashes=crashes, is_part=True)
 
     @property
     def ranks(self) -> tuple[str, ...]:
-        """The ranks of the processes that met kernels; "-" for processes without a rank."""
+        """The ranks of the processes that used kernels; "-" for processes without a rank."""
         return tuple(sorted({s.rank for s in self.sightings}, key=lambda rank: (len(rank), rank)))
 
     def of_rank(self, rank: str) -> CaptureFolder:
-        """Select the part written by processes of one rank. Raises CaptureError if there is none."""
+        """Select the part written by processes of one rank. Raises CaptureError if no process with this rank used
+        kernels."""
         if rank not in self.ranks:
             known = ", ".join(rank for rank in self.ranks if rank != "-")
             there = f"the ranks here are {known}" if known else "its processes have no ranks"
@@ -187,7 +191,7 @@ class CaptureFolder(Notebook):
         return self._only(tuple(s for s in self.sightings if s.rank == rank), lambda p: str(p.get("rank", "-")) == rank)
 
     def _only(self, sightings: tuple[Sighting, ...], is_its: Callable[[Mapping[str, Any]], bool]) -> CaptureFolder:
-        """Select the part with these sightings and processes."""
+        """Select these sightings, and the processes for which `is_its` is true."""
         names = {s.process for s in sightings}
         return replace(
             self,
@@ -199,8 +203,8 @@ class CaptureFolder(Notebook):
 
     @property
     def records(self) -> tuple[str, ...]:
-        """Names of the kernel folders, in the order of their first sighting. Records that no index names come last:
-        their process died before it wrote the line. A partial view has none of these."""
+        """Names of the kernel folders, in the order of their first sighting. Records that no index lists come last:
+        their process died before it wrote the line. They are omitted if `is_part`."""
         listed = dict.fromkeys(s.record for s in self.sightings)
         if not self.is_part:
             stored = sorted(p.name for p in (self.path / "kernels").glob("[!.]*") if (p / "capture.json").exists())
@@ -213,27 +217,27 @@ class CaptureFolder(Notebook):
         return short_ids(self.records)
 
     def find(self, prefix: str) -> str | None:
-        """Find the folder of the kernel whose id begins with `prefix`, such as kernels/add-0123; None if there is
-        none. Raises CaptureError if several match."""
+        """Find the folder of the kernel whose id begins with `prefix`, e.g. "kernels/add-0123"; None if no id matches.
+        Raises CaptureError if several match."""
         names = {record: f"kernels/{record}" for record in self.records}
         names |= {path.parent.name: f"crashes/{path.parent.name}" for path in self.crashes}
         matching = [name for name in names if digest_of(name).startswith(prefix)]
         if len(matching) > 1:
             ids = short_ids(list(names))
             listed = "".join(f"\n  {ids[name]}  {name}" for name in matching)
-            raise CaptureError(f"{prefix}: the ids of {len(matching)} kernels begin so; give more of one:{listed}")
+            raise CaptureError(f"{prefix}: the ids of {len(matching)} kernels begin so; give more digits:{listed}")
         return names[matching[0]] if matching else None
 
     @property
     def lost(self) -> frozenset[str]:
-        """Records that lost every autotuning they were in: they were measured, but do not run in the program."""
+        """Records that lost every autotuning: they were measured, but the program does not use them."""
         won = {tuning.winner for tuning in self.tunings}
         return frozenset(record for tuning in self.tunings for record in tuning.among) - won
 
     @property
     def failed(self) -> dict[str, tuple[str, str]]:
-        """The kernels that failed to compile: by folder, the name and the error. A configuration that an autotuner
-        rejected is none of them: the program runs another one."""
+        """(name, error) of each kernel that failed to compile, by folder. Failed configurations of an autotuned
+        function are omitted: the program runs another configuration."""
         from tritonhook.capture.store.schema import read_rejected
 
         tuned = {tried.function for tried in self.configurations}
@@ -250,15 +254,15 @@ class CaptureFolder(Notebook):
 
     @property
     def running(self) -> tuple[str, ...]:
-        """The records that run in the program: all except the lost ones."""
+        """The records that the program runs: all except `lost`."""
         lost = self.lost
         return tuple(record for record in self.records if record not in lost)
 
     def latest(self) -> CaptureFolder:
-        """Drop the records that no process met after the start of the latest run of the same command.
+        """Drop the records that no process used after the start of the latest run of the same command.
 
-        A process of an earlier run may still be active then, for example on another node: its later sightings count. So
-        do sightings outside of runs.
+        Sightings outside of runs count as recent. So do late sightings of an earlier run, whose process may still be
+        active, for example on another node.
         """
         last = {run.command: run.started_ns for run in self.runs}
 
@@ -270,14 +274,14 @@ class CaptureFolder(Notebook):
         return replace(self, outdated=frozenset(filter(is_outdated, self.records)), crashes=crashes)
 
     def previous(self, number: int | None = None) -> tuple[int, int]:
-        """Return the numbers of two runs: a run, by default the latest, and the run of the same command before it.
-        Raises CaptureError if there is no such pair."""
+        """Return (number of the previous run, `number`) for two runs of the same command. number: by default the latest
+        run. Raises CaptureError if there is no previous run."""
         number = len(self.runs) if number is None else number
         command = self.runs[number - 1].command if self.runs else ""
         before = [n for n, run in enumerate(self.runs[: max(number - 1, 0)], 1) if run.command == command]
         if not before:
             raise CaptureError(
-                f"{self.path}: no command has two runs with kernels; `tritonhook run script.py`, again after an edit"
+                f"{self.path}: no earlier run of the same command; `tritonhook run script.py`, again after an edit"
             )
         return before[-1], number
 
@@ -291,7 +295,7 @@ class CaptureFolder(Notebook):
         return replace(part, crashes=self._crashes(lambda time_ns, other: other == run))
 
     def capture(self, record: str) -> Capture:
-        """Read one capture; its artifacts are read on first use. Raises CaptureError if it is damaged."""
+        """Read one capture. Its artifacts are read on first use. Raises CaptureError if it is damaged."""
         from tritonhook.capture.store.schema import read_capture
 
         if record not in self._captures:
@@ -299,31 +303,31 @@ class CaptureFolder(Notebook):
         return self._captures[record]
 
     def try_capture(self, record: str) -> Capture | CaptureError:
-        """Read one capture, or return its error: one bad record must not end a listing."""
+        """Read one capture, or return its error, so that a listing goes on after a damaged record."""
         try:
             return self.capture(record)
         except CaptureError as error:
             return error
 
     def captures(self) -> dict[str, Capture | CaptureError]:
-        """Read all records, in order: each with its capture or its error."""
+        """Read all captures, in the order of `records`. A damaged record has its error as value."""
         return {record: self.try_capture(record) for record in self.records}
 
     def launches(self, record: str) -> tuple[RecordedLaunch, ...]:
-        """Read the recorded launches of a record's kernel, the most frequent first. Raises CaptureError if one is
+        """Read the recorded launches of a record's kernel, the most frequent first. Raises CaptureError if a launch is
         damaged."""
         recorded = read_launches(self.path / "kernels" / record)
         counted = [replace(launch, count=self.launch_counts.get((record, launch.key))) for launch in recorded]
         return tuple(sorted(counted, key=lambda launch: -(launch.count or 0)))
 
     def compile_us(self, record: str) -> Mapping[str, int]:
-        """Return the microseconds of each stage in the latest compile of a record's kernel; empty if not known."""
+        """Return the microseconds of each compiler stage in the latest compile of a record; empty if not known."""
         known = [sighting for sighting in self.seen(record) if sighting.compile_us]
         return max(known, key=lambda sighting: sighting.time_ns).compile_us if known else {}
 
     def seen(self, record: str) -> tuple[Sighting, ...]:
-        """Return the sightings of a record's kernel, the first one first."""
-        if not self._by_record:  # grouped once: a search per record took 4.5 s for 2,000 kernels of 64 processes
+        """Return the sightings of a record."""
+        if not self._by_record:  # group once: a search per record took 4.5 s for 2,000 kernels of 64 processes
             grouped: dict[str, list[Sighting]] = {}
             for sighting in self.sightings:
                 grouped.setdefault(sighting.record, []).append(sighting)
@@ -331,7 +335,8 @@ class CaptureFolder(Notebook):
         return self._by_record.get(record, ())
 
     def _crashes(self, is_wanted: Callable[[int, Run | None], bool]) -> tuple[Path, ...]:
-        """Select crashes by time and run; unreadable ones are always included. is_wanted: takes time_ns and run."""
+        """Select crashes by time and run. Unreadable crash.json files are always included. is_wanted: called with
+        time_ns and run."""
         from tritonhook.capture.store.schema import read_rejected
 
         def wanted(path: Path) -> bool:
@@ -359,7 +364,7 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
     sources: dict[str, None] = {}
     torn = 0
     for index, header, kind, item in _lines(indexes):
-        # Two sessions of one process can write to one folder, each its own index; the process met the kernel once.
+        # Two sessions of one process can write to one folder, each with an index: count the process's kernel once.
         process = _process_of(header) or index.stem
         if kind == "format":
             check_format(index, item["format"])
@@ -412,7 +417,7 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
 
 
 def _lines(indexes: Sequence[Path]) -> Iterator[tuple[Path, Mapping[str, Any], str | None, Any]]:
-    """Yield each line of each index as (index, its header so far, kind of line, values)."""
+    """Yield each line of each index as (index, its latest header, kind of line, values)."""
     from tritonhook.capture.store.schema import read_index
 
     for index in indexes:
@@ -424,7 +429,7 @@ def _lines(indexes: Sequence[Path]) -> Iterator[tuple[Path, Mapping[str, Any], s
 
 
 def _indexes(path: Path) -> list[Path]:
-    """List the index files. Raises CaptureError if the folder cannot be listed: `glob` would find nothing, without
+    """List the index files. Raises CaptureError if the folder cannot be listed; `glob` would return nothing, without
     error."""
     try:
         files = list((path / "index").iterdir())
@@ -434,25 +439,25 @@ def _indexes(path: Path) -> list[Path]:
 
 
 def _remedy(path: Path) -> str:
-    """Advise on a path that is not a capture folder."""
-    if not path.exists() and path.suffix:  # meant as a file: kernel.ptx, libkernels.so
+    """Return advice for a path that is not a capture folder."""
+    if not path.exists() and path.suffix:  # probably meant as a file, e.g. kernel.ptx, libkernels.so
         return "check the path; `tritonhook run --out FOLDER script.py` makes a capture folder"
     if not path.exists():
         return f"`tritonhook run --out {path} script.py` makes a capture folder"
     if path.is_file():
         return "give the folder that `tritonhook run --out FOLDER script.py` makes"
-    if path.exists() and (path.absolute().parent / "index").is_dir():
+    if (path.absolute().parent / "index").is_dir():
         return f"give {path.parent}"
     return f"make one with `tritonhook run --out {path} script.py`"
 
 
 def _started_ns(index: Path) -> int:
-    """Read an index's start time from its name; 0 for a file that another program put there."""
+    """Read an index's start time (ns) from its file name; 0 for a file that another program made."""
     number = index.stem.rpartition("-")[2]
     return int(number) if number.isdecimal() else 0
 
 
 def _process_of(header: Mapping[str, Any]) -> str | None:
-    """Return a name for the process, unique across hosts; None if the header is torn."""
+    """Return a name for the process, unique across hosts; None if the header is incomplete."""
     parts = [header.get(name) for name in ("host", "pid", "process_ns")]
     return None if None in parts else str(parts)

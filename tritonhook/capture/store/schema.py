@@ -1,4 +1,4 @@
-"""The JSON schema of a capture folder, and reading it: capture.json of a kernel, lines of an index."""
+"""The JSON schemas in a capture folder, and functions that read them: capture.json, crash.json, lines of an index."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tritonhook.capture.store.format import FORMAT, MOST_SOURCE, SOURCES_FOLDER,
 from tritonhook.errors import CaptureError
 from tritonhook.ptxas.toolchain import first_error
 
-_MOST_TEXT, _MOST_BINARY = 1 << 27, 1 << 28  # bytes per stage
-_MOST_LINES = 1 << 18  # per index
+_MOST_TEXT, _MOST_BINARY = 1 << 27, 1 << 28  # limits for the file of one stage, in bytes
+_MOST_LINES = 1 << 18  # limit for one index
 REPAIR = "delete its folder and capture the kernel again"
 
 
 class Ptxas(Fields):
-    """The ptxas that made a cubin; null if not known.
+    """The ptxas that made a cubin. Unknown fields are null.
 
-    path: of its program file. version: such as "12.8.93". arguments: its options, without input and output.
+    path: path of the ptxas program. version: e.g. "12.8.93". arguments: its options, without input and output file.
     """
 
     path: str | None
@@ -36,10 +36,11 @@ class Ptxas(Fields):
 class KernelRecord(Fields):
     """One compiled kernel.
 
-    kernel: the name of its entry. hash: the front end's. arch: such as "sm_90a". ptxas: of its cubin.
-    options: all that decides the code besides the source. metadata: the front end's; for a kernel captured at ptxas:
-    `front_end`, `command`, `folder`, `caller`. cache_hit: true if it came from the disk cache. rewritten_from: its own
-    name, if it was renamed. note: why something is missing.
+    kernel: the name of its entry point. hash: the front end's hash. arch: e.g. "sm_90a". ptxas: the ptxas that made its
+    cubin. options: all inputs besides the source that change the code, e.g. constexprs and `num_warps`. metadata: the
+    front end's metadata; for a kernel captured at ptxas: `front_end`, `command`, `folder`, `caller`. cache_hit: true if
+    it came from the front end's disk cache. rewritten_from: its own name, if it was renamed. note: why an artifact is
+    missing.
     """
 
     kernel: str
@@ -54,8 +55,9 @@ class KernelRecord(Fields):
 
 
 class Record(KernelRecord):
-    """capture.json in the folder of a kernel. files: the file of each stage, beside it. sources: the text of each
-    source file, a file in OUT/sources. source_stat: size and time (ns) of the binary, in the compiler's cache."""
+    """capture.json in the folder of a kernel. files: name of each stage's file in this folder. sources: by path of a
+    source file, name of the file in OUT/sources with its text. source_stat: size (bytes) and modification time (ns) of
+    the binary in the compiler's cache."""
 
     format: int
     files: dict[str, FileName]
@@ -64,11 +66,12 @@ class Record(KernelRecord):
 
 
 class Rejected(Fields):
-    """crash.json of a kernel that failed to compile; unknown fields are empty.
+    """crash.json of a kernel that failed to compile. Unknown fields are empty.
 
-    stage: the stage that failed. log: the output of the compiler or ptxas; summary, stderr, triton_message: the same
-    from the ptxas wrapper and from rewrites. arch: such as "sm_90a". ptxas: its version. arguments: its options.
-    options: all that decides the code besides the source. triton: its version. time_ns, run: as in a sighting.
+    stage: the stage that failed. log: the output of the compiler or ptxas; summary, stderr, triton_message: the output,
+    if the ptxas wrapper or a rewrite wrote the file. arch: e.g. "sm_90a". ptxas: version of ptxas. arguments: options
+    of ptxas. options: as in KernelRecord. triton: version of Triton. time_ns: time.time_ns of the failure. run: id of
+    the `tritonhook run`.
     """
 
     kernel: str
@@ -87,13 +90,13 @@ class Rejected(Fields):
 
     @property
     def by(self) -> str:
-        """The tool that rejected it: "ptxas 12.8.93", or "Triton, to ttgir"."""
+        """The tool that rejected the kernel: e.g. "ptxas 12.8.93", or "Triton, to ttgir" for a stage of Triton."""
         return f"ptxas {self.ptxas or 'not known'}" if self.stage == Stage.CUBIN.value else f"Triton, to {self.stage}"
 
     @property
     def error(self) -> str:
-        """The first error, in one line."""
-        _, _, printed = self.text.partition("stderr:\n")  # of Triton's message
+        """The first error message, in one line."""
+        _, _, printed = self.text.partition("stderr:\n")  # Triton's message quotes the stderr of ptxas
         return first_error(printed.partition("Repro command")[0] or self.text)
 
     @property
@@ -118,9 +121,9 @@ class _Format(Fields):
 
 
 def read_capture(folder: str | os.PathLike[str]) -> Capture:
-    """Read the capture in one kernel folder; its artifacts are read on first use.
+    """Read the capture in one kernel folder. Its artifacts are read on first use.
 
-    Raises CaptureError if there is no capture, or it is damaged, or of a newer format.
+    Raises CaptureError if the capture is missing, damaged, or of another format.
     """
     folder = Path(folder)
     path = folder / "capture.json"
@@ -148,7 +151,8 @@ def read_capture(folder: str | os.PathLike[str]) -> Capture:
 class _Sources(Mapping[str, str]):
     """The texts of the source files of a stored capture, read on first use.
 
-    A capture of an older version has no texts. Then a file that has not changed since its binary was made is read.
+    A capture written by an older tritonhook has no texts. For it, a source file is read from its original path if the
+    file has not changed since the binary was compiled.
     """
 
     def __init__(self, folder: Path, record: Record) -> None:
@@ -205,10 +209,10 @@ class _Artifacts(Mapping[Stage, "str | bytes"]):
 
 
 def by_module(captures: Mapping[str, Capture]) -> list[dict[str, Capture]]:
-    """Group captures that share their files and their ptxas, so that each group's files are read once. Kernels of one
-    module share files: the writer links them.
+    """Group captures that share their files and their ptxas, so that each group's files are read only once. Kernels of
+    one module share files, because the writer makes hard links.
 
-    captures: by record. A capture whose files are missing gets a group of its own; reading it raises the error.
+    captures: by record. A capture with missing files gets a group of its own; reading its artifacts raises the error.
     """
     groups: dict[object, dict[str, Capture]] = {}
     for record, capture in captures.items():
@@ -221,8 +225,7 @@ def by_module(captures: Mapping[str, Capture]) -> list[dict[str, Capture]]:
 
 
 def check_format(path: Path, number: int) -> None:
-    """Check the format number of a document. Raises CaptureError if another version of tritonhook wrote another
-    format."""
+    """Check the format number of a document. Raises CaptureError if this version of tritonhook does not read it."""
     if number != FORMAT:
         raise CaptureError(f"{path}: capture format {number}; this tritonhook reads format {FORMAT}")
 
@@ -266,7 +269,7 @@ class _Sighting(Fields):
     compile_us: dict[str, Count] = msgspec.field(default_factory=dict)
 
 
-# The kinds of lines in an index. A line's kind is the first of these keys that it has.
+# The kinds of lines in an index. The kind of a line is the first of these keys found in it.
 _LINES: Mapping[str, type[Fields]] = {
     "launch": _LaunchCount,
     "notes": _Notes,
@@ -278,13 +281,14 @@ _LINES: Mapping[str, type[Fields]] = {
 
 
 def read_index(path: Path) -> Iterator[tuple[str | None, Any]]:
-    """Yield each line of an index with its kind; None as the kind of a torn or unknown line. Raises CaptureError."""
+    """Yield (kind, values) of each line of an index. The kind is None for an incomplete or unknown line. Raises
+    CaptureError if the index cannot be read."""
     try:
         data = read_regular(path, MOST_JSON)
     except OSError as error:
         raise CaptureError(f"{path}: cannot be read: {error.strerror}; make it readable, or move it away") from None
     if (lines := data.count(b"\n")) > _MOST_LINES:
-        raise CaptureError(f"{path}: {lines:,} lines, more than the {_MOST_LINES:,} that are read; move it away")
+        raise CaptureError(f"{path}: {lines:,} lines, but the limit is {_MOST_LINES:,}; move it away")
     for line in data.splitlines():
         yield _index_line(line)
 

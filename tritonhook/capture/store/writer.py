@@ -1,9 +1,10 @@
-"""Writing capture folders, from several threads and processes at once.
+"""Write capture folders, from several threads and processes at once.
 
-A kernel folder is written in OUT/.staging and renamed into its place, so that readers and other processes see it whole
-or not at all. A kernel that is met again, by this process or another, is not stored again.
+A kernel folder is written in OUT/.staging and then renamed to its final path, so that readers and other processes see a
+complete folder or none. A kernel that is captured again, by this process or another, is not stored again.
 
-Standard library only: this runs in programs' own Pythons, and in the ptxas wrapper under `python -I -S`.
+It imports only the standard library: it runs in the program's own Python, and in the ptxas wrapper under `python -I
+-S`.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ if TYPE_CHECKING:
 
 STAGING = ".staging"  # subfolder of a capture folder for unfinished records
 _SWEPT_AFTER_S = 24 * 3600.0
-_NAME_CHARACTERS = 80  # limit for a kernel's name in file names; some compilers make names of several hundred
+_NAME_CHARACTERS = 80  # limit for a kernel's name in file names; C++ compilers make names of several hundred characters
 _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _CREATE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
-_Key = tuple[str, str, int, int]  # kernel, Triton's hash, size and time of the binary
-_process_ns = time.time_ns()  # approximate start of this process; tells apart processes with the same id
+_Key = tuple[str, str, int, int]  # kernel, Triton's hash, size (bytes) and modification time (ns) of the binary
+_process_ns = time.time_ns()  # approximate start of this process; distinguishes processes with the same pid
 
 
 def rank() -> str:
-    """Return this process's rank, from its launcher's variables; "-" if there is none. A RANK that is not a number,
-    such as RANK=gold/1, belongs to another program."""
+    """Return this process's rank from the environment variables of torchrun, Slurm or MPI; "-" if there is none. A RANK
+    that is not a number, e.g. RANK=gold/1, belongs to another program and is ignored."""
     return next((os.environ[name] for name in _RANK_VARIABLES if os.environ.get(name, "").isdecimal()), "-")
 
 
@@ -59,7 +60,8 @@ class CaptureWriter:
     """Writer of one process's captures. Safe to call from several threads."""
 
     def __init__(self, out: Path, about: Mapping[str, Any] | None = None) -> None:
-        """Create the folder. Raises CaptureError if it cannot be written."""
+        """Create the folder. about: further values for the index's header. Raises CaptureError if it cannot be
+        written."""
         self.out = out
         self._about = dict(about or {})
         self._lock = threading.Lock()
@@ -82,16 +84,16 @@ class CaptureWriter:
             ) from None
 
     def known(self, kernel: str, hash: str, files: Mapping[Stage, str]) -> str | None:
-        """Return the record of a kernel that this writer has kept; None if it has not kept it."""
+        """Return the record of a kernel that this writer has already kept, else None."""
         return self._known.get(_key(kernel, hash, files))
 
     def add_files(self, capture: Capture, files: Mapping[Stage, str], linked: bool = False) -> str:
         """Keep a kernel and its artifacts; returns the record's name.
 
-        files: path by stage, for instance in the compiler's cache. linked: True if the files are in this folder and
-        belong to another kernel of the same module: they are linked, not copied. A kernel that was kept before is
-        recognised by Triton's hash and its binary's size and time, without reading it. Raises OSError, for instance if
-        the disk is full; then no incomplete record remains.
+        files: path by stage, e.g. in the compiler's cache. linked: True makes hard links instead of copies; for files
+        that are already in this capture folder, as part of another kernel of the same module. A kernel that was kept
+        before is recognised by its hash and its binary's size and time; the binary is not read. Raises OSError, for
+        instance if the disk is full; then no incomplete record remains.
         """
         key = _key(capture.kernel, capture.hash, files)
         with self._lock:
@@ -103,8 +105,8 @@ class CaptureWriter:
             return record
 
     def after_fork(self) -> None:
-        """Reset the writer in a forked child, which writes its own index. Another thread may have held the lock at
-        the fork."""
+        """Reset the writer in a forked child, which writes its own index. The lock is replaced, because another thread
+        may have held it at the fork."""
         self._lock = threading.Lock()
         self._index = None
         self._known = {}
@@ -121,8 +123,8 @@ class CaptureWriter:
         raise OSError(f"{stem}: over 1,000 different kernels of this name and hash")
 
     def _is_same(self, folder: Path, capture: Capture, files: Mapping[Stage, str], key: _Key) -> bool:
-        """Check whether a stored record is this kernel: by its binary's size and time, else by its bytes. False
-        for a damaged record, and if only one of the two comes from a dry run."""
+        """Check whether a stored record is this kernel: by its binary's size and time, else by the binary's bytes.
+        Return False for a damaged record, or if only the record or only the capture comes from a dry run."""
         try:
             document = json.loads((folder / "capture.json").read_bytes())
             stored = {STAGES[name]: folder / file for name, file in document["files"].items() if name in STAGES}
@@ -142,7 +144,7 @@ class CaptureWriter:
         names = {stage.value: f"{stem}.{stage.value}" for stage in files}
         document = describe(capture) | {"format": FORMAT, "files": names, "source_stat": list(key[2:])}
         staged = staged_beside(f"{self.out}/{STAGING}/record")
-        os.mkdir(staged)  # noqa: PTH102  (in Triton's compile path, where each Path costs microseconds)
+        os.mkdir(staged)  # noqa: PTH102  (this runs during Triton's compile, where each Path costs microseconds)
         try:
             for stage, path in files.items():
                 (_link if linked else _copy)(path, f"{staged}/{names[stage.value]}")
@@ -158,12 +160,13 @@ class CaptureWriter:
         return True
 
     def _keep_sources(self, ptx: str) -> dict[str, str]:
-        """Keep the text of each source file that a PTX file names, once for each content; return the file names."""
+        """Keep the text of each source file that a PTX file names, without duplicates. Returns the name of the kept
+        file by source path."""
         kept = {}
         with open(ptx, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             paths = source_files(file.read())
         for path in filter(is_source, paths):
-            with suppress(OSError):  # a capture is of use without its sources
+            with suppress(OSError):  # a capture is useful without its sources
                 text = read_given(path, MOST_SOURCE)
                 kept[path] = f"{hashlib.sha256(text).hexdigest()[:32]}.txt"
                 target = f"{self.out}/{SOURCES_FOLDER}/{kept[path]}"
@@ -177,7 +180,7 @@ class CaptureWriter:
         self._write_lines(line | ({"compile_us": dict(capture.compile_us)} if capture.compile_us else {}))
 
     def _write_lines(self, *lines: Mapping[str, Any]) -> None:
-        """Write all lines in one call: a reader sees half a line only if the process dies within the call."""
+        """Write all lines in one system call, so that a line is incomplete only if the process dies during the call."""
         if self._index is None:
             lines = (self._begin_index(), *lines)
         assert self._index is not None
@@ -189,7 +192,7 @@ class CaptureWriter:
             raise
 
     def _begin_index(self) -> dict[str, Any]:
-        """Open an index for this process; returns its header, which the caller writes."""
+        """Open an index for this process. Returns its header, which the caller writes."""
         host, started_ns = socket.gethostname(), time.time_ns()
         header = {
             "format": FORMAT,
@@ -207,7 +210,8 @@ class CaptureWriter:
         return header | self._about
 
     def add_tuning(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None:
-        """Record an autotuner's choice. A later line with the same `tuning` replaces an earlier one."""
+        """Record an autotuner's choice. tuning: id of the autotuning in this process; a later line with the same id
+        replaces the earlier line. by: name of the autotuner. winner, among: records."""
         with self._lock:
             self._write_lines({"winner": winner, "among": list(among), "tuning": tuning, "by": by})
 
@@ -220,16 +224,16 @@ class CaptureWriter:
         source: str | None = None,
         by: str = "Triton",
     ) -> None:
-        """Record the configurations of an autotuned function tried for a key, as text by record. source: hash of the
-        function's source. by: owner of the autotuner."""
+        """Record the configurations that an autotuner tried for one key of a function. chosen: the winner's record.
+        configurations: text by record. source: hash of the function's source. by: "Triton" or "Inductor"."""
         line = {"configurations": dict(configurations), "function": function, "key": list(key), "chosen": chosen}
         line |= {"by": by, **({} if source is None else {"source": source})}
         with self._lock:
             self._write_lines(line)
 
     def add_launch(self, record: str, launch: Launch, contents: Mapping[str, bytes]) -> None:
-        """Keep a launch of a record's kernel. contents: the buffers' bytes by file name; written first, so that a
-        reader of the launch finds them."""
+        """Keep a launch of a record's kernel. contents: the buffers' bytes by file name; they are written before the
+        launch's JSON file, so that a reader of that file finds them."""
         from tritonhook.capture.launches.record import to_document  # here: the ptxas wrapper records no launches
 
         folder = self.out / "kernels" / record / "launches"
@@ -247,8 +251,8 @@ class CaptureWriter:
     def add_crash(
         self, name: str, ptx: str, details: Mapping[str, Any], files: Mapping[str, str] | None = None
     ) -> Path:
-        """Keep a kernel that failed to compile: its PTX, if any, and `details`, such as the command line and the
-        signal. files: path by ending, from earlier stages. Returns its folder."""
+        """Keep a kernel that failed to compile. Returns its folder. ptx: "" if the PTX stage was not reached. details:
+        fields of crash.json, e.g. command line and signal. files: the earlier stages' files, path by extension."""
         folder = self.out / "crashes" / f"{_file_stem(name)}-{time.time_ns():x}-{os.getpid()}"
         folder.mkdir(parents=True)
         for ending, path in (files or {}).items():
@@ -261,8 +265,9 @@ class CaptureWriter:
         return folder
 
     def close(self, notes: Sequence[str] = (), unrecorded: Mapping[str, str] | None = None) -> None:
-        """End the index. notes: for readers of the folder. unrecorded: why a launch of a record could not be
-        recorded; written only with notes. In a run, the process's loaded source files are recorded too."""
+        """End the index. notes: messages for readers of the folder. unrecorded: reason why a launch could not be
+        recorded, by record; written only with notes or paths. Under `tritonhook run`, also record the paths of the
+        process's Python modules."""
         with self._lock:
             sources = {"sources": _sources()} if self._index is not None and RUN_ID in os.environ else {}
             if notes or sources:
@@ -285,10 +290,10 @@ _writers: weakref.WeakSet[CaptureWriter] = weakref.WeakSet()
 
 
 def _sweep(staging: Path) -> None:
-    """Remove the files of processes killed a day ago or earlier. Younger files may be in the making."""
+    """Remove staged files older than a day, left by killed processes. A process may still be writing younger files."""
     with os.scandir(staging) as entries:
         for entry in entries:
-            with suppress(OSError):  # another process sweeps too, or it belongs to another user
+            with suppress(OSError):  # another process removed it first, or it belongs to another user
                 if entry.stat(follow_symlinks=False).st_mtime > time.time() - _SWEPT_AFTER_S:
                     continue
                 if entry.is_dir(follow_symlinks=False):
@@ -329,7 +334,7 @@ def _create(path: str, data: bytes) -> None:
 
 
 def _copy(source: str, target: str) -> None:
-    """Copy a file, not link it: an edit of the capture would change Triton's cache."""
+    """Copy a file. With a link, an edit of the capture would change Triton's cache."""
     reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     try:
         writer = os.open(target, _CREATE, 0o644)
@@ -338,7 +343,7 @@ def _copy(source: str, target: str) -> None:
             while size > 0:
                 sent = os.sendfile(writer, reader, None, size)
                 if sent == 0:
-                    raise OSError(f"{source}: became shorter while it was copied")
+                    raise OSError(f"{source}: the file became shorter during the copy")
                 size -= sent
         finally:
             os.close(writer)
@@ -349,5 +354,5 @@ def _copy(source: str, target: str) -> None:
 def _link(source: str, target: str) -> None:
     try:
         os.link(source, target)
-    except OSError:  # a file system without links
+    except OSError:  # a file system without hard links
         _copy(source, target)

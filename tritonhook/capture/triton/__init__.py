@@ -1,1 +1,1 @@
-"""Capture from Triton: its hooks, the metadata of its kernels, its autotuner."""
+"""Capture kernels from Triton: hooks, kernel metadata, rewriting, autotuner."""

@@ -1,10 +1,9 @@
-"""The configurations that Triton's Autotuner tried for each key, and the winner. Reads only; pinning.py sets a
-configuration.
+"""Find the configurations that Triton's Autotuner tried for each key, and the winner. pinning.py sets configurations.
 
-Triton 3.6 and 3.7 do not report it (3.8 has a listener, for one tool). The Autotuner measures each configuration in
-`_bench`, which is patched here to learn which kernels are compiled for it; afterwards the winner is in the Autotuner's
-own `cache`. The winner is looked up at the next compile, so that launches cost nothing more. A tuning whose kernels
-were all in memory before is not seen.
+Triton 3.6 and 3.7 do not report them; 3.8 has a listener, but only one tool can use it. The Autotuner measures each
+configuration in `_bench`. This module patches `_bench` to learn which kernel is compiled for which configuration. The
+winner is then in the Autotuner's own `cache`. It is looked up at the next compile, not at each launch, which would make
+launches slower. An autotuning is missed if all its kernels were in memory before.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def choices_of(side: dict[str, str], own: dict[int, tuple[Any, dict[Any, Any]]] | None = None) -> Iterator[None]:
-    """Record the configuration that each of Triton's autotuners launches, for the length of a `with` block.
+    """Record the configuration that each Triton autotuner launches during a `with` block.
 
-    side: filled with configuration by kernel name. own: choices by the tuner's id, kept apart from other choices of the
-    same tuners: each tuner measures anew for each `own` and does not use its cache on disk.
+    side: the function adds the configuration by kernel name. own: (tuner, its choices) by the tuner's id, used instead
+    of the tuner's cache. So with an empty `own`, each tuner measures again. With `own`, tuners ignore their disk cache.
     """
     from triton.runtime.autotuner import Autotuner
 
@@ -51,12 +50,12 @@ def choices_of(side: dict[str, str], own: dict[int, tuple[Any, dict[Any, Any]]] 
 
 
 def function_name(tuner: Any) -> str:
-    """Return the name of a tuner's function."""
+    """Return the name of an autotuner's function."""
     return str(getattr(tuner.base_fn, "__name__", tuner.base_fn))
 
 
 def source_hash(tuner: Any) -> str | None:
-    """Return a hash of the source of a tuner's function; None if it has no source."""
+    """Return a hash of the source of an autotuner's function; None if it has no source."""
     function = tuner.fn
     while function is not None and not isinstance(getattr(function, "src", None), str):
         function = getattr(function, "fn", None)
@@ -64,16 +63,16 @@ def source_hash(tuner: Any) -> str | None:
 
 
 def key_texts(tuner: Any, key: Any) -> tuple[str, ...]:
-    """Return the key of a tuning as texts: "name=value" of the tuner's key arguments, then the dtypes."""
+    """Return an autotuning's key as texts: "name=value" of the autotuner's key arguments, then the dtypes."""
     values = list(map(str, key)) if isinstance(key, tuple) else [str(key)]
     names = list(getattr(tuner, "keys", ()))
     return (*(f"{name}={value}" for name, value in zip(names, values, strict=False)), *values[len(names) :])
 
 
 class _Round:
-    """One tuning: the keys that were decided before it, and Triton's hash of each configuration tried.
+    """One autotuning. decided: keys that had a winner before it. trials: Triton's hash by configuration tried.
 
-    It keeps a reference to the cache for its winner: `choices_of` gives a tuner another cache for a call.
+    cache: the tuner's cache when the autotuning began, because `choices_of` can replace it during a call.
     """
 
     def __init__(self, tuner: Any) -> None:
@@ -83,17 +82,17 @@ class _Round:
         self.trials: dict[Any, str] = {}
 
     def winner(self) -> tuple[Any, Any] | None:
-        """Return the key and its configuration; None until the tuner has decided."""
+        """Return (key, winning configuration); None until the tuner has decided."""
         new = [key for key in self.cache if key not in self.decided]
         return (new[-1], self.cache[new[-1]]) if new else None
 
 
 class Autotuning(Hooks):
-    """The tunings of this process, reported to its sessions."""
+    """Hooks that report this process's autotunings to the sessions."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._rounds: dict[int, _Round] = {}  # by the tuner's id; a round keeps its tuner alive
+        self._rounds: dict[int, _Round] = {}  # by id of the tuner, which a round keeps alive
         self._trial = threading.local()
 
     def detach(self, session: Observer) -> None:
@@ -108,7 +107,7 @@ class Autotuning(Hooks):
         return [Patch(Autotuner, "_bench", self._wrap)]
 
     def met(self, hash: str) -> None:
-        """Note that a kernel was compiled or came from the disk cache, in this thread."""
+        """Record that this thread compiled a kernel or loaded it from the disk cache. hash: Triton's hash."""
         trial = getattr(self._trial, "current", None)
         if trial is None:
             self.conclude()
@@ -117,7 +116,7 @@ class Autotuning(Hooks):
             met_round.trials[config] = hash
 
     def conclude(self) -> None:
-        """Report the tunings that are decided."""
+        """Report the autotunings that have a winner."""
         if not self._rounds:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""The holders of Triton's hooks in this process, for `tritonhook.status`. Reads only."""
+"""List which tools have set Triton's hooks in this process, for `tritonhook.status`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tritonhook.capture.triton.rewriting import rewriting
 
 
 def holders() -> dict[str, str]:
-    """Return the holder of each of Triton's hooks, by hook. tritonhook holds none. It is named first for the hook
-    where it listens, and for cache keys, which it extends while a session rewrites."""
+    """Return the owner of each of Triton's hooks, by hook. tritonhook sets no hook itself. But it is named first for
+    the hook at which it listens, and for "cache keys" while a session rewrites, because it extends them then."""
     from triton import knobs
 
     of_runtime = ("add_stages_inspection", "jit_cache", "jit_post_compile", "launch_enter", "launch_exit")
@@ -26,7 +26,7 @@ def holders() -> dict[str, str]:
 
 
 def _holder(value: Any) -> str:
-    """Name the owner of an object in a slot: "free", or a class or function."""
+    """Return the name of the class or function set as a hook; "free" for None."""
     if value is None:
         return "free"
     calls = getattr(value, "calls", None)

@@ -1,9 +1,9 @@
-"""Listen to every kernel that Triton compiles or loads from its disk cache, whatever other tools do with the slot.
+"""Notify sessions of every kernel that Triton compiles or loads from its disk cache.
 
-Triton has one slot for this, `knobs.compilation.listener`, and other tools overwrite and empty it. So tritonhook puts
-nothing into the slot. While a session listens, a property replaces the attribute. Other code sees and sets the slot as
-without tritonhook. Only `triton.compile`, which reads the slot once per compile, gets another function: it calls the
-sessions first and then the slot's holder.
+Triton has one listener, `knobs.compilation.listener`, which other tools overwrite or remove. So tritonhook does not set
+it. While a session is attached, a property replaces the attribute. Other code reads and sets the listener as usual.
+Only `triton.compile`, which reads it once per compile, gets a different function. This function calls the sessions, and
+then the listener that another tool has set.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COMPILER = "triton.compiler.compiler"  # the module of triton.compile
 
 
 class Listening(Hooks):
-    """The sessions that see kernels."""
+    """The sessions that are notified of kernels."""
 
     def _patched(self) -> list[Patch]:
         from triton import knobs
@@ -61,7 +61,8 @@ def _read(event: dict[str, Any], session: Observer) -> None:
 
 
 def _times(event: dict[str, Any]) -> dict[str, int]:
-    """Return microseconds for making the first IR, each stage, and writing the cache (triton.knobs.CompileTimes)."""
+    """Return microseconds by step: "ir" (first IR), each stage, "store" (writing the cache); see
+    triton.knobs.CompileTimes."""
     times = event.get("times")
     if times is None:
         return {}

@@ -1,5 +1,5 @@
-"""Facts about Triton and its kernels: its version, its ptxas with the command line, and a Capture made from a
-kernel's metadata. Reads only."""
+"""Read facts about Triton and its kernels: version, ptxas and its command line, and a Capture made from a kernel's
+metadata."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from tritonhook.capture.model import Assembler, Capture, Stage, is_binary_only
 from tritonhook.errors import CaptureError
 
 MINIMUM_TRITON = (3, 6)
-# Keys in Triton's own metadata of a rewritten kernel, for later cache hits.
+# Keys that tritonhook adds to Triton's metadata of a kernel. Triton's cache keeps them, so that a later cache hit has
+# them too.
 META_FROM = "tritonhook_rewritten_from"
 META_NOTE = "tritonhook_note"
-META_KEYS = "tritonhook_keys"  # digest of each session's changes to the compile
-META_PTXAS = "tritonhook_ptxas"  # path, version and arguments of a session's own ptxas
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in Python's default text of an object
+META_KEYS = "tritonhook_keys"  # digest of the changes by each session
+META_PTXAS = "tritonhook_ptxas"  # path, version and arguments of the ptxas, if a session chose it
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # part of Python's default repr of an object
 _CODE_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ptx_version", "ptx_options")
 
 
@@ -38,15 +39,15 @@ def check_triton() -> None:
         if isinstance(error, ModuleNotFoundError) and error.name == "triton":
             raise CaptureError("triton is not installed in this Python; `pip install 'triton>=3.6'`") from None
         raise CaptureError(
-            f"triton cannot be imported: {type(error).__name__}: {error}; `python -c 'import triton'` shows where"
+            f"triton cannot be imported: {type(error).__name__}: {error}; for details: `python -c 'import triton'`"
         ) from error
     if _major_minor(version) < MINIMUM_TRITON:
-        raise CaptureError(f"triton {version} has no hook to rewrite kernels; tritonhook needs triton 3.6 or newer")
+        raise CaptureError(f"triton {version} is too old; tritonhook needs triton 3.6 or newer")
 
 
 def constants_of(source: Any) -> dict[str, Any] | None:
-    """Return the constexprs of a source for triton.compile, by name; None for a source without any, such as an IR
-    file."""
+    """Return the constexprs of a source object of triton.compile, by name; None for a source without constexprs, e.g.
+    an IR file."""
     names, constants = getattr(getattr(source, "fn", None), "arg_names", None), getattr(source, "constants", None)
     if names is None or constants is None:
         return None
@@ -54,7 +55,7 @@ def constants_of(source: Any) -> dict[str, Any] | None:
 
 
 def _path_name(path: Any, names: Any) -> str:
-    """Name a constexpr by its path, such as ("x", 1) for the second item of a tuple argument x."""
+    """Make the name of a constexpr from its path, e.g. "x.1" from (0, 1): the second item of the first argument, x."""
     first, *rest = path if isinstance(path, tuple) else (path,)
     return ".".join([str(names[first] if isinstance(first, int) else first), *map(str, rest)])
 
@@ -67,7 +68,8 @@ def capture_of(
     origin: str | None,
     constants: Mapping[str, Any] | None = None,
 ) -> Capture:
-    """Make a Capture from Triton's metadata, without artifacts. origin: the kernel's own name, if it was renamed."""
+    """Make a Capture from Triton's metadata; its artifacts are empty texts. files: path by stage. origin: the kernel's
+    own name, if it was renamed. constants: its constexprs."""
     values = {name: _plain(value) for name, value in metadata.items()}
     target = metadata["target"]
     is_cuda = target.backend == "cuda"
@@ -82,13 +84,13 @@ def capture_of(
         cache_hit=cache_hit,
         rewritten_from=origin,
         note=metadata.get(META_NOTE)
-        or ("Triton's cache held the binary only (TRITON_STORE_BINARY_ONLY)" if is_binary_only(files) else None),
+        or ("Triton's cache had only the binary (TRITON_STORE_BINARY_ONLY)" if is_binary_only(files) else None),
     )
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value of Triton's metadata or a constexpr to JSON, the same in every process. Functions, classes and
-    Enum members become their names, other objects their text."""
+    """Convert a value of Triton's metadata or a constexpr to a JSON value that is equal in every process. Functions,
+    classes and Enum members become their names, other objects their str() without addresses."""
     if isinstance(value, Enum):
         return f"{type(value).__name__}.{value.name}"
     if isinstance(value, (str, int, float, bool, type(None))):
@@ -117,13 +119,13 @@ def _options(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def arch_name(capability: int) -> str:
-    """Return the target of a compute capability, such as "sm_90a" for 90."""
-    # As in Triton's sm_arch_from_capability, which uses the "a" variant from Hopper on.
+    """Return the target of a compute capability, e.g. "sm_90a" for 90."""
+    # Triton's sm_arch_from_capability uses the "a" variant from Hopper on, too.
     return f"sm_{capability}{'a' if capability >= 90 else ''}"
 
 
 def _assembler_of_kernel(arch: int, metadata: Mapping[str, Any]) -> Assembler:
-    """Return the ptxas that assembled a kernel: a session's, if the metadata names one, else Triton's."""
+    """Return the ptxas that assembled a kernel: the session's ptxas if the metadata names it, else Triton's."""
     if META_PTXAS in metadata:
         path, version, arguments = metadata[META_PTXAS]
         return Assembler(path, version, tuple(arguments))
@@ -131,10 +133,11 @@ def _assembler_of_kernel(arch: int, metadata: Mapping[str, Any]) -> Assembler:
 
 
 def assembler_of(arch: int, options: Mapping[str, Any]) -> Assembler:
-    """Return Triton's ptxas for this target, with the arguments that Triton's make_cubin passes.
+    """Return Triton's ptxas for a compute capability, with the arguments that Triton's make_cubin passes. options: of
+    the compile, e.g. `enable_fp_fusion`.
 
-    Triton does not keep the command line. It is built here as make_cubin builds it; a test assembles captures again and
-    compares the bytes.
+    Triton does not keep the command line, so it is built here in the same way as in make_cubin. A test assembles
+    captures again and compares the bytes.
     """
     from triton import knobs
     from triton.backends.nvidia import compiler as backend
@@ -158,13 +161,13 @@ def assembler_of(arch: int, options: Mapping[str, Any]) -> Assembler:
         arguments += ["--opt-level", "1"]
     arguments += [f"--gpu-name={arch_name(arch)}"]
     path = backend.get_ptxas(arch).path
-    # Not Triton's get_ptxas_version, which keeps the version that it saw first: torch.compile sets another ptxas later.
+    # Triton's get_ptxas_version would return a cached version; but torch.compile can change the ptxas later.
     tool = inspect_tool(Path(path), "Triton")
     return Assembler(path, tool.version if isinstance(tool, Tool) else None, tuple(arguments))
 
 
 def ptxas_versions() -> list[str | None]:
-    """Return the versions of Triton's ptxas: for GPUs up to Hopper, and for Blackwell."""
+    """Return the versions of Triton's two ptxas: for GPUs up to Hopper, and for Blackwell. None if not known."""
     return [assembler_of(arch, {}).version for arch in (90, 100)]
 
 

@@ -1,4 +1,4 @@
-"""Hiding what Triton prints, for some threads."""
+"""Discard what Triton prints to stdout in some threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tritonhook._util.locks import ForkLock
 
 
 class MutedThreads:
-    """Stand-in for sys.stdout while at least one thread is muted; other threads print as before."""
+    """Replacement of sys.stdout while at least one thread is muted. It discards the output of muted threads and passes
+    on the output of all other threads."""
 
     def __init__(self) -> None:
         self._lock = ForkLock()
@@ -22,7 +23,7 @@ class MutedThreads:
 
     @property
     def is_muted(self) -> bool:
-        """True if this thread is muted."""
+        """True if the calling thread is muted."""
         return threading.get_ident() in self._threads
 
     def write(self, text: str) -> int:
@@ -44,7 +45,7 @@ class MutedThreads:
             self._forget(lambda other: other == thread)
 
     def after_fork(self) -> None:
-        """Forget threads that do not exist in a forked child."""
+        """Unmute the threads that do not exist in a forked child."""
         own = threading.get_ident()
         self._forget(lambda thread: thread != own)
 

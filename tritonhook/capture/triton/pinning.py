@@ -1,8 +1,8 @@
-"""Give Triton's Autotuner the configurations that policies pin: it uses them without measuring.
+"""Make Triton's Autotuner use the configurations that policies pin, without measuring.
 
-The Autotuner asks which configurations are worth measuring (`prune_configs`) only for a new key. Then it gets only the
-pinned one, and its measuring (`_bench`) is skipped. From then on the configuration is in the Autotuner's own cache, so
-that later launches cost the same as without a pin.
+For a new key only, the Autotuner calls `prune_configs` to select configurations, and `_bench` to measure them. Here the
+first returns only the pinned configuration, and the second returns without a measurement. Then the configuration is in
+the Autotuner's own cache. So later launches cost the same as without a pin.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Pinning(Hooks):
         return prune_configs
 
     def has(self, config: Any) -> bool:
-        """Check whether a pin gave this thread's tuner this configuration."""
+        """Check whether this configuration was pinned by the latest `prune_configs` in this thread."""
         return config is not None and config is getattr(self._pinned, "config", None)
 
     def _bench(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,7 +63,7 @@ class Pinning(Hooks):
 
 
 def _pinned(session: Observer, tuner: Any, named: Mapping[str, Any], configs: Any) -> Any:
-    """Return the configuration that a session's policy pins for this call; None without one."""
+    """Return the configuration that a session's policy pins for this call; None if there is no pin."""
     policy, function = session.settings.policy, function_name(tuner)
     if policy is None or not any(pin.function == function for pin in policy.pins):
         return None
@@ -83,7 +83,7 @@ def _pinned(session: Observer, tuner: Any, named: Mapping[str, Any], configs: An
 
 
 def key_of(tuner: Any, named: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the key of a call, as Autotuner.run makes it (triton/runtime/autotuner.py, 3.6 to 3.9)."""
+    """Return the autotuning key of a call, computed as in Autotuner.run (triton/runtime/autotuner.py, 3.6 to 3.9)."""
     given = {name: value for name, value in {**tuner.nargs, **named}.items() if name in tuner.arg_names}
     key = [given[name] for name in tuner.keys if name in given]
     return (*key, *(str(value.dtype) for value in given.values() if hasattr(value, "dtype")))

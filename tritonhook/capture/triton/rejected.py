@@ -1,6 +1,6 @@
-"""See kernels that a pass of Triton or ptxas rejects: Triton keeps no file of them where a user could find it.
+"""Capture kernels that a compiler stage of Triton, or ptxas, rejects. Triton itself keeps no files of them.
 
-While a session listens, each stage of a compile reports its error to the sessions, and raises it again.
+While a session is attached, each failing stage of a compile reports its error to the sessions, and raises it again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Make = Callable[[Any, dict[str, Any]], Any]
 
 
 class Rejecting(Hooks):
-    """The sessions that get reports of rejected kernels."""
+    """The sessions that are notified of rejected kernels."""
 
     def _patched(self) -> list[Patch]:
         from triton.backends.nvidia.compiler import CUDABackend
@@ -31,7 +31,7 @@ class Rejecting(Hooks):
         return [Patch(ASTSource, "make_ir", self._make_ir), Patch(CUDABackend, "add_stages", self._add_stages)]
 
     def _make_ir(self, make_ir: Callable[..., Any]) -> Callable[..., Any]:
-        """Report what Triton's front end rejects: a CompilationError, before any stage."""
+        """Report errors of Triton's front end (CompilationError), which runs before the stages."""
 
         def made(source: Any, target: Any, options: Any, *rest: Any) -> Any:
             try:
@@ -66,20 +66,20 @@ class Rejecting(Hooks):
             known, text = metadata(), source if isinstance(source, str) else ""
             session.keep_rejected(stage, text, known, _files(known), error)
 
-        if not muted_threads.is_muted:  # muted: a trial of a rewrite, which has its own report
+        if not muted_threads.is_muted:  # a muted thread tries a rewrite, whose failure is reported in stages.py
             self.tell("a rejected kernel could not be kept", keep)
 
 
 def _of_source(source: Any, target: Any, options: Any) -> dict[str, Any]:
-    """Make the metadata of a kernel that has none yet, as Triton makes them after its front end."""
+    """Make metadata for a kernel that failed in the front end. Triton makes the same fields after its front end."""
     return {"hash": source.hash(), "name": source.name, "target": target, **vars(options)}
 
 
 def _files(metadata: dict[str, Any]) -> dict[str, str]:
-    """List the files that earlier stages have written to Triton's cache: path by ending."""
+    """List the files that earlier stages have written to Triton's cache: path by extension."""
     from triton.runtime.cache import get_cache_manager
 
-    folder = getattr(get_cache_manager(metadata["hash"]), "cache_dir", None)  # None for a remote cache
+    folder = getattr(get_cache_manager(metadata["hash"]), "cache_dir", None)  # None if the cache is remote
     with suppress(OSError):
         return {path.suffix[1:]: str(path) for path in Path(folder).iterdir() if path.is_file()} if folder else {}
     return {}

@@ -1,14 +1,14 @@
-"""Rewriting kernels in `triton.compile`. Each compile belongs to the sessions under which its cache key was made, from
-the key to the cubin, whichever sessions begin or end meanwhile.
+"""Rewrite kernels in `triton.compile`. The sessions that are active when a compile's cache key is made apply to the
+whole compile, even if sessions begin or end before its cubin is made.
 
-`get_cache_key` receives the backend object of this one compile: the sessions' stages are put on that object, and the
-guard of the cache entry on this compile's cache manager. So later steps look up nothing that another thread or tool
-could have changed: tritonhook leaves the slot `knobs.runtime.add_stages_inspection_hook` to others, whose stages run
+`get_cache_key` receives the backend object of one compile. The sessions' stages are added to this object, and the guard
+of the cache entry to the cache manager of the same compile. So another thread or tool cannot change them later.
+tritonhook does not use the hook `knobs.runtime.add_stages_inspection_hook`; stages that other tools add there run
 before ours.
 
-The functions of the compile path are wrapped when the first session rewrites, and stay wrapped until the process ends:
-a launch may have made its key just before the last session ended. Without a session they only pass calls on. The
-function of the launch path is wrapped only while a session rewrites.
+The functions that compile are patched when the first session rewrites, and stay patched until the process ends, because
+a launch may have made its key just before the last session ended. Without a session they only call the original. The
+function that makes a launch's key is patched only while a session rewrites.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 Sessions = tuple["Observer", ...]  # outermost first
 
 _COMPILER, _JIT = "triton.compiler.compiler", "triton.runtime.jit"
-_MARK = "\0tritonhook:"  # begins our part of a key; Triton's part, made of repr() and hashes, never contains this byte
-_ASKED_BY = "_tritonhook_sessions"  # on a source that waits for a thread of AsyncCompileMode
-# Why a kernel is not rewritten. Except for LATE, its files are not kept in Triton's cache.
-LATE = "the compile began before the session did"
-REPLACED = "another tool replaced the stages ptx or cubin, or what they made"
-FAILED = "the rewriting failed, and may succeed the next time"
+_MARK = "\0tritonhook:"  # begins our part of a key; Triton's part, of repr() texts and hashes, contains no byte 0
+_ASKED_BY = "_tritonhook_sessions"  # attribute of a source object that waits for a thread of AsyncCompileMode
+# Reasons why a kernel is not rewritten. Except with LATE, its files are not stored in Triton's cache.
+LATE = "the compile began before the session"
+REPLACED = "another tool replaced the stage ptx or cubin, or its output"
+FAILED = "the rewrite failed, but may succeed the next time"
 
 
 def digest(key: str) -> str:
-    """Shorten a session's key to a digest, for a kernel's metadata."""
+    """Hash a session's key, for a kernel's metadata."""
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 class Rewriting(Hooks):
-    """The sessions that rewrite, and the functions of Triton that are wrapped for them.
+    """The sessions that rewrite, and the functions of Triton that are patched for them.
 
-    key: the sessions' addition to the in-memory key of a launch.
+    key: the sessions' part of a launch's key in Triton's in-memory cache.
     """
 
     def __init__(self) -> None:
@@ -58,10 +58,10 @@ class Rewriting(Hooks):
         self._for_good: list[Patch] = []
 
     def _settle(self) -> None:
-        self.key = _key_of_launch(self.sessions)  # empty without sessions: a patch may stay if another tool wrapped it
+        self.key = _key_of_launch(self.sessions)  # "" without sessions: our patch may stay below another tool's
 
     def _patched(self) -> list[Patch]:
-        """Patch the functions of the launch path, and those of the compile path once and for all."""
+        """Patch the functions that launch, and the first time, for good, also the functions that compile."""
         from triton.compiler import CompiledKernel, compiler
         from triton.runtime import jit
 
@@ -83,8 +83,8 @@ class Rewriting(Hooks):
         return compute_cache_key
 
     def _compile_launched(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the compile for a launch whose kernel is not in memory. Its in-memory key may name sessions that have
-        ended: the kernel gets the key of the sessions for which it is compiled."""
+        """Wrap the compile for a launch whose kernel is not in memory. The launch's key may contain sessions that have
+        ended since, so it is replaced by the key of the sessions for which the kernel is compiled."""
 
         def do_compile(function: Any, key: str, *arguments: Any, **named: Any) -> Any:
             sessions = self.sessions
@@ -106,12 +106,12 @@ class Rewriting(Hooks):
             self._thread.sessions = outer
 
     def _key_of_async_compile(self, original: Callable[..., str]) -> Callable[..., str]:
-        """Extend the key by which AsyncCompileMode merges compiles in flight. The source carries the sessions to the
-        thread that will compile it."""
+        """Extend the key by which AsyncCompileMode merges equal pending compiles. An attribute of the source passes the
+        sessions to the thread that will compile it."""
 
         def get_cache_key(src: Any, *arguments: Any, **named: Any) -> str:
             bound: Sessions | None = getattr(self._thread, "sessions", None)
-            sessions = () if bound is None else bound  # None: the launch began before the first session
+            sessions = () if bound is None else bound  # None if the launch began before the first session
             setattr(src, _ASKED_BY, sessions)
             return original(src, *arguments, **named) + _key_of_launch(sessions)
 
@@ -139,7 +139,7 @@ class Rewriting(Hooks):
         asked_by: Sessions | None = getattr(src, "__dict__", {}).pop(_ASKED_BY, None)
         if asked_by is None:
             asked_by = getattr(self._thread, "sessions", None)
-        if asked_by is None:  # no known launch: the program called triton.compile
+        if asked_by is None:  # not from a launch: the program called triton.compile
             return () if not self.sessions or _is_called_by_a_launch() else self.sessions
         return asked_by
 
@@ -157,7 +157,7 @@ class Rewriting(Hooks):
         return get_cache_manager
 
     def _compiled(self, original: Callable[..., None]) -> Callable[..., None]:
-        """Note kernels that missed their rewriting, at the end of each compile and of each load from the disk cache."""
+        """After each compile and each load from the disk cache, note a kernel that was not rewritten but should be."""
 
         def init(kernel: Any, src: Any, group: Any, *arguments: Any, **named: Any) -> None:
             original(kernel, src, group, *arguments, **named)
@@ -168,7 +168,7 @@ class Rewriting(Hooks):
             def check(session: Observer) -> None:
                 session.check_rewritten(kernel.metadata._asdict(), group, reason or LATE)
 
-            self.tell("whether a kernel was rewritten is not known", check)
+            self.tell("could not check whether a kernel was rewritten", check)
 
         return init
 
@@ -183,12 +183,12 @@ def _part_of_key(keys: Iterable[str]) -> str:
 
 def _contain(sessions: Sessions, error: Exception) -> None:
     for session in sessions:
-        session.contain("a kernel stays as it is", error)
+        session.contain("a kernel is not rewritten", error)
 
 
 def _is_called_by_a_launch() -> bool:
-    """Check whether JITFunction called the triton.compile whose key this thread makes. If so, its `_do_compile` was
-    not wrapped: the launch began before the first session."""
+    """Check whether JITFunction called the triton.compile whose key this thread is making. If so, the launch began
+    before the first session, because `_do_compile` was not yet patched."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__") != _COMPILER:
         frame = frame.f_back
@@ -196,8 +196,8 @@ def _is_called_by_a_launch() -> bool:
 
 
 def _own_name(source: Any) -> str:
-    """Return the kernel's name in its PTX: that of its Python function, or the result of the function's `repr`,
-    which makes a name from the constants, as triton.compiler.code_generator calls it."""
+    """Return the kernel's name in its PTX: the name of its Python function, or the result of the function's `repr`,
+    which triton.compiler.code_generator calls with the constants to make a name."""
     function: Any = getattr(source, "fn", None)
     if getattr(function, "_repr", None) is None:
         return str(source.name)
@@ -206,9 +206,10 @@ def _own_name(source: Any) -> str:
 
 
 class Compile:
-    """One compile of Triton's and the steps of its sessions.
+    """One compile by Triton, and the sessions' steps in it.
 
-    refusal: why its results are not stored under its key; None if they are stored.
+    source: Triton's source object. key: the sessions' part of the cache key. refusal: why the results are not stored
+    under the key; None if they are stored.
     """
 
     def __init__(self, source: Any, steps: list[Step]) -> None:
@@ -216,11 +217,12 @@ class Compile:
         self.key = _part_of_key(step.key for step in steps)
         self.refusal: str | None = None
         self._steps = steps
-        self._made: dict[str, Any] = {}  # by the ending of its file
+        self._made: dict[str, Any] = {}  # results of the steps, by file extension
 
     @classmethod
     def bind(cls, sessions: Sessions, source: Any, backend: Any, options: Any) -> Compile | None:
-        """Bind the compile whose key is being made. None if no session changes it, for instance for a PTX file."""
+        """Add the sessions' steps to the compile whose key is being made. None if no session changes it, e.g. because
+        its source is a PTX file."""
         if backend.target.backend != "cuda" or source.ext in ("ptx", "cubin"):
             return None
         steps = []
@@ -243,7 +245,7 @@ class Compile:
         return compiles
 
     def wrap(self, stages: Stages) -> None:
-        """Put the steps around the stages that Triton and other tools have made."""
+        """Wrap the sessions' steps around the stages ptx and cubin of Triton and other tools."""
         if "ptx" not in stages or "cubin" not in stages:
             self.refusal = REPLACED
             return
@@ -266,14 +268,14 @@ class Compile:
         if source == self._made.get("ptx"):
             self._made["cubin"] = cubin
         elif metadata.pop(META_KEYS, None) is not None:
-            metadata[META_NOTE] = "not rewritten: its PTX was replaced afterwards, as TRITON_KERNEL_OVERRIDE does"
+            metadata[META_NOTE] = "not rewritten: its PTX was replaced afterwards, e.g. by TRITON_KERNEL_OVERRIDE"
         return cubin
 
     # --- the entry in Triton's cache
 
     def guard(self, manager: Any) -> None:
-        """Keep results that the steps did not make out of the cache entry of this compile's key. Triton gets them
-        from another folder, to which no key leads."""
+        """Do not store results under this compile's key if the steps did not make them. They are written to another
+        cache folder, which no key finds, because Triton reads its results from files."""
         place = manager
 
         def put(data: Any, filename: str, *arguments: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Step: one session's changes to one of Triton's compiles. Its stages ptx and cubin replace Triton's own."""
+"""Step: one session's changes to one compile by Triton. Its stages ptx and cubin replace Triton's own."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ Stages = dict[str, Callable[[Any, dict[str, Any]], Any]]
 
 
 class Step:
-    """One session's part in a compile. All steps that can fail are done when the cache key is made, so that a session
-    that cannot take part is not in the key.
+    """One session's part in a compile. The constructor, which can fail, runs before the cache key is made: a session
+    that fails is then left out of the key.
 
-    The PTX is rewritten at the end of the ptx stage, and assembled there as well: if ptxas fails on the rewritten PTX,
-    the rest of the pipeline sees the plain PTX. So the PTX and the cubin in the cache always belong together.
+    The PTX is rewritten at the end of the ptx stage, and also assembled there. If ptxas fails on the rewritten PTX, the
+    later stages get the plain PTX. So PTX and cubin in the cache always belong together.
 
-    key: the session's changes, as text for cache keys. is_sure: False after an error that another compile may not meet,
-    such as a full disk: then the results of this compile must not be found under its key.
+    key: text for cache keys that identifies the session's changes. is_sure: False after an error that may not occur
+    again, e.g. a full disk; then the results of this compile must not be stored under its key.
     """
 
     def __init__(self, session: Observer, settings: Settings, backend: Any, options: Any) -> None:
         self._session, self._settings = session, settings
         self.key, self.is_sure = settings.key, True
         self._own = assembler_of(backend.target.arch, vars(options))
-        self._cubins: dict[str, bytes] = {}  # by rewritten PTX
+        self._cubins: dict[str, bytes] = {}  # cubin by rewritten PTX
 
     def wrap(self, stages: Stages) -> None:
         self._make_ptx, self._make_cubin = stages["ptx"], stages["cubin"]
@@ -47,7 +47,7 @@ class Step:
         try:
             rewritten = self._session.rewrite(text, metadata.get(META_FROM), self._own.version, self._settings)
         except Exception as error:
-            self._session.contain(f"{metadata.get('name')} stays as it is", error)
+            self._session.contain(f"{metadata.get('name')} is not rewritten", error)
             metadata[META_NOTE] = f"not rewritten: {error}"
             self.is_sure = isinstance(error, TritonHookError)
             return text
@@ -76,7 +76,7 @@ class Step:
         if source in self._cubins:
             return self._cubins[source]
         if self._cubins:
-            # The PTX was replaced after us (by TRITON_KERNEL_OVERRIDE for instance): its name counts.
+            # Another tool replaced the PTX after our rewrite, e.g. TRITON_KERNEL_OVERRIDE: use the name in that PTX.
             for ours in (META_FROM, META_LEVER, META_REWRITES):
                 metadata.pop(ours, None)
             metadata["name"] = Ptx(source).only_entry()
@@ -84,7 +84,7 @@ class Step:
         return self._make_cubin(source, metadata)
 
     def _try(self, rewritten: Rewritten, assembler: Assembler, metadata: dict[str, Any]) -> bytes | None:
-        """Assemble the rewritten PTX into a cubin; None if ptxas fails. Other errors are raised."""
+        """Assemble the rewritten PTX. Returns the cubin; None if ptxas fails. Other errors are raised."""
         from triton.runtime.errors import PTXASError
 
         try:
@@ -100,7 +100,7 @@ class Step:
 
 
 def _by(assembler: Assembler) -> Callable[[str, dict[str, Any]], bytes]:
-    """Return a cubin stage that assembles with this ptxas, and names it in the kernel's metadata."""
+    """Make a cubin stage that uses this ptxas and records it in the kernel's metadata."""
 
     def assemble(text: str, metadata: dict[str, Any]) -> bytes:
         cubin = assemble_by(assembler, text)
@@ -111,8 +111,7 @@ def _by(assembler: Assembler) -> Callable[[str, dict[str, Any]], bytes]:
 
 
 def _why_other(rewritten: Rewritten, cubin: bytes) -> str | None:
-    """Return a note if the policy's kernel got other machine code than the code that was timed; None if it is the
-    same."""
+    """Return a note if the machine code differs from the code that was timed for the policy, else None."""
     from tritonhook.cubin.summary import summarise_image
 
     if rewritten.code is None:
@@ -120,11 +119,11 @@ def _why_other(rewritten: Rewritten, cubin: bytes) -> str | None:
     code = summarise_image(cubin, {}).code_hash(rewritten.new)
     if code == rewritten.code:
         return None
-    return f"not rewritten: {rewritten.lever} gives the code {code} now, but {rewritten.code} was certified"
+    return f"not rewritten: {rewritten.lever} now gives the code {code}, but {rewritten.code} was certified"
 
 
 def _why_plain(text: str, rewritten: Rewritten, assembler: Assembler) -> str:
-    """Return a note on a kernel that ptxas could not assemble as the session asked."""
+    """Return a note for a kernel that keeps its plain code because ptxas failed on the session's change."""
     if rewritten.new != rewritten.own:
         return f"not renamed: ptxas failed under the name {rewritten.new}"
     if rewritten.text != text:

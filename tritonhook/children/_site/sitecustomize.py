@@ -1,7 +1,8 @@
-"""Python finds this first on PYTHONPATH in processes under `tritonhook run`, or a .pth file runs it; see bootstrap.py.
+"""Start tritonhook in processes under `tritonhook run`: Python runs this file because it is first in PYTHONPATH, or
+because a .pth file runs it. See bootstrap.py.
 
-The package is loaded from its own folder, and sys.path does not change: a child with other packages keeps exactly
-these.
+The package is loaded from its own folder without a change of sys.path, so that imports of the child process do not
+change.
 """
 
 import importlib.util
