@@ -10,7 +10,7 @@ outside a tensor, and writes nothing there.
 import math
 import random
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -180,11 +180,11 @@ class Machine:
 
 
 class Barrier:
-    """An mbarrier that counts one arrival and announced bytes. Raises ProtocolError for a missed round."""
+    """An mbarrier that counts one arrival and announced bytes. Each waiter must see every round, or ProtocolError."""
 
     def __init__(self, label: str):
-        self.label, self.completed, self.announced, self.waits = label, 0, 0, 0
-        self.ahead: set[int] = set()
+        self.label, self.completed, self.announced = label, 0, 0
+        self.ahead: defaultdict[str, set[int]] = defaultdict(set)  # completions beyond its waits, by partition
         self.arrived: Counter[str] = Counter()  # how often, by partition
         self.waited: Counter[str] = Counter()
 
@@ -204,11 +204,11 @@ class Barrier:
         return self.completed % 2 != phase
 
     def passed(self, who: str) -> None:
+        ahead = self.ahead[who]
+        ahead.add(self.completed - self.waited[who])
         self.waited[who] += 1
-        self.ahead.add(self.completed - self.waits)
-        self.waits += 1
-        if len(self.ahead) > 1 or not self.ahead <= {0, 1}:
-            raise ProtocolError(f"{self.label}: the waiter missed a round ({self.ahead} completions ahead)")
+        if len(ahead) > 1 or not ahead <= {0, 1}:
+            raise ProtocolError(f"{self.label}: {who} missed a round ({ahead} completions ahead)")
 
 
 @dataclass(frozen=True)
@@ -292,23 +292,12 @@ class Pointer:
         return Pointer(self.memory, self.offset + offset)
 
 
-class Model:
-    """The fake Gluon API, bound to one machine and one position in the grid."""
+class Partitions:
+    """The parts of the fake Gluon API that both models share, bound to one machine and one position in the grid."""
 
     def __init__(self, seed: int, program: int, programs: int):
         self.machine = Machine(seed)
-        self.program, self.programs, self.rings = program, programs, 0
-
-    def allocate(self, dtype, shape, layout) -> Buffer:
-        if dtype == "barrier":
-            self.rings += 1
-            return Buffer([Barrier(f"barrier {self.rings}[{i}]") for i in range(shape[0])])
-        slots, height, width = shape if len(shape) == 3 else (shape[0], 1, shape[1])
-        cells = [[[math.nan] * width for _ in range(height)] for _ in range(slots)]
-        return Buffer([Memory(self.machine, cell, 0, width, len(shape) - 1) for cell in cells])
-
-    def init(self, barrier: Barrier, count: int) -> None:
-        assert count == 1 and barrier.completed == 0
+        self.program, self.programs = program, programs
 
     def wait(self, barrier: Barrier, phase: int, pred: bool = True) -> None:
         if pred:
@@ -321,6 +310,27 @@ class Model:
 
     def expect(self, barrier: Barrier, size: int) -> None:
         barrier.announced += size
+
+    def warp_specialize(self, functions, warps, registers) -> None:
+        self.shared = functions[0][1][0]  # the PartitionArgs, for tests that count arrivals
+        self.machine.run([(f.__name__, lambda f=f, args=args: f(*args)) for f, args in functions])
+
+
+class Model(Partitions):
+    """The fake Gluon API of Blackwell."""
+
+    rings = 0
+
+    def allocate(self, dtype, shape, layout) -> Buffer:
+        if dtype == "barrier":
+            self.rings += 1
+            return Buffer([Barrier(f"barrier {self.rings}[{i}]") for i in range(shape[0])])
+        slots, height, width = shape if len(shape) == 3 else (shape[0], 1, shape[1])
+        cells = [[[math.nan] * width for _ in range(height)] for _ in range(slots)]
+        return Buffer([Memory(self.machine, cell, 0, width, len(shape) - 1) for cell in cells])
+
+    def init(self, barrier: Barrier, count: int) -> None:
+        assert count == 1 and barrier.completed == 0
 
     def tma_load(self, desc: Descriptor, at, barrier: Barrier, memory: Memory) -> None:
         who = self.machine.local.name
@@ -362,10 +372,6 @@ class Model:
         for offset, x, store in zip(pointer.offset.rows[0], value.rows[0], stored, strict=True):
             if store:
                 pointer.memory[offset] = x
-
-    def warp_specialize(self, functions, warps, registers) -> None:
-        self.shared = functions[0][1][0]  # the PartitionArgs, for tests that count arrivals
-        self.machine.run([(f.__name__, lambda f=f, args=args: f(*args)) for f, args in functions])
 
     def modules(self) -> dict[str, object]:
         """The modules that the kernel imports, by name: parts of triton, triton_compat, layouts and packed_f32x2."""
