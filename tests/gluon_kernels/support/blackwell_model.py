@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
 from operator import add, eq, ge, gt, le, lt, mul, sub
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 from tests.gluon_kernels.support.kernel_source import Constexpr, Edit, decorator, fake_module, load, unchanged
 
@@ -299,6 +299,9 @@ class Partitions:
         self.machine = Machine(seed)
         self.program, self.programs = program, programs
 
+    def init(self, barrier: Barrier, count: int) -> None:
+        assert count == 1 and barrier.completed == 0
+
     def wait(self, barrier: Barrier, phase: int, pred: bool = True) -> None:
         if pred:
             self.machine.pause((lambda: barrier.passes(phase), f"{barrier.label} phase {phase}"))
@@ -315,6 +318,31 @@ class Partitions:
         self.shared = functions[0][1][0]  # the PartitionArgs, for tests that count arrivals
         self.machine.run([(f.__name__, lambda f=f, args=args: f(*args)) for f, args in functions])
 
+    def gluon(self, **language) -> dict[str, object]:
+        """The modules of Gluon that both kernels import, by name. language: more members of gluon.language."""
+        gl = SimpleNamespace(
+            constexpr=Constexpr, tensor=object, shared_memory_descriptor=object, float32="fp32", int64="barrier",
+            SliceLayout=lambda *_: None, static_range=range, to_tensor=lambda x: x,
+            program_id=lambda axis: self.program, num_programs=lambda axis: self.programs,
+            allocate_shared_memory=self.allocate, warp_specialize=self.warp_specialize, **language,
+        )  # fmt: skip
+        gluon = SimpleNamespace(jit=decorator, must_use_result=decorator, constexpr_function=decorator, language=gl)
+        return {
+            "triton.experimental": fake_module("triton.experimental", {"gluon": gluon}),
+            "triton.experimental.gluon": fake_module("triton.experimental.gluon", {"language": gl}),
+        }
+
+    def copies(self) -> dict[str, object]:
+        """The members of gluon.language.nvidia that both kernels import."""
+        mbarrier = SimpleNamespace(
+            MBarrierLayout=lambda: None, init=self.init, wait=self.wait, arrive=self.arrive, expect=self.expect
+        )
+        return {"mbarrier": mbarrier, "tma": SimpleNamespace(tensor_descriptor=object, store_wait=self.store_wait)}
+
+    def compat(self, **more) -> ModuleType:
+        api = {"aggregate": dataclass(frozen=True), "tma_load": self.tma_load, "tma_store": self.tma_store}
+        return fake_module("host.device.triton_compat", api | more)
+
 
 class Model(Partitions):
     """The fake Gluon API of Blackwell."""
@@ -328,9 +356,6 @@ class Model(Partitions):
         slots, height, width = shape if len(shape) == 3 else (shape[0], 1, shape[1])
         cells = [[[math.nan] * width for _ in range(height)] for _ in range(slots)]
         return Buffer([Memory(self.machine, cell, 0, width, len(shape) - 1) for cell in cells])
-
-    def init(self, barrier: Barrier, count: int) -> None:
-        assert count == 1 and barrier.completed == 0
 
     def tma_load(self, desc: Descriptor, at, barrier: Barrier, memory: Memory) -> None:
         who = self.machine.local.name
@@ -375,17 +400,7 @@ class Model(Partitions):
 
     def modules(self) -> dict[str, object]:
         """The modules that the kernel imports, by name: parts of triton, triton_compat, layouts and packed_f32x2."""
-        gl = SimpleNamespace(
-            constexpr=Constexpr,
-            tensor=object,
-            shared_memory_descriptor=object,
-            float32="fp32",
-            int64="barrier",
-            SliceLayout=lambda *_: None,
-            static_range=range,
-            to_tensor=lambda x: x,
-            program_id=lambda axis: self.program,
-            num_programs=lambda axis: self.programs,
+        language = self.gluon(
             where=lambda c, a, b: elementwise(lambda c, a, b: a if c else b, c, a, b),
             maximum=lambda a, b: elementwise(max, a, b),
             minimum=lambda a, b: elementwise(min, a, b),
@@ -398,29 +413,14 @@ class Model(Partitions):
             reduce=lambda x, axis, combine: reduce_rows(x, combine),
             convert_layout=lambda x, layout, assert_trivial=False: x,
             store=self.store_global,
-            allocate_shared_memory=self.allocate,
-            warp_specialize=self.warp_specialize,
         )
-        mbarrier = SimpleNamespace(
-            MBarrierLayout=lambda: None,
-            init=self.init,
-            wait=self.wait,
-            arrive=self.arrive,
-            expect=self.expect,
-        )
-        tma = SimpleNamespace(tensor_descriptor=object, store_wait=self.store_wait)
-        gluon = SimpleNamespace(jit=decorator, must_use_result=decorator, constexpr_function=decorator, language=gl)
-        blackwell = {
+        blackwell = self.copies() | {
             "allocate_tensor_memory": self.allocate,
             "fence_async_shared": lambda: None,
-            "mbarrier": mbarrier,
             "tcgen05_commit": self.commit,
             "tcgen05_mma": self.mma,
             "tensor_memory_descriptor": object,
-            "tma": tma,
         }
-        api = {"aggregate": dataclass(frozen=True), "tma_load": self.tma_load, "tma_store": self.tma_store}
-        api["memory_view"] = lambda memory, dtype, shape, layout: memory
         layouts = {"ROW_VECTOR": None, "tma_box": lambda memory, desc: memory}
         layouts |= dict.fromkeys(("matrix_layout", "one_per_row", "row_per_thread", "tmem_layout"), lambda *_: None)
         layouts["split_columns"] = lambda x, parts: tuple(
@@ -441,11 +441,9 @@ class Model(Partitions):
             ),
         }
         experimental = "triton.experimental.gluon.language.nvidia.blackwell"
-        return {
-            "triton.experimental": fake_module("triton.experimental", {"gluon": gluon}),
-            "triton.experimental.gluon": fake_module("triton.experimental.gluon", {"language": gl}),
+        return language | {
             experimental: fake_module(experimental, blackwell),
-            "host.device.triton_compat": fake_module("host.device.triton_compat", api),
+            "host.device.triton_compat": self.compat(memory_view=lambda memory, dtype, shape, layout: memory),
             "host.device.layouts": fake_module("host.device.layouts", layouts),
             "host.device.packed_f32x2": fake_module("host.device.packed_f32x2", packed),
         }

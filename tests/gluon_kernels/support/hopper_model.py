@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 
 from tests.gluon_kernels.support.blackwell_model import Barrier, Partitions, ProtocolError
-from tests.gluon_kernels.support.kernel_source import Constexpr, Edit, decorator, fake_module, load, unchanged
+from tests.gluon_kernels.support.kernel_source import Edit, decorator, fake_module, load, unchanged
 
 # Each file after those that it imports.
 FILES = (
@@ -230,36 +230,24 @@ class Model(Partitions):
             raise ProtocolError("the kernel ends with a named barrier half full")
 
     def modules(self) -> dict[str, object]:
-        gl = SimpleNamespace(
-            constexpr=Constexpr, tensor=object, shared_memory_descriptor=object, float32="fp32", int64="barrier",
-            SliceLayout=lambda *_: None, static_range=range, to_tensor=lambda x: x, load=lambda pointer: pointer(),
-            program_id=lambda axis: self.program, num_programs=lambda axis: self.programs,
+        gluon = self.gluon(
+            float16="fp16", NVMMASharedLayout=SimpleNamespace(get_default_for=lambda *_: None), load=lambda at: at(),
             minimum=min, maximum=max, arange=lambda *_: 0, full=lambda *_: None, zeros=lambda *_: None,
             where=lambda c, a, b: a if c else b,
-            float16="fp16", NVMMASharedLayout=SimpleNamespace(get_default_for=lambda *_: None),
-            allocate_shared_memory=self.allocate, warp_specialize=self.warp_specialize,
         )  # fmt: skip
-        mbarrier = SimpleNamespace(
-            MBarrierLayout=lambda: None, init=lambda barrier, count: None, wait=self.wait, arrive=self.arrive,
-            expect=self.expect,
-        )  # fmt: skip
-        tma = SimpleNamespace(tensor_descriptor=object, store_wait=self.store_wait)
-        gluon = SimpleNamespace(jit=decorator, must_use_result=decorator, constexpr_function=decorator, language=gl)
         triton = fake_module("triton", {"jit": decorator})
-        hopper = {
-            "fence_async_shared": self.fence, "mbarrier": mbarrier, "tma": tma, "warpgroup_mma": None,
+        hopper = self.copies() | {
+            "fence_async_shared": self.fence,
+            "warpgroup_mma": None,
             "warpgroup_mma_wait": lambda outstanding, deps: self.mma_wait(outstanding, deps),
-        }  # fmt: skip
+        }
         nvidia = "triton.experimental.gluon.language.nvidia."
-        api = {"aggregate": dataclass(frozen=True), "tma_load": self.tma_load, "tma_store": self.tma_store}
-        return {
+        return gluon | {
             "triton": triton,
             "triton.language": fake_module("triton.language", {"constexpr": object}),
-            "triton.experimental": fake_module("triton.experimental", {"gluon": gluon}),
-            "triton.experimental.gluon": fake_module("triton.experimental.gluon", {"language": gl}),
             f"{nvidia}hopper": fake_module(f"{nvidia}hopper", hopper),
-            f"{nvidia}blackwell": fake_module(f"{nvidia}blackwell", {"mbarrier": mbarrier}),
-            "host.device.triton_compat": fake_module("host.device.triton_compat", api),
+            f"{nvidia}blackwell": fake_module(f"{nvidia}blackwell", hopper),
+            "host.device.triton_compat": self.compat(),
         }
 
 
