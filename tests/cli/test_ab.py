@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
+import fake_driver
 import pytest
 import triton
 from command_line import EXP, TARGET
-from fake_driver import active
 from fake_tensors import Storage, Tensor
-from repository import ROOT, SUPPORT
 from triton_kernels import add_kernel, cutlass_copy_kernel, fresh
 
 import tritonhook
@@ -33,8 +31,14 @@ from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 
 
 @pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """The plans that would be timed; simulations answer for them. Images are read while they are there."""
+def images() -> dict[str, Cubin]:
+    """The images of the last plan by side, read while they are there."""
+    return {}
+
+
+@pytest.fixture
+def plans(images: dict[str, Cubin], monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The plans that would be timed; simulations answer for them."""
     seen: list[Plan] = []
 
     def run(plan: Plan, *more: Any, **options: Any) -> Any:
@@ -44,14 +48,8 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
         fake = Plan("fake:slower3", plan.out, Rename(prefix="x_"))
         return coordinator.run(fake, *more, **options, start=Simulated)
 
-    images: dict[str, Cubin] = {}
     monkeypatch.setattr(ab, "time_plan", run)
-    seen_images.clear()
-    monkeypatch.setattr(sys.modules[__name__], "seen_images", images)
     return seen
-
-
-seen_images: dict[str, Cubin] = {}
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +57,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two kernels, launched twice and once; tests copy them."""
     folder = tmp_path_factory.mktemp("captured")
     x = Tensor(Storage(1 << 20, 4000))
-    with pytest.MonkeyPatch.context() as patch, active():
+    with pytest.MonkeyPatch.context() as patch, fake_driver.active():
         patch.setenv("TRITON_CACHE_DIR", str(folder / "cache"))
         with tritonhook.session(folder / "captures", launches=True):
             kernel = fresh(add_kernel)
@@ -79,7 +77,7 @@ def record(captures: Path, kernel: str) -> Path:
     return found
 
 
-def test_a_capture_with_launches_is_timed_as_it_was_launched_most_often(captures, plans) -> None:
+def test_a_capture_with_launches_is_timed_as_it_was_launched_most_often(captures, plans, images) -> None:
     assert main(["ab", str(record(captures, "add_kernel")), "--seconds", "3600"]) == 1
     (plan,) = plans
     assert {image.side: image.entry for image in plan.images} == {
@@ -88,7 +86,7 @@ def test_a_capture_with_launches_is_timed_as_it_was_launched_most_often(captures
         CONTROL: "cutlasz_add_kernel",
     }
     assert {image.kernel for image in plan.images} == {"add_kernel"}
-    assert seen_images[CANDIDATE].kernels == ("cutlass_add_kernel",)
+    assert images[CANDIDATE].kernels == ("cutlass_add_kernel",)
     assert read_launch(plan.launch).parameters[3].value == 1000
     assert main(["ab", str(record(captures, "cutlass_copy_kernel")), "--strip", "--seconds", "3600"]) == 1
     assert [image.entry for image in plans[1].images] == ["cutlass_copy_kernel", "copy_kernel", "cutlasz_copy_kernel"]
@@ -114,10 +112,10 @@ def test_what_has_no_launch_is_not_timed(captures, plans, tmp_path, capsys) -> N
     assert plans == []
 
 
-def test_the_candidate_can_have_other_options(captures, plans) -> None:
+def test_the_candidate_can_have_other_options(captures, plans, images) -> None:
     assert main(["ab", str(record(captures, "add_kernel")), "--candidate-options", "-O0", "--seconds", "3600"]) == 1
     assert [image.entry for image in plans[0].images][:2] == ["add_kernel", "add_kernel"]
-    code = {side: cubin.text(cubin.kernels[0]) for side, cubin in seen_images.items()}
+    code = {side: cubin.text(cubin.kernels[0]) for side, cubin in images.items()}
     assert code[REFERENCE] == code[CONTROL] != code[CANDIDATE]
 
 
@@ -239,16 +237,7 @@ def test_a_function_is_no_kernel_of_the_captures_that_are_here(captures, plans, 
 @pytest.mark.usefixtures("cold_start")
 def test_a_script_is_run_once_and_its_main_launch_timed(tmp_path, triton_cache, plans, capsys) -> None:
     script = tmp_path / "script.py"
-    script.write_text(
-        f"import sys\nsys.path[:0] = [{str(ROOT)!r}, {str(SUPPORT)!r}]\n"
-        "import fake_driver, triton_kernels as kernels\n"
-        "from tritonhook.capture.launches import recorder as launch_capture\n"
-        "launch_capture._contents = lambda tensor, start, size: bytes(size)\n"
-        "from fake_tensors import Storage, Tensor\n"
-        "x = Tensor(Storage(1 << 20, 4000))\n"
-        "with fake_driver.active():\n"
-        "    kernels.add_kernel[(int(sys.argv[1]),)](x, x, x, 1000, BLOCK=128)\n"
-    )
+    script.write_text(fake_driver.SCRIPT)
     assert main(["ab", str(script), "--seconds", "3600", "--", "7"]) == 1
     assert plans[0].images[1].entry == "cutlass_add_kernel"
     assert "launched as recorded: grid 7x1x1" in capsys.readouterr().out

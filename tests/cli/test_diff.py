@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from at_hand import ptxas_at_hand
 from command_line import failing
 from repository import GOLDEN
+from shell_ptxas import shell_ptxas
 from stored_kernels import keep_module, made
 
 from tritonhook._util.variables import RUN_ID
@@ -205,15 +205,8 @@ def test_ab_of_a_crash(
     crashing: str, code: int, plain: Path, tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture
 ) -> None:
     # Under the new name it is a finding; under the control there is nothing to hold the name against.
-    real = find_ptxas().path
-    fake = tmp_path / "ptxas"
-    fake.write_text(
-        "#!/bin/sh\n"
-        f'for word; do [ -f "$word" ] && grep -q {crashing} "$word" && kill -SEGV $$; done\n'
-        f'exec {shlex.quote(str(real))} "$@"\n'
-    )
-    fake.chmod(0o755)
-    assert main(["diff", "--rename", str(plain), "--ptxas", str(fake)]) == code
+    fake = shell_ptxas(tmp_path, find_ptxas(), f'[ "$name" = {crashing} ] && kill -SEGV $$')
+    assert main(["diff", "--rename", str(plain), "--ptxas", str(fake.path)]) == code
     shown = capsys.readouterr().out
     assert f"{crashing}: " in shown and "repeat the crash with: " in shown
 

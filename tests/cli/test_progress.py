@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import pty
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from shell_ptxas import shell_ptxas
 
 from tritonhook.cli import _progress, main
 from tritonhook.ptxas.tool import find_ptxas
@@ -27,10 +27,7 @@ def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def slow_ptxas(tmp_path: Path) -> str:
     """A ptxas that takes half a second longer."""
-    fake = tmp_path / "ptxas"
-    fake.write_text(f'#!/bin/sh\nsleep 0.5\nexec {shlex.quote(str(find_ptxas().path))} "$@"\n')
-    fake.chmod(0o755)
-    return str(fake)
+    return str(shell_ptxas(tmp_path, find_ptxas(), "sleep 0.5").path)
 
 
 VERBS: list[tuple[Callable[[str], list[str]], str]] = [

@@ -193,13 +193,17 @@ def test_wide_shows_all_and_a_pipe_is_not_padded(
     assert not any(line != line.rstrip() for text in (wide, pipe) for line in text.splitlines())
 
 
-def test_a_kernel_is_named_by_its_configuration(tmp_path: Path, triton_cache: Path, monkeypatch, capsys) -> None:
+@pytest.fixture
+def configurations(tmp_path: Path, triton_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two configurations of add_kernel in the folder "captures"."""
     kernels = pytest.importorskip("triton_kernels", reason="needs Triton")
     monkeypatch.chdir(tmp_path)
     with tritonhook.session("captures"):
         for block in (128, 256):
             kernels.compile_kernel(block=block)
-    capsys.readouterr()
+
+
+def test_a_kernel_is_named_by_its_configuration(configurations: None, capsys: pytest.CaptureFixture) -> None:
     assert main(["show", "captures", "--filter", r"BLOCK=256", "--json"]) == 0
     (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
     assert kernel["title"] == "add_kernel[BLOCK=256]"
@@ -212,15 +216,7 @@ def test_a_kernel_is_named_by_its_configuration(tmp_path: Path, triton_cache: Pa
     assert "no such kernel" in failing(capsys, "show", "captures/add_kernel[BLOCK=1]")
 
 
-def test_the_stages_of_a_kernel_are_printed_and_compared(
-    tmp_path: Path, triton_cache: Path, monkeypatch, capsys
-) -> None:
-    kernels = pytest.importorskip("triton_kernels", reason="needs Triton")
-    monkeypatch.chdir(tmp_path)
-    with tritonhook.session("captures"):
-        for block in (128, 256):
-            kernels.compile_kernel(block=block)
-    capsys.readouterr()
+def test_the_stages_of_a_kernel_are_printed_and_compared(configurations: None, capsys: pytest.CaptureFixture) -> None:
     a, b = "captures/add_kernel[BLOCK=128]", "captures/add_kernel[BLOCK=256]"
     for option, part in {
         "--ptx": ".visible .entry",

@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("triton", minversion="3.6")
 
+import fake_driver
 import triton
 from command_line import failing
 from fake_tensors import Storage, Tensor
@@ -217,16 +218,7 @@ def test_a_policy_that_cannot_be_written_loses_no_result(captures: str, capsys, 
 
 
 def test_a_script_is_run_once(fake: Any, capsys, tmp_path: Path, triton_cache: Path) -> None:
-    Path("script.py").write_text(
-        f"import sys\nsys.path[:0] = [{str(ROOT)!r}, {str(SUPPORT)!r}]\n"
-        "import fake_driver, triton_kernels as kernels\n"
-        "from tritonhook.capture.launches import recorder\n"
-        "recorder._contents = lambda tensor, start, size: bytes(size)\n"
-        "from fake_tensors import Storage, Tensor\n"
-        "x = Tensor(Storage(1 << 20, 4000))\n"
-        "with fake_driver.active():\n"
-        "    kernels.add_kernel[(int(sys.argv[1]),)](x, x, x, 1000, BLOCK=128)\n"
-    )
+    Path("script.py").write_text(fake_driver.SCRIPT)
     found = document(capsys, "script.py", *LEVERS, "-o", "mine.toml", "--", "7")
     assert found["counts"]["WIN"] == 1 and found["kernels"][0]["launch"].startswith("grid 7x1x1")
     assert len(read_entries(Path("mine.toml"))) == 1

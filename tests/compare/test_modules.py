@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from many_kernels import assembled_kernels
 from repository import GOLDEN
 from work import is_linear
 
@@ -19,10 +18,27 @@ from tritonhook.compare.modules import diff_modules, pair_kernels
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Sass
 from tritonhook.errors import CubinError, ToolError
+from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
 
 MODULE = Cubin.from_bytes((GOLDEN / "sm_90a.module.cubin").read_bytes())
+_ENTRY = """.visible .entry {name}(.param .u64 p)
+{{
+.reg .b64 %rd<2>;
+.shared .b32 own_{number};
+ld.param.u64 %rd1, [p];
+st.global.u32 [%rd1], {number};
+ret;
+}}
+"""
+
+
+def assembled_kernels(tools: Toolchain, names: Sequence[str], first: int = 0) -> bytes:
+    """The cubin of kernels with these names. Each stores a number of its own, from `first` on."""
+    entries = "".join(_ENTRY.format(name=name, number=number) for number, name in enumerate(names, first))
+    text = f".version 8.7\n.target sm_90a\n.address_size 64\n{entries}"
+    return tools.assemble_or_raise(Ptx(text), ()).cubin.data
 
 
 class Listed(Toolchain):

@@ -54,11 +54,9 @@ a, b = (torch.randn(64, 64, device="cuda").half() for _ in "ab")
 c = torch.zeros(64, 64, device="cuda")
 product[(1,)](a, b, c, 64, 64, 64)
 assert torch.allclose(c, a.float() @ b.float(), atol=1e-4), (c - a.float() @ b.float()).abs().max()
-print("all right")
 """
     )
-    done = run_dry(tmp_path, script, "--emulate", arch=arch)
-    assert "all right" in done.stdout
+    run_dry(tmp_path, script, "--emulate", arch=arch)
 
 
 def test_what_tests_of_triton_use_beside_tensors(tmp_path, triton_cache):
@@ -79,10 +77,9 @@ nvidia.cublas.CublasLt(torch.empty(1024, device="cuda", dtype=torch.uint8)).matm
 assert torch.allclose(c, wanted, atol=1e-4), (c - wanted).abs().max()
 counts = torch.histc(torch.tensor([0, 3, 3, 1], device="cuda", dtype=torch.int32), bins=4, min=0, max=3)
 assert counts.tolist() == [1, 1, 0, 2] and counts.dtype is torch.int32, counts
-print("all right")
 """
     )
-    assert "all right" in run_dry(tmp_path, script, "--emulate").stdout
+    run_dry(tmp_path, script, "--emulate")
 
 
 def test_attention_is_what_float64_says(tmp_path, triton_cache):
@@ -100,9 +97,8 @@ for dtype, causal in ((torch.float16, None), (torch.bfloat16, "bottom-right")):
     wanted = torch.softmax(s, -1) @ v.double()
     assert (o.double() - wanted).abs().max() < (1e-3 if dtype is torch.float16 else 1e-2)
     assert (lse.double() - torch.logsumexp(s, -1)).abs().max() < 1e-5
-print("all right")
 """
-    assert "all right" in run_dry(tmp_path, script, "--emulate").stdout
+    run_dry(tmp_path, script, "--emulate")
 
 
 def test_hopper_s_attention_is_what_float64_says(tmp_path, triton_cache):
@@ -122,9 +118,8 @@ for causal in (None, "bottom-right"):
     seen = exact_lse > float("-inf")
     assert bool((lse.cpu() == float("-inf"))[~seen].all()) and (lse.cpu() - exact_lse)[seen].abs().max() < 1e-3, causal
     assert int((~seen).sum()) == (20 if causal else 0)
-print("all right")
 """
-    assert "all right" in run_dry(tmp_path, script, "--emulate").stdout
+    run_dry(tmp_path, script, "--emulate")
 
 
 SWEEP = [
@@ -157,10 +152,9 @@ for sums in own_sums:
     assert ((o.cpu().double() - exact).norm(dim=-1) / exact.norm(dim=-1)).max() < 2**-8, (causal, sums)
     lost[sums] = float((exact_lse - lse.cpu()).mean())
 assert lost.get(1, 1.0) > 0.006 and lost[4] < 0.0012, (causal, queries, lost)
-print("all right")
 """
     )
-    assert "all right" in run_dry(tmp_path, script, "--emulate").stdout
+    run_dry(tmp_path, script, "--emulate")
 
 
 @pytest.mark.nightly
@@ -171,9 +165,8 @@ from gluon_kernels.blackwell.launch import attention
 from gluon_kernels.verify.check import Case, judge
 verdict = judge(Case(150, 300, 64, "bf16", "bottom-right", qheads_per_kvhead=2), attention, 0)
 assert verdict.right, verdict
-print("all right")
 """
-    assert "all right" in run_dry(tmp_path, script, "--emulate", arch="sm_100a").stdout
+    run_dry(tmp_path, script, "--emulate", arch="sm_100a")
 
 
 @pytest.mark.nightly
@@ -199,9 +192,8 @@ blocks = [TensorDescriptor.from_tensor(x, box) for x, box in ((a, [128, 64]), (b
 matmul[(2,)](*blocks, 300, 200, 160, 128, 64, 64)
 wanted = a.double() @ b.double().T
 assert ((c.double() - wanted).abs() <= wanted.abs() * 2**-11 + 1e-4).all()
-print("all right")
 """
-    assert "all right" in run_dry(tmp_path, script, "--emulate", arch="sm_100a").stdout
+    run_dry(tmp_path, script, "--emulate", arch="sm_100a")
 
 
 def test_a_recorded_launch_with_descriptors_of_the_host_is_executed(tmp_path, triton_cache):

@@ -250,9 +250,18 @@ def test_memory_holds_what_is_stored(lines, stored):
         (("", "S2R", "R8,TID.X"), "TID.X"),
         (("", "R2UR.OR", "UR6,R3"), ".OR"),
         (("", "R2UR", "P0,UR6,R3"), "a predicate is written"),
+        (("", "IMNMX.S64", "P0,P1,R6,R2,R4,PT,!PT"), "predicates"),
+        (("", "LEA.HI", "RZ,P0,-R2,R3,RZ,0x4"), "a negated number"),
+        (("", "F2FP.F16.E6M1.UNPACK_B", "R7,R2"), ".E6M1"),
+        (("", "VIMNMX.S16x2", "R7,P0,P1,R2,R3,PT"), "a predicate is written"),
+        (("", "MOV", "R7,c[0x4][0x0]"), "constant bank 4"),
+        (("", "MOV", "R7,c[0x0][0x40]"), "c[0x0][0x40]"),
+        (("", "HGMMA.64x8x16.F32.BF16.SP", "R7,R20,gdesc[UR0],RZ,!UPT"), ".SP"),
+        (("", "FROBNICATE", "R7,R2"), ""),
+        (("", "IADD3.SAT", "R7,R2,R3,RZ"), ".SAT"),
     ],
 )
-def test_accesses_that_are_refused(line, why):
+def test_what_is_not_known_is_refused_with_its_place(line, why):
     lines = [*BEFORE, ("", "MOV", "R2,RZ"), line]
     with pytest.raises(NotUnderstood) as refused:
         run([*lines, *AFTER], size=16, banks={3: BANK})
@@ -428,27 +437,6 @@ def test_a_collective_waits_for_its_lanes():
     assert run(lines, threads=32) == b"\xff" * 4
     with pytest.raises(NotUnderstood, match="different masks"):
         run([*lines[:3], ("@P0", "MOV", "R8,0xaaaaaaaa"), ("@!P0", "MOV", "R8,0x55555555"), *lines[5:]], threads=32)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        ("", "IMNMX.S64", "P0,P1,R6,R2,R4,PT,!PT"),
-        ("", "LEA.HI", "RZ,P0,-R2,R3,RZ,0x4"),
-        ("", "F2FP.F16.E6M1.UNPACK_B", "R7,R2"),
-        ("", "VIMNMX.S16x2", "R7,P0,P1,R2,R3,PT"),
-        ("", "MOV", "R7,c[0x3][0x0]"),
-        ("", "MOV", "R7,c[0x0][0x40]"),
-        ("", "HGMMA.64x8x16.F32.BF16.SP", "R7,R20,gdesc[UR0],RZ,!UPT"),
-        ("", "FROBNICATE", "R7,R2"),
-        ("", "IADD3.SAT", "R7,R2,R3,RZ"),
-        ("", "S2R", "R7,SR_CLOCKLO"),
-    ],
-)
-def test_what_is_not_known_is_refused_with_its_place(line):
-    with pytest.raises(NotUnderstood) as refused:
-        run([*START, line, *STORE])
-    assert refused.value.opcode == line[1] and refused.value.line == len(START) * INSTRUCTION_BYTES
 
 
 def test_an_access_outside_of_the_buffer_is_a_fault():

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import cute_kernels as kernels
 import cutlass
 
+import tritonhook
+from tritonhook.capture.model import Capture
+from tritonhook.cubin.image import Cubin
 from tritonhook.ptx.module import Ptx
 
 ARCH = os.environ["CUTE_DSL_ARCH"]
@@ -25,6 +29,18 @@ def names(function: Any) -> list[str]:
 
 def forget_in_memory() -> None:
     cutlass.cutlass_dsl.CuTeDSL._get_dsl().jit_cache.clear()
+
+
+def captured_loop(out: Path, **wish: Any) -> Capture:
+    """Compile the loop in a session with this wish; return its capture."""
+    with tritonhook.session(out, **wish) as session:
+        kernels.compiled(kernels.loop, cutlass.Int32(9))
+    (capture,) = session.captures
+    return capture
+
+
+def code(capture: Capture) -> bytes:
+    return Cubin.from_bytes(capture.cubin).text(capture.kernel)
 
 
 class Other:

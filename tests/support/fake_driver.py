@@ -6,9 +6,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from repository import ROOT, SUPPORT
+
 from tritonhook.capture.dry_run.driver import DryDriver
 from tritonhook.capture.dry_run.driver import active as _active
 from tritonhook.capture.dry_run.gpu import DryRun
+
+# A program that launches add_kernel on this driver; its argument is the grid. Recorded contents are zeros.
+SCRIPT = f"""
+import sys
+sys.path[:0] = [{str(ROOT)!r}, {str(SUPPORT)!r}]
+import fake_driver, triton_kernels as kernels
+from tritonhook.capture.launches import recorder
+from fake_tensors import Storage, Tensor
+recorder._contents = lambda tensor, start, size: bytes(size)
+x = Tensor(Storage(1 << 20, 4000))
+with fake_driver.active():
+    kernels.add_kernel[(int(sys.argv[1]),)](x, x, x, 1000, BLOCK=128)
+"""
 
 
 class FakeDriver(DryDriver):

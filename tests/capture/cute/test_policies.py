@@ -13,30 +13,18 @@ pytest.importorskip("cutlass.base_dsl", reason="needs the CuTe DSL: `make test-c
 
 import cute_kernels as kernels
 import cutlass
-from cute_sessions import forget_in_memory
+from cute_sessions import captured_loop, code, forget_in_memory
 from policies import entry_like
 
 import tritonhook
 from tritonhook.capture.model import Capture
 from tritonhook.capture.policy.model import Entry, write_policy
-from tritonhook.cubin.image import Cubin
 from tritonhook.ptx.throughput_pragma import entries_with_pragma
-
-
-def captured(out: Path, **wish: Any) -> Capture:
-    with tritonhook.session(out, **wish) as session:
-        kernels.compiled(kernels.loop, cutlass.Int32(9))
-    (capture,) = session.captures
-    return capture
-
-
-def code(capture: Capture) -> bytes:
-    return Cubin.from_bytes(capture.cubin).text(capture.kernel)
 
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Capture:
-    return captured(tmp_path / "plain")
+    return captured_loop(tmp_path / "plain")
 
 
 def written(folder: Path, *entries: Entry) -> Path:
@@ -47,7 +35,7 @@ def written(folder: Path, *entries: Entry) -> Path:
 @pytest.fixture
 def stripped(tmp_path: Path, plain: Capture) -> Entry:
     """The lever that takes "cutlass" out of the kernel's name."""
-    return entry_like(plain, "strip", captured(tmp_path / "stripped", strip=True))
+    return entry_like(plain, "strip", captured_loop(tmp_path / "stripped", strip=True))
 
 
 def test_a_kernel_gets_its_lever_and_its_capture_says_so(tmp_path: Path, out: Path, plain: Capture, stripped) -> None:
@@ -64,8 +52,8 @@ def test_a_kernel_gets_its_lever_and_its_capture_says_so(tmp_path: Path, out: Pa
 
 def test_the_pragma(tmp_path: Path, out: Path, plain: Capture) -> None:
     """The kernel has "cutlass" in its name already, so that the pragma gives it no other code: here it only shows."""
-    pragma = captured(tmp_path / "pragma", rewrites="mma-throughput")
-    found = captured(out, policy=written(tmp_path, entry_like(plain, "pragma", pragma)))
+    pragma = captured_loop(tmp_path / "pragma", rewrites="mma-throughput")
+    found = captured_loop(out, policy=written(tmp_path, entry_like(plain, "pragma", pragma)))
     assert (found.lever, entries_with_pragma(found.ptx)) == ("pragma", (plain.kernel,))
 
 

@@ -10,32 +10,17 @@ import pytest
 pytest.importorskip("cutlass.base_dsl", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
 
 import cute_kernels as kernels
-import cutlass
-from cute_sessions import ADD, names
+from cute_sessions import ADD, captured_loop, code, names
 
 import tritonhook
 from tritonhook.capture.cute import rename
-from tritonhook.capture.model import Capture
-from tritonhook.cubin.image import Cubin
 from tritonhook.ptx.throughput_pragma import ThroughputPragma, entries_with_pragma
 
 
-def compiled_loop(out: Path, **wish: Any) -> Capture:
-    with tritonhook.session(out, **wish) as session:
-        kernels.compiled(kernels.loop, cutlass.Int32(9))
-    (capture,) = session.captures
-    return capture
-
-
-def code(capture: Capture) -> bytes:
-    cubin = Cubin.from_bytes(capture.cubin)
-    return cubin.text(cubin.only_kernel())
-
-
 def test_the_pragma_gives_the_code_that_the_name_gives(out: Path) -> None:
-    plain = compiled_loop(out / "plain", strip=True)
-    named = compiled_loop(out / "named")
-    rewritten = compiled_loop(out / "pragma", strip=True, rewrites="mma-throughput")
+    plain = captured_loop(out / "plain", strip=True)
+    named = captured_loop(out / "named")
+    rewritten = captured_loop(out / "pragma", strip=True, rewrites="mma-throughput")
     assert code(rewritten) == code(named) != code(plain)
     assert rewritten.kernel == plain.kernel
     assert entries_with_pragma(rewritten.ptx) == (plain.kernel,)

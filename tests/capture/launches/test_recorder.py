@@ -9,9 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fake_driver
 import pytest
 from fake_tensors import Storage, Tensor
-from repository import ROOT, SUPPORT
 from triton_kernels import add_kernel, fresh
 
 import tritonhook
@@ -126,16 +126,9 @@ def test_an_argument_of_several_parts_is_read_back_and_checked() -> None:
 
 def test_a_run_records_in_its_children(tmp_path, triton_cache) -> None:
     script = tmp_path / "script.py"
-    script.write_text(
-        f"import sys\nsys.path[:0] = [{str(ROOT)!r}, {str(SUPPORT)!r}]\n"
-        "import fake_driver, triton_kernels as kernels\n"
-        "from fake_tensors import Storage, Tensor\n"
-        "x = Tensor(Storage(1 << 20, 4000))\n"
-        "with fake_driver.active():\n"
-        "    kernels.add_kernel[(2,)](x, x, x, 1000, BLOCK=128)\n"
-    )
+    script.write_text(fake_driver.SCRIPT)
     out = tmp_path / "captures"
-    assert main(["run", "--launches", "--out", str(out), str(script)]) == 0
+    assert main(["run", "--launches", "--out", str(out), str(script), "2"]) == 0
     launch, count = only_launch(out)
     assert (launch.grid, count) == ((2, 1, 1), 1)
 

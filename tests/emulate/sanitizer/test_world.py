@@ -134,12 +134,15 @@ def found(body, grid=2, threads=64):
     return done.findings
 
 
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("in_waves", [False, True])
-def test_what_is_handed_over_is_no_race_and_what_is_not_is_one(name, in_waves, monkeypatch):
-    """Also where the launch's CTAs are executed in waves."""
-    if in_waves:
+@pytest.fixture(params=["at once", "in waves"])
+def ctas(request, monkeypatch):
+    """The launch's CTAs are executed at once, or in waves."""
+    if request.param == "in waves":
         monkeypatch.setattr(waves, "WAVE_BYTES", 1)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_what_is_handed_over_is_no_race_and_what_is_not_is_one(name, ctas):
     body, faults = KERNELS[name]
     assert found(body) == ()
     for line, other in faults:
@@ -155,10 +158,7 @@ def test_a_bulk_copy_of_what_stores_wrote_needs_a_proxy_fence():
     assert one.kind == "missing proxy fence" and "argument x0" in one.text
 
 
-@pytest.mark.parametrize("in_waves", [False, True])
-def test_an_acquire_of_the_cta_does_not_order_what_another_cta_wrote(in_waves, monkeypatch):
-    if in_waves:
-        monkeypatch.setattr(waves, "WAVE_BYTES", 1)
+def test_an_acquire_of_the_cta_does_not_order_what_another_cta_wrote(ctas):
     body, _ = KERNELS["a semaphore that CTAs take in turn"]
     texts = [one.text for one in found(body.replace("ld.acquire.gpu", "ld.acquire.cta"))]
     assert any("argument x0" in text for text in texts) and any("argument x1" in text for text in texts)
@@ -177,13 +177,11 @@ LIVELOCKS = {
 
 
 @pytest.mark.parametrize("name", LIVELOCKS)
-@pytest.mark.parametrize("in_waves", [False, True])
-def test_threads_that_poll_for_ever_are_a_finding_long_before_the_time_limit(name, in_waves, monkeypatch):
-    if in_waves:
-        monkeypatch.setattr(waves, "WAVE_BYTES", 1)
+def test_threads_that_poll_for_ever_are_a_finding_long_before_the_time_limit(name, ctas):
     done = sanitized(MINE + LIVELOCKS[name])
     (one,) = done.findings
-    assert one.kind == "hang" and "poll forever" in one.text and {place.line > 0 for place in one.places} == {True}
+    assert one.kind == "hang" and "poll forever" in one.text
+    assert one.places and all(place.line > 0 for place in one.places)
 
 
 def test_polling_that_counts_and_polling_for_slow_threads_are_no_livelock():

@@ -147,7 +147,7 @@ def test_the_written_protocol_is_what_happens(causal):
             mine = slots if half is None else slots[half * per_half :][:per_half]
             expected = size.num_heads * sum(eval(per_tile.replace("2n", "2 * n"), {"n": n}) for n in blocks)
             assert sum(bar.completed for bar in mine) == expected, barrier
-            assert sum(bar.waits for bar in mine) == expected, barrier
+            assert sum(bar.waited.total() for bar in mine) == expected, barrier
             assert {who for bar in mine for who in bar.arrived} == {partition(arrives, half)}, barrier
             assert {who for bar in mine for who in bar.waited} == {partition(waits, half)}, barrier
 

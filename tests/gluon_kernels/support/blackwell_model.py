@@ -10,12 +10,12 @@ outside a tensor, and writes nothing there.
 import math
 import random
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
 from operator import add, eq, ge, gt, le, lt, mul, sub
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 from tests.gluon_kernels.support.kernel_source import Constexpr, Edit, decorator, fake_module, load, unchanged
 
@@ -180,11 +180,11 @@ class Machine:
 
 
 class Barrier:
-    """An mbarrier that counts one arrival and announced bytes. Raises ProtocolError for a missed round."""
+    """An mbarrier that counts one arrival and announced bytes. Each waiter must see every round, or ProtocolError."""
 
     def __init__(self, label: str):
-        self.label, self.completed, self.announced, self.waits = label, 0, 0, 0
-        self.ahead: set[int] = set()
+        self.label, self.completed, self.announced = label, 0, 0
+        self.ahead: defaultdict[str, set[int]] = defaultdict(set)  # completions beyond its waits, by partition
         self.arrived: Counter[str] = Counter()  # how often, by partition
         self.waited: Counter[str] = Counter()
 
@@ -204,11 +204,11 @@ class Barrier:
         return self.completed % 2 != phase
 
     def passed(self, who: str) -> None:
+        ahead = self.ahead[who]
+        ahead.add(self.completed - self.waited[who])
         self.waited[who] += 1
-        self.ahead.add(self.completed - self.waits)
-        self.waits += 1
-        if len(self.ahead) > 1 or not self.ahead <= {0, 1}:
-            raise ProtocolError(f"{self.label}: the waiter missed a round ({self.ahead} completions ahead)")
+        if len(ahead) > 1 or not ahead <= {0, 1}:
+            raise ProtocolError(f"{self.label}: {who} missed a round ({ahead} completions ahead)")
 
 
 @dataclass(frozen=True)
@@ -292,20 +292,12 @@ class Pointer:
         return Pointer(self.memory, self.offset + offset)
 
 
-class Model:
-    """The fake Gluon API, bound to one machine and one position in the grid."""
+class Partitions:
+    """The parts of the fake Gluon API that both models share, bound to one machine and one position in the grid."""
 
     def __init__(self, seed: int, program: int, programs: int):
         self.machine = Machine(seed)
-        self.program, self.programs, self.rings = program, programs, 0
-
-    def allocate(self, dtype, shape, layout) -> Buffer:
-        if dtype == "barrier":
-            self.rings += 1
-            return Buffer([Barrier(f"barrier {self.rings}[{i}]") for i in range(shape[0])])
-        slots, height, width = shape if len(shape) == 3 else (shape[0], 1, shape[1])
-        cells = [[[math.nan] * width for _ in range(height)] for _ in range(slots)]
-        return Buffer([Memory(self.machine, cell, 0, width, len(shape) - 1) for cell in cells])
+        self.program, self.programs = program, programs
 
     def init(self, barrier: Barrier, count: int) -> None:
         assert count == 1 and barrier.completed == 0
@@ -321,6 +313,49 @@ class Model:
 
     def expect(self, barrier: Barrier, size: int) -> None:
         barrier.announced += size
+
+    def warp_specialize(self, functions, warps, registers) -> None:
+        self.shared = functions[0][1][0]  # the PartitionArgs, for tests that count arrivals
+        self.machine.run([(f.__name__, lambda f=f, args=args: f(*args)) for f, args in functions])
+
+    def gluon(self, **language) -> dict[str, object]:
+        """The modules of Gluon that both kernels import, by name. language: more members of gluon.language."""
+        gl = SimpleNamespace(
+            constexpr=Constexpr, tensor=object, shared_memory_descriptor=object, float32="fp32", int64="barrier",
+            SliceLayout=lambda *_: None, static_range=range, to_tensor=lambda x: x,
+            program_id=lambda axis: self.program, num_programs=lambda axis: self.programs,
+            allocate_shared_memory=self.allocate, warp_specialize=self.warp_specialize, **language,
+        )  # fmt: skip
+        gluon = SimpleNamespace(jit=decorator, must_use_result=decorator, constexpr_function=decorator, language=gl)
+        return {
+            "triton.experimental": fake_module("triton.experimental", {"gluon": gluon}),
+            "triton.experimental.gluon": fake_module("triton.experimental.gluon", {"language": gl}),
+        }
+
+    def copies(self) -> dict[str, object]:
+        """The members of gluon.language.nvidia that both kernels import."""
+        mbarrier = SimpleNamespace(
+            MBarrierLayout=lambda: None, init=self.init, wait=self.wait, arrive=self.arrive, expect=self.expect
+        )
+        return {"mbarrier": mbarrier, "tma": SimpleNamespace(tensor_descriptor=object, store_wait=self.store_wait)}
+
+    def compat(self, **more) -> ModuleType:
+        api = {"aggregate": dataclass(frozen=True), "tma_load": self.tma_load, "tma_store": self.tma_store}
+        return fake_module("host.device.triton_compat", api | more)
+
+
+class Model(Partitions):
+    """The fake Gluon API of Blackwell."""
+
+    rings = 0
+
+    def allocate(self, dtype, shape, layout) -> Buffer:
+        if dtype == "barrier":
+            self.rings += 1
+            return Buffer([Barrier(f"barrier {self.rings}[{i}]") for i in range(shape[0])])
+        slots, height, width = shape if len(shape) == 3 else (shape[0], 1, shape[1])
+        cells = [[[math.nan] * width for _ in range(height)] for _ in range(slots)]
+        return Buffer([Memory(self.machine, cell, 0, width, len(shape) - 1) for cell in cells])
 
     def tma_load(self, desc: Descriptor, at, barrier: Barrier, memory: Memory) -> None:
         who = self.machine.local.name
@@ -363,23 +398,9 @@ class Model:
             if store:
                 pointer.memory[offset] = x
 
-    def warp_specialize(self, functions, warps, registers) -> None:
-        self.shared = functions[0][1][0]  # the PartitionArgs, for tests that count arrivals
-        self.machine.run([(f.__name__, lambda f=f, args=args: f(*args)) for f, args in functions])
-
     def modules(self) -> dict[str, object]:
         """The modules that the kernel imports, by name: parts of triton, triton_compat, layouts and packed_f32x2."""
-        gl = SimpleNamespace(
-            constexpr=Constexpr,
-            tensor=object,
-            shared_memory_descriptor=object,
-            float32="fp32",
-            int64="barrier",
-            SliceLayout=lambda *_: None,
-            static_range=range,
-            to_tensor=lambda x: x,
-            program_id=lambda axis: self.program,
-            num_programs=lambda axis: self.programs,
+        language = self.gluon(
             where=lambda c, a, b: elementwise(lambda c, a, b: a if c else b, c, a, b),
             maximum=lambda a, b: elementwise(max, a, b),
             minimum=lambda a, b: elementwise(min, a, b),
@@ -392,29 +413,14 @@ class Model:
             reduce=lambda x, axis, combine: reduce_rows(x, combine),
             convert_layout=lambda x, layout, assert_trivial=False: x,
             store=self.store_global,
-            allocate_shared_memory=self.allocate,
-            warp_specialize=self.warp_specialize,
         )
-        mbarrier = SimpleNamespace(
-            MBarrierLayout=lambda: None,
-            init=self.init,
-            wait=self.wait,
-            arrive=self.arrive,
-            expect=self.expect,
-        )
-        tma = SimpleNamespace(tensor_descriptor=object, store_wait=self.store_wait)
-        gluon = SimpleNamespace(jit=decorator, must_use_result=decorator, constexpr_function=decorator, language=gl)
-        blackwell = {
+        blackwell = self.copies() | {
             "allocate_tensor_memory": self.allocate,
             "fence_async_shared": lambda: None,
-            "mbarrier": mbarrier,
             "tcgen05_commit": self.commit,
             "tcgen05_mma": self.mma,
             "tensor_memory_descriptor": object,
-            "tma": tma,
         }
-        api = {"aggregate": dataclass(frozen=True), "tma_load": self.tma_load, "tma_store": self.tma_store}
-        api["memory_view"] = lambda memory, dtype, shape, layout: memory
         layouts = {"ROW_VECTOR": None, "tma_box": lambda memory, desc: memory}
         layouts |= dict.fromkeys(("matrix_layout", "one_per_row", "row_per_thread", "tmem_layout"), lambda *_: None)
         layouts["split_columns"] = lambda x, parts: tuple(
@@ -435,11 +441,9 @@ class Model:
             ),
         }
         experimental = "triton.experimental.gluon.language.nvidia.blackwell"
-        return {
-            "triton.experimental": fake_module("triton.experimental", {"gluon": gluon}),
-            "triton.experimental.gluon": fake_module("triton.experimental.gluon", {"language": gl}),
+        return language | {
             experimental: fake_module(experimental, blackwell),
-            "host.device.triton_compat": fake_module("host.device.triton_compat", api),
+            "host.device.triton_compat": self.compat(memory_view=lambda memory, dtype, shape, layout: memory),
             "host.device.layouts": fake_module("host.device.layouts", layouts),
             "host.device.packed_f32x2": fake_module("host.device.packed_f32x2", packed),
         }

@@ -9,8 +9,8 @@ still reads it.
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 
-from tests.gluon_kernels.support.blackwell_model import Machine, ProtocolError
-from tests.gluon_kernels.support.kernel_source import Constexpr, Edit, decorator, fake_module, load, unchanged
+from tests.gluon_kernels.support.blackwell_model import Barrier, Partitions, ProtocolError
+from tests.gluon_kernels.support.kernel_source import Edit, decorator, fake_module, load, unchanged
 
 # Each file after those that it imports.
 FILES = (
@@ -24,37 +24,6 @@ FILES = (
     "hopper/own_sums.py",
     "hopper/kernel.py",
 )
-
-
-class SharedBarrier:
-    """An mbarrier that counts one arrival and announced bytes, with several waiters: each must see every round."""
-
-    def __init__(self, label: str, machine: Machine):
-        self.label, self.machine, self.completed, self.announced = label, machine, 0, 0
-        self.waits: dict[str, int] = {}
-        self.ahead: dict[str, set[int]] = {}
-
-    def arrive(self) -> None:
-        if self.announced:
-            raise ProtocolError(f"{self.label}: completed while a copy was under way")
-        self.completed += 1
-
-    def copied(self, size: int) -> None:
-        if self.announced != size:
-            raise ProtocolError(f"{self.label}: {size} bytes came, {self.announced} were announced")
-        self.announced = 0
-        self.arrive()
-
-    def passes(self, phase: int) -> bool:
-        return self.completed % 2 != phase
-
-    def passed(self) -> None:
-        who = self.machine.local.name
-        waits, ahead = self.waits.get(who, 0), self.ahead.setdefault(who, set())
-        self.waits[who] = waits + 1
-        ahead.add(self.completed - waits)
-        if len(ahead) > 1 or not ahead <= {0, 1}:
-            raise ProtocolError(f"{self.label}: {who} missed a round ({ahead} completions ahead)")
 
 
 @dataclass
@@ -149,12 +118,12 @@ class Problem:
     order: tuple = ()
 
 
-class Model:
-    """The fake Gluon API, bound to one machine and one position in the grid."""
+class Model(Partitions):
+    """The fake Gluon API of Hopper."""
 
     def __init__(self, seed: int, program: int, programs: int, written: dict):
-        self.machine = Machine(seed)
-        self.program, self.programs, self.written = program, programs, written
+        super().__init__(seed, program, programs)
+        self.written = written
         self.named: dict[int, NamedBarrier] = {}
         self.issued: dict[str, list[Token]] = {}
         self.stores: dict[str, list] = {}
@@ -167,13 +136,8 @@ class Model:
     def allocate(self, dtype, shape, layout) -> Slots:
         self.slots += 1
         if dtype == "barrier":
-            return Slots(SharedBarrier(f"barrier {self.slots}[{i}]", self.machine) for i in range(shape[0]))
+            return Slots(Barrier(f"barrier {self.slots}[{i}]") for i in range(shape[0]))
         return Slots(Slot(f"slot {self.slots}[{i}]", unfenced=self.unfenced) for i in range(shape[0]))
-
-    def wait(self, barrier, phase: int, pred: bool = True) -> None:
-        if pred:
-            self.machine.pause((lambda: barrier.passes(phase), f"{barrier.label} phase {phase}"))
-            barrier.passed()
 
     def fence(self) -> None:
         self.unfenced.clear()
@@ -184,11 +148,7 @@ class Model:
 
     def arrive(self, barrier, count: int = 1) -> None:
         self.check_fenced()
-        self.machine.pause()
-        barrier.arrive()
-
-    def expect(self, barrier, size: int) -> None:
-        barrier.announced += size
+        super().arrive(barrier)
 
     def named_barrier(self, instruction: str, number: int, warpgroups: int) -> None:
         self.machine.pause()
@@ -207,11 +167,11 @@ class Model:
     def tma_load(self, desc, at, barrier, slot: Slot) -> None:
         if slot.readers:
             raise ProtocolError(f"{slot.label}: {desc.name} is loaded while the slot is read")
-        slot.holds = None
+        slot.holds, who = None, self.machine.local.name
 
         def copy():
             slot.holds = (desc.name, *at)
-            barrier.copied(desc.block_type.nbytes)
+            barrier.copied(desc.block_type.nbytes, who)
 
         self.machine.pause()
         self.machine.loads.append(copy)
@@ -265,41 +225,29 @@ class Model:
 
     def warp_specialize(self, functions, warps, registers) -> None:
         self.check_fenced()
-        self.machine.run([(f.__name__, lambda f=f, args=args: f(*args)) for f, args in functions])
+        super().warp_specialize(functions, warps, registers)
         if any(barrier.came for barrier in self.named.values()):
             raise ProtocolError("the kernel ends with a named barrier half full")
 
     def modules(self) -> dict[str, object]:
-        gl = SimpleNamespace(
-            constexpr=Constexpr, tensor=object, shared_memory_descriptor=object, float32="fp32", int64="barrier",
-            SliceLayout=lambda *_: None, static_range=range, to_tensor=lambda x: x, load=lambda pointer: pointer(),
-            program_id=lambda axis: self.program, num_programs=lambda axis: self.programs,
+        gluon = self.gluon(
+            float16="fp16", NVMMASharedLayout=SimpleNamespace(get_default_for=lambda *_: None), load=lambda at: at(),
             minimum=min, maximum=max, arange=lambda *_: 0, full=lambda *_: None, zeros=lambda *_: None,
             where=lambda c, a, b: a if c else b,
-            float16="fp16", NVMMASharedLayout=SimpleNamespace(get_default_for=lambda *_: None),
-            allocate_shared_memory=self.allocate, warp_specialize=self.warp_specialize,
         )  # fmt: skip
-        mbarrier = SimpleNamespace(
-            MBarrierLayout=lambda: None, init=lambda barrier, count: None, wait=self.wait, arrive=self.arrive,
-            expect=self.expect,
-        )  # fmt: skip
-        tma = SimpleNamespace(tensor_descriptor=object, store_wait=self.store_wait)
-        gluon = SimpleNamespace(jit=decorator, must_use_result=decorator, constexpr_function=decorator, language=gl)
         triton = fake_module("triton", {"jit": decorator})
-        hopper = {
-            "fence_async_shared": self.fence, "mbarrier": mbarrier, "tma": tma, "warpgroup_mma": None,
+        hopper = self.copies() | {
+            "fence_async_shared": self.fence,
+            "warpgroup_mma": None,
             "warpgroup_mma_wait": lambda outstanding, deps: self.mma_wait(outstanding, deps),
-        }  # fmt: skip
+        }
         nvidia = "triton.experimental.gluon.language.nvidia."
-        api = {"aggregate": dataclass(frozen=True), "tma_load": self.tma_load, "tma_store": self.tma_store}
-        return {
+        return gluon | {
             "triton": triton,
             "triton.language": fake_module("triton.language", {"constexpr": object}),
-            "triton.experimental": fake_module("triton.experimental", {"gluon": gluon}),
-            "triton.experimental.gluon": fake_module("triton.experimental.gluon", {"language": gl}),
             f"{nvidia}hopper": fake_module(f"{nvidia}hopper", hopper),
-            f"{nvidia}blackwell": fake_module(f"{nvidia}blackwell", {"mbarrier": mbarrier}),
-            "host.device.triton_compat": fake_module("host.device.triton_compat", api),
+            f"{nvidia}blackwell": fake_module(f"{nvidia}blackwell", hopper),
+            "host.device.triton_compat": self.compat(),
         }
 
 
@@ -395,24 +343,12 @@ def load_kernel(model: Model, size: Problem, edit: Edit) -> ModuleType:
     return module
 
 
-OPTIONS = "consumers stages turns shared_out causal uneven keep_q widen_v q_early own_sums"
+OPTIONS = ["consumers", "stages", "turns", "shared_out", "causal", "uneven", "keep_q", "widen_v", "q_early", "own_sums"]
 
 
 def options_of(size: Problem) -> SimpleNamespace:
     """The kernel's Options."""
-    chosen = [
-        "consumers",
-        "stages",
-        "turns",
-        "shared_out",
-        "causal",
-        "uneven",
-        "keep_q",
-        "widen_v",
-        "q_early",
-        "own_sums",
-    ]
-    fields = {name: getattr(size, name) for name in chosen} | {"own_first": size.own_sums > 1 and not size.causal}
+    fields = {name: getattr(size, name) for name in OPTIONS} | {"own_first": size.own_sums > 1 and not size.causal}
     return SimpleNamespace(block_n=128, head_dim=64, ordered=size.causal or size.uneven, registers=240, **fields)
 
 

@@ -48,11 +48,6 @@ def test_every_kind_of_document_has_a_page_that_fetches_nothing(kind: str) -> No
     assert "default-src 'none'" in tree.one("meta", **{"http-equiv": "Content-Security-Policy"}).attributes["content"]
 
 
-def test_a_request_would_be_found() -> None:
-    tree = parse('<body><img src="http://x/"><style>a { background: url(x.png) }</style></body>')
-    assert requests_in(tree) == ["img src=http://x/", "url(x.png)"]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_hostile_names_are_text(kind: str) -> None:
     """Every text of the document is hostile at once, but for those that decide what is shown, and numbers."""

@@ -1,7 +1,6 @@
 """The cache of compiled kernels. With the DSL: with kernels that are compiled for GPUs that are not at hand."""
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +16,12 @@ CONFIG = Config(arch="sm_120a", head_dim=64, rows_per_warp=16)
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SM120_ATTN_CACHE", str(tmp_path / "cache"))
-    kernels._environment.cache_clear()
-    kernels.key_of.cache_clear()
+    forget()
     yield tmp_path / "cache"
+    forget()
+
+
+def forget() -> None:
     kernels._environment.cache_clear()
     kernels.key_of.cache_clear()
 
@@ -37,11 +39,9 @@ def test_the_key_follows_all_that_makes_the_code(folder: Path, monkeypatch: pyte
     ):
         with monkeypatch.context() as patch:
             patch.setattr(kernels, name, value)
-            kernels._environment.cache_clear()
-            kernels.key_of.cache_clear()
+            forget()
             keys.append(kernels.key_of(CONFIG))
-    kernels._environment.cache_clear()
-    kernels.key_of.cache_clear()
+    forget()
 
     # then
     assert len(set(keys)) == len(keys)
@@ -77,15 +77,9 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache folder with one kernel."""
     pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
     folder = tmp_path_factory.mktemp("kept")
-    before = os.environ.get("SM120_ATTN_CACHE")
-    os.environ["SM120_ATTN_CACHE"] = str(folder)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SM120_ATTN_CACHE", str(folder))
         kernels.prebuild(CONFIG)
-    finally:
-        if before is None:
-            del os.environ["SM120_ATTN_CACHE"]
-        else:
-            os.environ["SM120_ATTN_CACHE"] = before
     return folder
 
 

@@ -1,21 +1,17 @@
 """What the assembler makes of the kernels, pinned; and how it is printed. Nothing here runs on a GPU."""
 
-import json
-import os
-
 import pytest
 from repository import GOLDEN
 
 from sm120_attn.config import Config
 from sm120_attn.verify import cases
+from tests.sm120_attn.support.pinned import ALL, all_loops, check_loops
 
 pytest.importorskip("tritonhook.cubin.sass", reason="machine code is read with tritonhook")
 
 from sm120_attn.verify.inspect import loops_over_tiles, read_code
 from tritonhook.cubin.sass import INSTRUCTION_BYTES, Instruction, Sass
 
-LOOPS = GOLDEN / "sm120" / "loops.json"
-PINNED = ("kernel", "loop", "instructions", "mma", "other", "MUFU", "LDSM", "SHFL", "PRMT", "MOV", "NOP", "spills")
 STEP = ["LDSM.16.M88.4", *["HMMA.16816.F32.BF16"] * 4, "MUFU.EX2", "FFMA", "NOP", "@!UPT UIADD3"]
 
 
@@ -56,9 +52,6 @@ def test_bytes_that_are_no_cubin_are_refused() -> None:
 # --- with the DSL --------------------------------------------------------------------------------------------------
 
 
-ALL = bool({"NIGHTLY", "RENEW_GOLDEN"} & os.environ.keys())  # a golden file that is renewed has all kernels
-
-
 @pytest.fixture(scope="module")
 def report() -> dict:
     """As `inspect --arch sm_120a --json` prints it; the largest tiles at D64; both kernels with sinks. `make test`
@@ -76,10 +69,6 @@ def report() -> dict:
     if not ALL:
         chosen = chosen[3:4]
     return inspect.report([inspect.inspect(config) for config in dict.fromkeys(chosen)])
-
-
-def all_loops(report: dict) -> list[dict]:
-    return sorted(report["loops"] + report["other_loops"], key=lambda loop: (loop["kernel"], loop["loop"]))
 
 
 def test_the_steady_loops_are_within_the_goal(report: dict) -> None:
@@ -102,20 +91,7 @@ def test_the_kernels_use_tma_without_a_driver_call(report: dict) -> None:
 
 
 def test_the_steady_loops_are_the_pinned_ones(report: dict) -> None:
-    """Renew on purpose: RENEW_GOLDEN=1 pytest THIS_FILE, and say in the commit why."""
-    found = {
-        "ptxas": report["kernels"][0]["ptxas"],
-        "loops": [{k: loop[k] for k in PINNED} for loop in all_loops(report)],
-    }
-    if os.environ.get("RENEW_GOLDEN"):
-        lines = ",\n  ".join(json.dumps(loop) for loop in found["loops"])
-        LOOPS.write_text(f'{{"ptxas": "{found["ptxas"]}", "loops": [\n  {lines}\n]}}\n')
-    wanted = json.loads(LOOPS.read_text())
-    if found["ptxas"] != wanted["ptxas"]:
-        pytest.skip(f"pinned for ptxas {wanted['ptxas']}, the DSL has {found['ptxas']}")
-    made = {loop["kernel"] for loop in found["loops"]}
-    loops = [loop for loop in wanted["loops"] if ALL or loop["kernel"] in made]
-    assert found["loops"] == sorted(loops, key=lambda loop: (loop["kernel"], loop["loop"]))
+    check_loops(report, "loops.json")
 
 
 def test_a_field_that_cannot_be_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

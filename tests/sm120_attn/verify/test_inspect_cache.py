@@ -19,6 +19,7 @@ from sm120_attn.kernels.append.config import AppendConfig
 from sm120_attn.kernels.decode.config import DecodeConfig
 from sm120_attn.kv_cache.planner import CacheShape, plan_cache
 from sm120_attn.verify.inspect import read_codes
+from tests.sm120_attn.support.pinned import ALL
 
 LOOPS = GOLDEN / "sm120" / "cache_loops.json"
 BASE = CacheShape("sm_120a", "bf16", 128, batch=4, heads=32, heads_kv=8, seqlen_q=1, capacity=32768, sms=170)
@@ -73,7 +74,6 @@ APPENDS = {
 
 # What `make test` looks at: one of each kind, as compiling all takes minutes; `make test-cute-matrix` looks at all.
 ALWAYS = ("decode", "prefill, pages of 16", "append")
-ALL = bool({"NIGHTLY", "RENEW_GOLDEN"} & os.environ.keys())
 CHOSEN = {name: shape for name, shape in SHAPES.items() if ALL or name in ALWAYS}
 
 

@@ -1,22 +1,15 @@
 """What the assembler makes of the FP8 kernels: the goals and the pinned counts. Assembled, never executed."""
 
-import json
-import os
-
 import pytest
 
 pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
 pytest.importorskip("tritonhook.cubin.sass", reason="machine code is read with tritonhook")
 
-from repository import GOLDEN
-
 from sm120_attn.verify import inspect
+from tests.sm120_attn.support.pinned import ALL, check_loops
 
-LOOPS = GOLDEN / "sm120" / "fp8_loops.json"
-PINNED = ("kernel", "loop", "instructions", "mma", "other", "MUFU", "LDSM", "SHFL", "PRMT", "MOV", "NOP", "spills")
 # Instructions and matrix instructions of a tile of 128 keys and 16 rows. The best public kernel has 758 and 583.
 GOALS = {64: (420, 64), 128: (500, 128)}
-ALL = bool({"NIGHTLY", "RENEW_GOLDEN"} & os.environ.keys())
 HEAD_DIMS = (64, 128) if ALL else (128,)
 TWO_LEVEL = {64: (450, 64), 128: (590, 128)}  # with the additions to O: 4 for each MMA of O that ends a tile
 
@@ -42,14 +35,4 @@ def test_the_steady_loops_are_within_the_goals(report: dict) -> None:
 
 
 def test_the_loops_are_the_pinned_ones(report: dict) -> None:
-    """Renew on purpose: RENEW_GOLDEN=1 pytest THIS_FILE, and say in the commit why."""
-    loops = sorted(report["loops"] + report["other_loops"], key=lambda loop: (loop["kernel"], loop["loop"]))
-    found = {"ptxas": report["kernels"][0]["ptxas"], "loops": [{k: loop[k] for k in PINNED} for loop in loops]}
-    if os.environ.get("RENEW_GOLDEN"):
-        lines = ",\n  ".join(json.dumps(loop) for loop in found["loops"])
-        LOOPS.write_text(f'{{"ptxas": "{found["ptxas"]}", "loops": [\n  {lines}\n]}}\n')
-    wanted = json.loads(LOOPS.read_text())
-    if found["ptxas"] != wanted["ptxas"]:
-        pytest.skip(f"pinned for ptxas {wanted['ptxas']}, the DSL has {found['ptxas']}")
-    made = {loop["kernel"] for loop in found["loops"]}
-    assert found["loops"] == [loop for loop in wanted["loops"] if ALL or loop["kernel"] in made]
+    check_loops(report, "fp8_loops.json")

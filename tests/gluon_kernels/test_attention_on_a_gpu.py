@@ -1,8 +1,13 @@
-"""On a GPU: whether the mma.sync attention is right."""
+"""On a GPU: whether the attentions of its kernels are right."""
 
 import pytest
 
+from gluon_kernels.api import KERNELS, launcher
 from gluon_kernels.mma.config import MmaConfig
+from gluon_kernels.verify import check
+
+DTYPES = dict.fromkeys(("blackwell", "hopper"), ("bf16", "fp16", "fp8e4nv", "fp8e5"))
+DTYPES["mma"] = ("bf16", "fp16", "fp8e4nv")
 
 
 @pytest.fixture
@@ -11,29 +16,36 @@ def torch_and_arch():
     if not torch.cuda.is_available():
         pytest.skip("needs an NVIDIA GPU that torch can use")
     major, minor = torch.cuda.get_device_capability()
-    arch = 10 * major + minor
+    return torch, 10 * major + minor
+
+
+@pytest.fixture
+def mma_torch(torch_and_arch):
+    torch, arch = torch_and_arch
     reason = MmaConfig(stages=1).why_not(arch)
     if reason is not None:
         pytest.skip(reason)
-    return torch, arch
+    return torch
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp8e4nv"])
+@pytest.mark.parametrize(("kernel", "dtype"), [(kernel, dtype) for kernel, all_ in DTYPES.items() for dtype in all_])
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
-def test_it_is_as_right_as_pytorch(torch_and_arch, dtype, head_dim):
-    from gluon_kernels.mma.launch import attention
-    from gluon_kernels.verify import check
-
+def test_it_is_as_right_as_pytorch(torch_and_arch, kernel, dtype, head_dim):
     _, arch = torch_and_arch
-    if MmaConfig(dtype=dtype).why_not(arch):
-        pytest.skip(MmaConfig(dtype=dtype).why_not(arch))
-    cases = list(check.matrix((dtype,), (head_dim,), quick=True))
-    assert [v for v in check.run(attention, iter(cases)) if not v.right] == []
+    if kernel not in KERNELS.get(arch, ()):
+        pytest.skip(f"{kernel} is no kernel for sm_{arch}")
+    if (kernel, head_dim) == ("blackwell", 256) or (arch, dtype) == (80, "fp8e4nv"):
+        pytest.skip(f"{kernel} on sm_{arch} does not take {dtype} with head_dim {head_dim}")
+    loss = check.FP8_LOSS.get(kernel, 0.0)
+    cases = check.matrix((dtype,), (head_dim,), quick=True)
+    for verdict in check.run(launcher(kernel).attention, cases, fp8_loss=loss):
+        unjudged = loss and dtype in check.FP8 and verdict.case.logits is not None
+        assert verdict.right or (unjudged and verdict.skipped), verdict
 
 
 @pytest.mark.gpu
-def test_wrong_kernels_are_found(torch_and_arch):
+def test_wrong_kernels_are_found(mma_torch):
     from tests.gluon_kernels.mutations import EDITS, REFERENCES, run_mutations
 
     found = list(run_mutations("mma"))
@@ -42,10 +54,10 @@ def test_wrong_kernels_are_found(torch_and_arch):
 
 
 @pytest.mark.gpu
-def test_a_query_without_keys_gets_zero_and_minus_infinity(torch_and_arch):
+def test_a_query_without_keys_gets_zero_and_minus_infinity(mma_torch):
     from gluon_kernels.mma.launch import attention
 
-    torch, _ = torch_and_arch
+    torch = mma_torch
     q = torch.randn(1, 2, 200, 64, device="cuda").bfloat16()
     k, v = (torch.randn(1, 2, 70, 64, device="cuda").bfloat16() for _ in range(2))
     o, lse = attention(q, k, v, causal="bottom-right", return_lse=True)
@@ -54,7 +66,7 @@ def test_a_query_without_keys_gets_zero_and_minus_infinity(torch_and_arch):
 
 
 @pytest.mark.gpu
-def test_the_tuner_times_no_wrong_candidate(torch_and_arch):
+def test_the_tuner_times_no_wrong_candidate(mma_torch):
     """Three candidates: one gives zeros, one cannot run. Both are named with a reason, and neither has a time."""
     from gluon_kernels.mma.launch import attention
     from gluon_kernels.tune import best, tune
