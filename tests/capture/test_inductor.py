@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", minversion="2.13", reason="needs torch 2.13
 pytest.importorskip("triton", minversion="3.6")
 
 from tritonhook.capture.model import Capture  # noqa: E402
-from tritonhook.capture.policy.model import read_pins  # noqa: E402
+from tritonhook.capture.policy.model import read_blocks  # noqa: E402
 from tritonhook.capture.store import CaptureFolder  # noqa: E402
 
 NAMES = ["triton_poi_fused_add_0", "triton_poi_fused_mul_1"]
@@ -150,7 +150,7 @@ import torch, torch._dynamo, torch._inductor.async_compile, torch._inductor.code
 import torch._inductor.triton_bundler, torch._inductor.runtime.static_triton_launcher
 import tritonhook, inductor_program as p, policies
 from forked import said_by
-from tritonhook.capture.policy.model import read_entries, write_policy
+from tritonhook.capture.policy.model import read_blocks, write_policy
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli.run import pins_of
 
@@ -158,7 +158,7 @@ from tritonhook.cli.run import pins_of
 def policy(folder, text, **change):
     opened, path = CaptureFolder.open(folder), Path(f"{text} {change}.toml")
     policies.policy(path, [opened.capture(record) for record in opened.records], text)
-    write_policy(path, [replace(entry, **change) for entry in read_entries(path)[: 1 if change else None]])
+    write_policy(path, [replace(entry, **change) for entry in read_blocks(path).entries[: 1 if change else None]])
     return path
 
 go = p.go
@@ -283,7 +283,7 @@ def test_a_pinned_winner_is_all_that_is_compiled(said: Said) -> None:
 
 def check_pins(path: Path, measured: CaptureFolder, folder: CaptureFolder) -> None:
     """A run under the pins of another one."""
-    pins = {pin.function: pin for pin in read_pins(path)}
+    pins = {pin.function: pin for pin in read_blocks(path).pins}
     assert list(pins) == ["triton_poi_fused_add", "triton_poi_fused_mul"]
     won = {(t.function, t.key): t.by_record[t.chosen] for t in measured.configurations}
     assert won == {(pin.function, pin.key): pin.config for pin in pins.values()}

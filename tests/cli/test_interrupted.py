@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer, to_document
-from tritonhook.capture.policy.model import Pin, read_pins
+from tritonhook.capture.policy.model import Pin, read_blocks
 from tritonhook.cli import main
 
 LIMIT_S = 300
@@ -274,7 +274,7 @@ def test_pins_of_several_processes_are_all_kept(here: Path) -> None:
     Path("pins.toml").symlink_to("real/pins.toml")
     started = [subprocess.Popen([sys.executable, "-c", PINS, str(number)]) for number in range(4)]
     assert [process.wait(LIMIT_S) for process in started] == [0] * 4
-    pins = read_pins(Path("pins.toml"))
+    pins = read_blocks(Path("pins.toml")).pins
     assert len(pins) == 40 and all(isinstance(pin, Pin) for pin in pins)
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("triton", minversion="3.6")
 
 from repository import SUPPORT
 
-from tritonhook.capture.policy.model import Pin, Policy, read_pins, write_policy
+from tritonhook.capture.policy.model import Pin, Policy, read_blocks, write_policy
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import main
 from tritonhook.cli.run import keep_pins
@@ -66,7 +66,7 @@ def program(tmp_path: Path, triton_cache: Path, monkeypatch: pytest.MonkeyPatch)
 def test_processes_with_opposite_clocks_get_the_same_code(program: Any, capfd: pytest.CaptureFixture) -> None:
     assert program(2, "--out", "a", capfd=capfd) == ["2", "2"]
     assert program(4, "--out", "b", "--pin", "pins.toml", capfd=capfd) == ["4", "2"]
-    (pin,) = read_pins(Path("pins.toml"))
+    (pin,) = read_blocks(Path("pins.toml")).pins
     assert "num_warps: 4" in pin.config and pin.source and pin.key[0] == "n=1000"
     taken = [program(clock, "--out", f"{clock}", "--policy", "pins.toml", capfd=capfd) for clock in (2, 4)]
     assert taken == [["4", "0"]] * 2
@@ -79,7 +79,7 @@ def test_a_dry_run_compiles_what_is_pinned(program: Any, capfd: pytest.CaptureFi
     dry = ("--arch", "sm_90a", "--autotune", "pinned", "--policy", "pins.toml")
     assert program(2, "--out", "dry", *dry, launch="launch()\n", capfd=capfd) == ["4", "0"]
     assert len(CaptureFolder.open("dry").records) == 1
-    (pin,) = read_pins(Path("pins.toml"))
+    (pin,) = read_blocks(Path("pins.toml")).pins
     write_policy(Path("pins.toml"), (), [replace(pin, function="other")])
     program(2, "--out", "none", *dry, launch="launch()\n", capfd=capfd)
     assert any("add_kernel: the policy pins no configuration" in note for note in CaptureFolder.open("none").notes)
@@ -96,7 +96,7 @@ def test_winners_that_changed_are_named(program: Any, capfd: pytest.CaptureFixtu
     assert main(["tune", "--check", "-o", "pins.toml"]) == 0
     said = capfd.readouterr().out
     assert "1 configuration pinned" in said and "n=1000" in said
-    (kept,) = read_pins(Path("pins.toml"))
+    (kept,) = read_blocks(Path("pins.toml")).pins
     for other, why in ((replace(kept, source="0" * 16), "source"), (replace(kept, config="BLOCK: 3"), "no such")):
         write_policy(Path("pins.toml"), (), [other])
         assert main(["tune", "--check", "-o", "pins.toml", "b"]) == 1
@@ -110,11 +110,11 @@ def test_a_winner_replaces_the_pin_of_its_key_and_keeps_the_others(
     program: Any, tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:
     program(4, "--out", "b", "--pin", "pins.toml", capfd=capfd)
-    (kept,) = read_pins(Path("pins.toml"))
+    (kept,) = read_blocks(Path("pins.toml")).pins
     other = replace(kept, function="other")
     write_policy(Path("pins.toml"), (), [replace(kept, config="BLOCK: 3"), other])
     assert "1 winner of autotuning pinned, 1 of them changed" in keep_pins(Path("pins.toml"), folder("b"))
-    assert set(read_pins(Path("pins.toml"))) == {kept, other}
+    assert set(read_blocks(Path("pins.toml")).pins) == {kept, other}
 
 
 def folder(name: str) -> CaptureFolder:

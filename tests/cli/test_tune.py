@@ -23,7 +23,7 @@ from triton_kernels import add_kernel, fresh, multiply_kernel
 
 import tritonhook
 from tests.tuning.test_engine import Simulated, in_processes
-from tritonhook.capture.policy.model import read_entries, read_pins, write_policy
+from tritonhook.capture.policy.model import read_blocks, write_policy
 from tritonhook.capture.selection import Launched, launches_of
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import _programs, main, tune
@@ -94,7 +94,7 @@ def test_a_win_goes_to_the_policy_and_the_policy_applies(captures: str, capsys, 
     assert [(one["kernel"], one["reason"]) for one in found["skipped"]] == [
         ("multiply_kernel", "its share is below 1.0%")
     ]
-    (entry,) = read_entries(Path("tritonhook.toml"))
+    (entry,) = read_blocks(Path("tritonhook.toml")).entries
     assert (entry.kernel, entry.lever.text, entry.gpu) == ("add_kernel", "O1", "Fake GPU")
     assert main(["tune", "--check", "-o", "tritonhook.toml", captures]) == 0
     assert "1 applies" in capsys.readouterr().out
@@ -102,22 +102,22 @@ def test_a_win_goes_to_the_policy_and_the_policy_applies(captures: str, capsys, 
 
 def test_no_gain_leaves_the_kernel_and_removes_its_old_entry(captures: str, fake: Any, capsys) -> None:
     document(capsys, captures, *LEVERS, "--min-share", "0")
-    assert len(read_entries(Path("tritonhook.toml"))) == 2
+    assert len(read_blocks(Path("tritonhook.toml")).entries) == 2
     fake()
     (kernel,) = document(capsys, captures, *LEVERS, "--entry", "add_kernel")["kernels"]
     assert kernel["verdict"] == "LEAVE IT" and "faster by 0.5%" in kernel["reason"]
-    assert [entry.kernel for entry in read_entries(Path("tritonhook.toml"))] == ["multiply_kernel"]
+    assert [entry.kernel for entry in read_blocks(Path("tritonhook.toml")).entries] == ["multiply_kernel"]
 
 
 def test_what_won_before_is_tried_again_beside_the_named_levers(captures: str, fake: Any, capsys) -> None:
     document(capsys, captures, *LEVERS)
     (kernel,) = document(capsys, captures, "--levers", "maxnreg=24")["kernels"]
     assert (kernel["lever"], [one["lever"] for one in kernel["candidates"]]) == ("O1", ["O1"])
-    assert [entry.lever.text for entry in read_entries(Path("tritonhook.toml"))] == ["O1"]
+    assert [entry.lever.text for entry in read_blocks(Path("tritonhook.toml")).entries] == ["O1"]
     fake()
     (kernel,) = document(capsys, captures, "--levers", "O1,maxnreg=24")["kernels"]
     assert "O1" not in {one["lever"] for one in kernel["dropped"]}, "tried once"
-    assert read_entries(Path("tritonhook.toml")) == ()
+    assert read_blocks(Path("tritonhook.toml")).entries == ()
 
 
 def test_a_kernel_that_cannot_be_judged_keeps_its_entry(captures: str, fake: Any, capsys) -> None:
@@ -125,7 +125,7 @@ def test_a_kernel_that_cannot_be_judged_keeps_its_entry(captures: str, fake: Any
     fake(reference={"crash": True})
     (kernel,) = document(capsys, captures, *LEVERS, code=2)["kernels"]
     assert kernel["verdict"] == "LEAVE IT" and "ILLEGAL_ADDRESS" in kernel["reason"]
-    assert len(read_entries(Path("tritonhook.toml"))) == 1
+    assert len(read_blocks(Path("tritonhook.toml")).entries) == 1
 
 
 def test_the_kernels_that_take_most_time_are_tuned(captures: str, capsys) -> None:
@@ -193,7 +193,7 @@ def test_ctrl_c_writes_what_is_certified(captures: str, fake: Any, capsys, proce
     fake(**FASTER | {"O1": {"us": 48.0, "interrupt": last.name}})
     found = document(capsys, captures, *LEVERS, "--min-share", "0", code=130)
     assert found["counts"]["WIN"] == 1 == len(found["kernels"])
-    assert [entry.kernel for entry in read_entries(Path("tritonhook.toml"))] == ["add_kernel"]
+    assert [entry.kernel for entry in read_blocks(Path("tritonhook.toml")).entries] == ["add_kernel"]
 
 
 def test_what_another_tuning_wrote_meanwhile_is_kept(captures: str, capsys, monkeypatch) -> None:
@@ -204,7 +204,7 @@ def test_what_another_tuning_wrote_meanwhile_is_kept(captures: str, capsys, monk
 
     monkeypatch.setattr(tune, "tune", interrupted_by_another)
     document(capsys, captures, *LEVERS)
-    assert [entry.kernel for entry in read_entries(Path("tritonhook.toml"))] == ["add_kernel", "other"]
+    assert [entry.kernel for entry in read_blocks(Path("tritonhook.toml")).entries] == ["add_kernel", "other"]
 
 
 def test_a_policy_that_cannot_be_written_loses_no_result(captures: str, capsys, monkeypatch) -> None:
@@ -221,7 +221,7 @@ def test_a_script_is_run_once(fake: Any, capsys, tmp_path: Path, triton_cache: P
     Path("script.py").write_text(fake_driver.SCRIPT)
     found = document(capsys, "script.py", *LEVERS, "-o", "mine.toml", "--", "7")
     assert found["counts"]["WIN"] == 1 and found["kernels"][0]["launch"].startswith("grid 7x1x1")
-    assert len(read_entries(Path("mine.toml"))) == 1
+    assert len(read_blocks(Path("mine.toml")).entries) == 1
     Path("script.py").write_text("raise SystemExit(3)")
     assert "ended with status 3: nothing was tuned" in failing(capsys, "tune", "script.py")
 
@@ -286,7 +286,7 @@ def test_bad_arguments_are_told_before_any_work(words: list[str], message: str, 
 def test_a_project_names_its_policy(captures: str, capsys) -> None:
     Path("pyproject.toml").write_text('[tool.tritonhook]\npolicy = "levers.toml"\n')
     document(capsys, captures, *LEVERS)
-    assert len(read_entries(Path("levers.toml"))) == 1 and not Path("tritonhook.toml").exists()
+    assert len(read_blocks(Path("levers.toml")).entries) == 1 and not Path("tritonhook.toml").exists()
 
 
 def test_a_file_that_is_no_policy_is_not_replaced(captures: str, capsys) -> None:
@@ -346,7 +346,7 @@ def test_configuration_and_lever_win_together_and_the_policy_gives_both(autotune
     )
     (kernel,) = document(capsys, autotuned, *LEVERS)["kernels"]
     assert (kernel["verdict"], kernel["lever"], kernel["config"], kernel["base"]) == ("WIN", "O1", whole, whole)
-    (entry,), (pin,) = (read(Path("tritonhook.toml")) for read in (read_entries, read_pins))
+    (entry,), (pin,) = read_blocks(Path("tritonhook.toml"))
     assert pin.config == whole and pin.ptx == entry.ptx != kernel["ptx"]
     with tritonhook.session("applied", policy="tritonhook.toml") as session:
         assert _autotuned() == whole
@@ -355,7 +355,7 @@ def test_configuration_and_lever_win_together_and_the_policy_gives_both(autotune
     fake()
     (kernel,) = document(capsys, autotuned, *LEVERS)["kernels"]
     assert kernel["verdict"] == "LEAVE IT" and "base" not in kernel
-    assert read_entries(Path("tritonhook.toml")) == () == read_pins(Path("tritonhook.toml"))
+    assert read_blocks(Path("tritonhook.toml")) == ((), ())
 
 
 def test_configurations_are_assembled_elsewhere_and_race_without_a_ptxas(
@@ -383,6 +383,6 @@ def test_a_configuration_with_the_bits_takes_the_place_of_the_one_that_was_chose
     assert all("config" not in one for one in kernel["candidates"])
     note, *_ = kernel["notes"]
     assert note.startswith("no candidate: BLOCK: 64") and "elements" in note
-    (pin,) = read_pins(Path("tritonhook.toml"))
+    (pin,) = read_blocks(Path("tritonhook.toml")).pins
     assert pin.config == str(triton.Config({"BLOCK": 128}))
     assert "BLOCK: 64" in failing(capsys, "tune", autotuned, "--same-bits-as", "BLOCK=32")

@@ -14,7 +14,7 @@ from repository import ROOT
 from tuned import code, kernel_with
 
 from tritonhook.capture.launches.record import to_document
-from tritonhook.capture.policy.model import read_entries
+from tritonhook.capture.policy.model import read_blocks
 from tritonhook.capture.selection import Launched
 from tritonhook.cli import main
 from tritonhook.tuning.candidates import Candidate
@@ -90,5 +90,5 @@ def test_stripping_cutlass_from_a_layer_norm_is_judged_and_goes_to_the_policy(tm
     (found,) = json.loads((tmp_path / "result.json").read_text())["kernels"]
     print(found["verdict"], found["lever"], found["gain_percent"], found["reason"], found["seconds"])
     assert found["kernel"] == "cutlass_layer_norm" and found["candidates"]
-    entries = read_entries(tmp_path / "tritonhook.toml")
+    entries = read_blocks(tmp_path / "tritonhook.toml").entries
     assert [entry.lever.text for entry in entries] == [found["lever"]] * (found["verdict"] == "WIN")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tritonhook.capture.policy.levers import lever
-from tritonhook.capture.policy.model import read_entries, write_policy
+from tritonhook.capture.policy.model import read_blocks, write_policy
 from tritonhook.report.results.policy import PolicyResult
 from tritonhook.tuning.policy_check import Checked, State, against_captures, policy_here
 
@@ -49,7 +49,7 @@ def check(path: Path, captures: Any) -> list[Checked]:
 
 
 def state(captures: Any, path: Path, **values: Any) -> tuple[State, str]:
-    (entry,) = read_entries(path)
+    (entry,) = read_blocks(path).entries
     write_policy(path, [replace(entry, **values)])
     (checked,) = check(path, captures)
     return checked.state, checked.reason
@@ -84,7 +84,7 @@ def test_a_variant_whose_kernel_was_not_captured_is_not_stale(captured, tmp_path
     import tritonhook
 
     captures, path = captured
-    (entry,) = read_entries(path)
+    (entry,) = read_blocks(path).entries
     write_policy(path, [entry, replace(entry, ptx="0" * 64, code="0" * 16)])
     states = {one.entry.ptx: one.state for one in check(path, captures)}
     assert states == {entry.ptx: State.APPLIES, "0" * 64: State.NOT_SEEN}
@@ -98,7 +98,7 @@ def test_a_variant_whose_kernel_was_not_captured_is_not_stale(captured, tmp_path
 
 def test_an_entry_is_called_as_its_kernel_among_the_others(gemm, captured) -> None:
     captures, path = captured
-    (entry,) = read_entries(path)
+    (entry,) = read_blocks(path).entries
     write_policy(path, [entry, replace(entry, ptx="0" * 64)])
     checked = check(path, [*captures, *gemm[1]])
     assert {one.entry.ptx: one.title for one in checked} == {entry.ptx: "gemm_kernel[num_warps=8]", "0" * 64: ""}

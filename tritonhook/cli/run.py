@@ -33,7 +33,7 @@ from tritonhook.capture.dry_run.process import assembled
 from tritonhook.capture.dry_run.suppressions import Found, read_suppressions
 from tritonhook.capture.launches.views import BOUNDS, STORAGE
 from tritonhook.capture.model import Capture
-from tritonhook.capture.policy.model import Pin, read_entries, read_pins, updated_pins, write_policy
+from tritonhook.capture.policy.model import Pin, read_blocks, updated_pins, write_policy
 from tritonhook.capture.policy.winners import winners
 from tritonhook.capture.project import Project, read_project
 from tritonhook.capture.ptxas_wrapper.script import troubles
@@ -393,7 +393,7 @@ def keep_pins(path: Path, folder: CaptureFolder) -> str:
             f"{path} is unchanged: no autotuner measured; a winner that was read from an autotuning cache is not pinned"
         )
     with changing(path):
-        entries, pins = (read_entries(path), read_pins(path)) if path.exists() else ((), ())
+        entries, pins = read_blocks(path) if path.exists() else ((), ())
         kept = updated_pins(pins, won, entries, entries)
         write_policy(path, entries, kept)
     changed = sum(pinned.identity in {pin.identity for pin in pins} and pinned not in pins for pinned in won)

@@ -33,10 +33,7 @@ from tritonhook._util.text import say
 from tritonhook.capture.dry_run.gpu import ALL, DryRun
 from tritonhook.capture.dry_run.process import assembled
 from tritonhook.capture.policy.levers import controls_levers, levers
-from tritonhook.capture.policy.model import (
-    USUAL_NAME,
-    read_entries,
-)
+from tritonhook.capture.policy.model import USUAL_NAME, read_blocks
 from tritonhook.capture.policy.winners import winners
 from tritonhook.capture.project import read_project
 from tritonhook.capture.selection import Kernel, Skipped, kernels_in, that_matter, with_shares
@@ -243,7 +240,7 @@ def _asked(options: Options) -> Asked:
         check_numpy()
     if not options.assemble_only:
         check_new(policy, force=True)
-    before = read_entries(policy) if policy.exists() else ()
+    before = read_blocks(policy).entries if policy.exists() else ()
     if not options.assemble_only and (why := why_not_timed()) is not None:
         raise DeviceError(f"{why}: tuning needs torch and a GPU; --assemble-only needs neither")
     trust = options.trust or (options.is_program and not options.assemble_only)  # this command makes the captures

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tritonhook._util.demangle import function_name
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.policy.model import Entry, Pin, read_entries, read_pins, stem, why_not_here
+from tritonhook.capture.policy.model import Entry, Pin, read_blocks, stem, why_not_here
 from tritonhook.capture.policy.winners import Winner
 from tritonhook.capture.selection import settings_of, titles
 from tritonhook.cubin.summary import summarise_image
@@ -64,7 +64,7 @@ class CheckedPin:
 def policy_here(path: Path) -> tuple[list[Checked], list[CheckedPin]]:
     """Read a policy. Returns its entries, each USABLE or UNUSABLE on this machine, and its pins. Raises PolicyError if
     there is no policy."""
-    entries, pins = read_entries(path), read_pins(path)
+    entries, pins = read_blocks(path)
     pairs = [(entry, why_not_here(entry, path)) for entry in entries]
     checked = [Checked(entry, State.UNUSABLE if why else State.USABLE, why or "") for entry, why in pairs]
     return checked, [CheckedPin(pin, State.USABLE) for pin in pins]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tritonhook._util.locks import changing
 from tritonhook.capture.policy.levers import kept_controls
-from tritonhook.capture.policy.model import Entry, Pin, read_entries, read_pins, updated, updated_pins, write_policy
+from tritonhook.capture.policy.model import Entry, Pin, read_blocks, updated, updated_pins, write_policy
 from tritonhook.errors import PolicyError
 from tritonhook.tuning.candidates import Candidate, Subject
 from tritonhook.tuning.race import TuneRun
@@ -31,7 +31,7 @@ def write_wins(policy: Path, before: Sequence[Entry], ran: TuneRun) -> None:
     pinned, won = pins(ran, today), entries(ran, today, policy.absolute().parent)
     with changing(policy):
         with suppress(PolicyError):  # read it again: another tuning may have changed it meanwhile
-            before, earlier = read_entries(policy), read_pins(policy)
+            before, earlier = read_blocks(policy)
         after = updated(before, won, judged)
         pinned = updated_pins(earlier, pinned, before, after)
         write_policy(policy, after, pinned)

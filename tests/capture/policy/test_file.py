@@ -14,8 +14,7 @@ from tritonhook.capture.policy.model import (
     Policy,
     from_json,
     policy_text,
-    read_entries,
-    read_pins,
+    read_blocks,
     read_policy,
     stem,
     to_json,
@@ -74,7 +73,7 @@ def test_a_block_for_each_kernel_sorted_whatever_order_they_came_in(tmp_path: Pa
     write_policy(path, [ENTRY, *others])
     assert path.read_text() == policy_text([*others, ENTRY])
     assert path.read_text().count(BLOCK) == 1 and path.read_text().startswith("# Levers that make kernels faster")
-    found = [(entry.kernel, entry.arch, entry.ptx[:2]) for entry in read_entries(path)]
+    found = [(entry.kernel, entry.arch, entry.ptx[:2]) for entry in read_blocks(path).entries]
     assert found == [
         ("attention", "sm_80", "1a"),
         ("attention", "sm_90a", "0b"),
@@ -86,9 +85,9 @@ def test_a_block_for_each_kernel_sorted_whatever_order_they_came_in(tmp_path: Pa
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     given = replace(ENTRY, gain_percent=5.25, interval_percent=(4.5, 6.02), front_end="cute", kernel='odd "name"\x7f')
     write_policy(tmp_path / "p.toml", [given])
-    assert read_entries(tmp_path / "p.toml") == (given,)
+    assert read_blocks(tmp_path / "p.toml").entries == (given,)
     write_policy(tmp_path / "p.toml", [])
-    assert read_entries(tmp_path / "p.toml") == ()
+    assert read_blocks(tmp_path / "p.toml").entries == ()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     path = written(tmp_path, policy_text([ENTRY]).replace(old, new))
     with pytest.raises(PolicyError) as caught:
-        read_pins(path) if "[[pin]]" in path.read_text() else read_entries(path)
+        read_blocks(path)
     assert message in str(caught.value) and str(caught.value).startswith(str(path)), str(caught.value)
 
 
@@ -125,7 +124,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(
         PolicyError, match="none.toml: cannot read the policy: No such file .*`tritonhook tune` makes one"
     ):
-        read_entries(tmp_path / "none.toml")
+        read_blocks(tmp_path / "none.toml")
 
 
 def test_entries_of_one_missing_ptxas_have_one_note(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from triton_sessions import CRASH_ON_CUTLASS, assemble_again, entries, wrapper_a
 import tritonhook
 from tritonhook.capture.model import Capture
 from tritonhook.capture.policy.levers import lever
-from tritonhook.capture.policy.model import read_entries, write_policy
+from tritonhook.capture.policy.model import read_blocks, write_policy
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PolicyError, UsageError
 from tritonhook.ptx.throughput_pragma import entries_with_pragma
@@ -56,7 +56,7 @@ def policy(tmp_path: Path, plain: Capture) -> Callable[[str], Path]:
 
 @pytest.mark.parametrize("text", ["name+regusage=10", "O1", "regalloc=0+O1"])
 def test_a_kernel_gets_its_lever_and_others_stay(tmp_path: Path, out: Path, plain: Capture, policy, text: str) -> None:
-    (expected,) = read_entries(policy(text))
+    (expected,) = read_blocks(policy(text)).entries
     with tritonhook.session(out, policy=policy(text)) as session:
         tuned, other = compile_gemm(), compile_kernel()
     assert entries(other) == ("add_kernel",) and entries(tuned) == (
@@ -111,7 +111,7 @@ def test_the_policy_is_in_the_key_of_its_kernels_only(tmp_path: Path, policy, ru
 
 
 def change(path: Path, **values: Any) -> Path:
-    write_policy(path, [replace(entry, **values) for entry in read_entries(path)])
+    write_policy(path, [replace(entry, **values) for entry in read_blocks(path).entries])
     return path
 
 

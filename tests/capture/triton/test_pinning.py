@@ -15,7 +15,7 @@ from triton.runtime.autotuner import Autotuner
 from triton_kernels import Tensor, add_kernel, fresh
 
 import tritonhook
-from tritonhook.capture.policy.model import Pin, from_json, read_pins, read_policy, to_json, write_policy
+from tritonhook.capture.policy.model import Pin, from_json, read_blocks, read_policy, to_json, write_policy
 from tritonhook.capture.selection import Kernel, kernels_in
 from tritonhook.capture.store import CaptureFolder
 
@@ -112,14 +112,14 @@ def test_the_innermost_sessions_pin_counts_and_the_autotuner_is_given_back(pin: 
 
 def test_pins_are_kept_in_the_file_and_for_child_processes(pin: Pin, tmp_path: Path) -> None:
     path = policy(tmp_path, pin)
-    assert read_pins(path) == (pin,) and "format = 2" in path.read_text()
+    assert read_blocks(path).pins == (pin,) and "format = 2" in path.read_text()
     found = read_policy(path)
     assert found.pins == (pin,) == from_json(to_json(found)).pins and found.key == ""
     with_lever = Pin(pin.function, pin.arch, pin.key, pin.config, ptx="1" * 64)
     write_policy(path, (), (with_lever,))
-    assert read_pins(path) == (with_lever,) and read_policy(path).pins == (), "its lever is not here"
+    assert read_blocks(path).pins == (with_lever,) and read_policy(path).pins == (), "its lever is not here"
     write_policy(path, ())
-    assert "format = 1" in path.read_text() and read_pins(path) == ()
+    assert "format = 1" in path.read_text() and read_blocks(path).pins == ()
 
 
 def test_what_was_captured_under_a_pin_is_a_kernel_without_siblings(pin: Pin, out: Path, tmp_path: Path) -> None:

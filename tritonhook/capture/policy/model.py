@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tritonhook._util.files import read_given, write_given, write_whole
 from tritonhook._util.text import visible
@@ -236,10 +236,18 @@ def _pin_values(pin: Pin) -> dict[str, Any]:
     return {name: value for name, value in asdict(pin).items() if value not in (None, "")}
 
 
-def read_entries(path: Path) -> tuple[Entry, ...]:
-    """Read the entries of a policy file. Raises PolicyError if the file is missing, is not a policy, or has two entries
-    for a kernel."""
-    entries = tuple(_entry(kernel, path) for kernel in _read(path).kernel)
+class Blocks(NamedTuple):
+    """The blocks of a policy file."""
+
+    entries: tuple[Entry, ...]
+    pins: tuple[Pin, ...]
+
+
+def read_blocks(path: Path) -> Blocks:
+    """Read a policy file. Raises PolicyError if the file is missing, is not a policy, or has two entries for a kernel
+    or two pins for one key and GPU."""
+    file = _read(path)
+    entries = tuple(_entry(kernel, path) for kernel in file.kernel)
     by_identity: dict[tuple[str, ...], Entry] = {}
     for entry in entries:
         if (other := by_identity.setdefault(entry.identity, entry)) is not entry:
@@ -247,18 +255,12 @@ def read_entries(path: Path) -> tuple[Entry, ...]:
                 f"{path}: two entries for {entry.kernel} {entry.arch}: {other.lever.text} of {other.date} and "
                 f"{entry.lever.text} of {entry.date}; remove one block"
             )
-    return entries
-
-
-def read_pins(path: Path) -> tuple[Pin, ...]:
-    """Read the pins of a policy file. Raises PolicyError if the file is missing, is not a policy, or has two pins for
-    one key and GPU."""
     pins: dict[tuple[object, ...], Pin] = {}
-    for item in _read(path).pin:
+    for item in file.pin:
         pin = Pin(item.function, item.arch, tuple(item.key), item.config, item.ptx, item.gpu, item.date, item.source)
         if pins.setdefault(pin.identity, pin) is not pin:
             raise PolicyError(f"{path}: {pin.function} {pin.arch} is pinned twice for {pin.key}; remove one block")
-    return tuple(pins.values())
+    return Blocks(entries, tuple(pins.values()))
 
 
 def _read(path: Path) -> PolicyFile:
@@ -291,10 +293,10 @@ def _entry(kernel: PolicyKernel, path: Path) -> Entry:
 
 def read_policy(path: Path) -> Policy:
     """Read the part of a policy file that this machine can apply, and make notes on the entries that it cannot apply.
-    Raises PolicyError as read_entries does."""
+    Raises PolicyError as read_blocks does."""
     usable: list[Entry] = []
     left_out: dict[str, list[str]] = {}
-    entries, pins = read_entries(path), read_pins(path)
+    entries, pins = read_blocks(path)
     for entry in entries:
         assembling = _assembling(entry, path)
         if isinstance(assembling, str):
