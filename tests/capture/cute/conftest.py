@@ -9,8 +9,22 @@ from pathlib import Path
 import pytest
 
 from tritonhook.capture.cute import state
+from tritonhook.device.cuda_driver import Driver
+from tritonhook.errors import DeviceError
 
-os.environ.setdefault("CUTE_DSL_ARCH", "sm_120a")  # read when cutlass is imported; there is no GPU to ask
+
+def _arch() -> str:
+    """The GPU's architecture, since tests of other folders in this process may launch kernels; sm_120a without a GPU."""
+    try:
+        driver = Driver()
+        driver.init()
+        arch = driver.arch(driver.device(0))
+    except DeviceError:
+        return "sm_120a"
+    return f"sm_{arch}{'a' * (arch >= 90)}"
+
+
+os.environ.setdefault("CUTE_DSL_ARCH", _arch())  # read when cutlass is imported
 
 
 @pytest.fixture(autouse=True)
