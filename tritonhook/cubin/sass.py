@@ -98,7 +98,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Loop(Brief):
-    """A natural loop: all blocks of all back edges to one header block.
+    """A natural loop: the blocks of all back edges to one header block, taken together.
 
     instructions: indices, ascending. innermost: it contains no other loop of at least MIN_LOOP_INSTRUCTIONS.
     """
@@ -139,8 +139,8 @@ class Sass(Brief):
         return counts
 
     def is_rescheduled(self, loop: Loop) -> bool:
-        """Check whether ptxas's second scheduler scheduled this loop: `_is_yielded` holds for blocks with most of its
-        instructions."""
+        """Check whether ptxas's second scheduler scheduled this loop: more than half of its instructions are in blocks
+        for which `_is_yielded` holds."""
         yielded = sum(b.end - b.first for i in loop.blocks if self._is_yielded(b := self.blocks[i]))
         return 2 * yielded > len(loop.instructions)
 

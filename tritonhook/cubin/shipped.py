@@ -59,13 +59,13 @@ class Embedded:
         """Notes on the compressed cubins that were not read: how many, and why."""
         whys = {
             f"all unpacked code together exceeds the limit of {self.limit:,} bytes": self.too_large,
-            "`pip install lz4 zstandard`, or damaged": self.packed - self.too_large,
+            "damaged, or lz4 or zstandard is missing: `pip install lz4 zstandard`": self.packed - self.too_large,
         }
         return tuple(f"{number:,} compressed and not read ({why})" for why, number in whys.items() if number)
 
 
 class Room:
-    """Limit for decompressed bytes, which grows with the bytes that were read. taken_in: bytes read so far."""
+    """A limit for decompressed bytes. It grows with the bytes that were read. taken_in: bytes read so far."""
 
     def __init__(self) -> None:
         self.taken_in = self._taken = 0
@@ -294,7 +294,7 @@ def _why_not_unpacked(member: zipfile.ZipInfo, before: int) -> str | None:
     if size > _MOST_MEMBER:
         return f"{size:,} bytes, more than the limit of {_MOST_MEMBER:,}"
     if before + size > _MOST_WHEEL:
-        return f"the wheel has more than {_MOST_WHEEL:,} bytes, the limit"
+        return f"unpacked, the wheel has more bytes than the limit of {_MOST_WHEEL:,}"
     if size > _SMALL and size > _MOST_RATIO * packed:
         return f"{packed:,} bytes would become {size:,}, as in a zip bomb"
     return None
@@ -312,6 +312,6 @@ def _in_bytes(data: bytes, name: str, room: Room) -> Iterator[ShippedFile]:
     }
     notes = [f"fat binaries: {what}" for what in (*(one for one, n in lost.items() if n), *embedded.not_read)]
     if embedded.ptx and not embedded.cubins:
-        notes.append(f"only PTX, no machine code: {embedded.ptx:,}")
+        notes.append(f"no machine code, only PTX modules: {embedded.ptx:,}")
     if embedded.cubins or notes:
         yield ShippedFile(name, tuple(zip(embedded.cubins, embedded.suffixes, strict=True)), tuple(notes))

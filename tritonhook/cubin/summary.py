@@ -51,9 +51,9 @@ class ImageSummary:
 
     sections: (role, bytes) in file order. A role is a section's name with the kernel's name replaced, e.g.
     ".text.{kernel}"; if there are several kernels, ".text.{kernel 1}" and so on, in the order of `kernels`.
-    program_sha256: hash of code and data besides the kernels' own instructions; compare.diff compares the same parts:
-    device functions, constant banks except those of parameters, initialised globals.
-    functions_sha256: hash of the device functions alone.
+    program_sha256: hash of the code and data besides the kernels' own instructions, i.e. of device functions, constant
+    banks except those of parameters, and initialised globals; compare.diff compares the same parts. functions_sha256:
+    hash of the device functions alone.
     """
 
     kernels: tuple[KernelSummary, ...]

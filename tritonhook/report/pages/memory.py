@@ -87,7 +87,8 @@ def _marks(timeline: MemoryTimeline, x: Scale) -> list[dict[str, Any]]:
 
 
 def _of_one_source(timeline: MemoryTimeline) -> tuple[MemorySample, ...]:
-    """Choose the samples of one source: the source of the growth figure, else the most frequent source.
+    """Choose the samples of one source: the source from which the growth was computed, or else the most frequent
+    source.
 
     Sources count different things, so a line through samples of several sources would show steps that never happened.
     """

@@ -1,7 +1,7 @@
 """Result of `lab caps`: which instructions each architecture has.
 
 One or two targets are shown in full. With more targets, those with equal cells share a column, and further tables show
-opcodes, driver calls, and cells that differ with an older ptxas.
+opcodes, driver calls, and the cells in which an older ptxas differs.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ def _listed(archs: Iterable[str]) -> str:
 
 
 def _opcodes(matrix: Matrix, assembler: PtxasVersion, probe: str) -> str:
-    """List the SASS opcodes of an inline instruction, the most frequent one first. The others follow the names of their
-    targets: "HMMA; sm_100, 103: UTCHMMA"."""
+    """List the SASS opcodes of an inline instruction, the most frequent one first. Each other opcode stands after the
+    targets that have it: "HMMA; sm_100, 103: UTCHMMA"."""
 
     def of(arch: str) -> str:
         cell = matrix.cells[assembler.version, arch, probe]
@@ -196,8 +196,8 @@ def _made_of(matrix: Matrix, assembler: PtxasVersion, status: Status) -> Iterato
 
 
 def _changes(matrix: Matrix) -> Iterator[tuple[str, str, str, str]]:
-    """Yield (versions, instruction, targets, "then, now inline") where an older ptxas has another status than the
-    newest."""
+    """Yield (versions, instruction, targets, change) where older versions of ptxas have another status than the newest.
+    change: e.g. "syscall, now inline"."""
     newest = matrix.newest
     changes: dict[tuple[str, str, str], list[str]] = {}
     for assembler in matrix.assemblers[:-1]:

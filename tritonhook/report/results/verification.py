@@ -36,10 +36,11 @@ class VerifiedBuild(Fields):
 
 
 class VerifiedKernel(Fields):
-    """One kernel. reason, input: of the worst finding; "" if there is none.
+    """One kernel. reason, input: those of the worst finding; "" if there is none.
 
-    builds: the builds that ran, the reference first. same_code: pairs of a build and another that gave the same code
-    and was not run. groups: builds that stored the same on `input`. seconds: on the GPU, without assembling.
+    builds: the builds that ran, the reference first. same_code: pairs of a build that ran and one that was not run,
+    because its code is the same. groups: builds that stored the same values on `input`. seconds: on the GPU, without
+    assembling.
     """
 
     kernel: str
@@ -123,8 +124,8 @@ class VerifiedKernel(Fields):
 
 
 class Verification(Result, tag="verification"):
-    """Kernels run as several builds. device: the GPU, or "CPU (emulated)"; null: none was used. counts: kernels by
-    verdict."""
+    """Kernels run as several builds. device: the GPU, or "CPU (emulated)"; null: none was used. counts: number of
+    kernels with each verdict."""
 
     verbs: ClassVar = "verify"
 
