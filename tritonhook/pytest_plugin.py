@@ -79,7 +79,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kernel-shrink",
         type=float,
         metavar="MIB",
-        help="with --kernel-emulate: after a launch with larger tensors than this, only compile the rest of its test",
+        help="with --kernel-emulate: if a launch has larger tensors, only compile it and the rest of the test",
     )
 
 

@@ -93,7 +93,7 @@ def test_what_is_no_machine_code_is_named(tmp_path: Path) -> None:
     file = read(place)["lib.so"]
     assert [image for image, _ in file.images] == [SECOND]
     assert [note.partition(" (")[0] for note in file.notes] == [
-        "fat binaries: 1 damaged or cut off",
+        "fat binaries: 1 damaged or truncated",
         "fat binaries: 1 compressed and not read",
     ]
 

@@ -217,7 +217,7 @@ def table_extents(data: bytes) -> tuple[tuple[str, int, int], ...]:
 
 
 def values_by_symbol(attributes: Iterable[Attribute], kind: int) -> dict[int, int]:
-    """Map a symbol's index to its value of one attribute; if a symbol has several values, the first counts."""
+    """Map the index of each symbol to the symbol's value of one attribute; of several values, the first counts."""
     values: dict[int, int] = {}
     for attribute in attributes:
         if attribute.kind == kind and len(attribute.value) >= 8:

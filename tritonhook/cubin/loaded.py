@@ -7,7 +7,7 @@ role, both sorted, and {kernel} replaces the kernel's own name. These are omitte
 - the code of other kernels, which have parts of their own;
 - copies of the code for other architectures (.nv.capmerc, .nv.merc) and sections for the linker alone (.nv.compat);
 - attributes that depend on the version of ptxas (_OF_THE_TOOL), that hold positions in the code (_OF_THE_CODE), that
-  image.Resources has (_IN_RESOURCES), or that are 0, which older versions of ptxas do not write;
+  image.Resources has (_IN_RESOURCES), or that older versions of ptxas omit if they are 0 (_ZERO_IS_NONE);
 - bytes that a relocation replaces, the order of symbols, and the hashes that nvcc adds to names.
 """
 

@@ -215,7 +215,7 @@ _ARCHIVE, _ZIP = b"!<arch>\n", b"PK\3\4"
 
 _MOST_BYTES = 1 << 32  # per file: libraries of torch have 2 GiB
 _MOST_MEMBER, _MOST_WHEEL = 1 << 32, 1 << 35  # bytes, unpacked
-_MOST_RATIO, _SMALL = 200, 1 << 24  # highest compression ratio of members above _SMALL bytes; libraries have 3 to 20
+_MOST_RATIO, _SMALL = 200, 1 << 24  # highest allowed compression ratio above _SMALL bytes; libraries have 3 to 20
 _PYTHON = re.compile(r"\.(?:cpython-\d+\w*|abi3|cp\d+)(?:-[\w-]+)?(?=\.so\b)")
 
 
@@ -307,7 +307,7 @@ def _in_bytes(data: bytes, name: str, room: Room) -> Iterator[ShippedFile]:
         return
     embedded = embedded_cubins(data, room)
     lost = {
-        f"{embedded.damaged:,} damaged or cut off": embedded.damaged,
+        f"{embedded.damaged:,} damaged or truncated": embedded.damaged,
         f"{embedded.linked:,} for the linker only (LTO)": embedded.linked,
     }
     notes = [f"fat binaries: {what}" for what in (*(one for one, n in lost.items() if n), *embedded.not_read)]

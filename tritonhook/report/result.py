@@ -54,8 +54,8 @@ def signed(value: int | float | None) -> str:
 
 
 def size(value: int | float | None) -> str:
-    """Format bytes in binary units: "512 B", "1.5 KiB", "3,728 MiB"; GiB from 10 GiB on, so that no MiB is rounded
-    away."""
+    """Format bytes in binary units: "512 B", "1.5 KiB", "3,728 MiB". Use GiB only from 10 GiB on, because smaller sizes
+    would lose their MiB by rounding."""
     if value is None:
         return UNKNOWN
     amount = abs(value)

@@ -73,7 +73,7 @@ def _series(samples: Sequence[MemorySample], end: float) -> dict[str, list[tuple
 
 
 def _marks(timeline: MemoryTimeline, x: Scale) -> list[dict[str, Any]]:
-    """Place at most _MOST_MARKS events on the time axis; those with the largest growth are kept."""
+    """Place events on the time axis: at most _MOST_MARKS, those with the largest growth."""
     took = [((m.growth_bytes or 0) > 0 or bool(m.stack_growth_bytes), m) for m in timeline.marks]
     return [
         {

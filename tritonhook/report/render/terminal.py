@@ -35,7 +35,7 @@ def elided(text: str, width: int) -> str:
 
 
 _STYLES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.CHANGED: "magenta", Tone.UNSURE: "yellow", Tone.NEUTRAL: ""}
-_HEIGHT = 25  # lines; has no effect, but without it rich ignores the width of a dumb terminal
+_HEIGHT = 25  # lines; only given because rich ignores the width of a dumb terminal without a height
 _GAP = 2  # blanks between columns
 _WIDTH_OF_A_FILE = 1_000_000  # wider than any text, so that nothing is wrapped or broken
 _NARROWEST = 12  # minimum width of a column with paths or overlong words

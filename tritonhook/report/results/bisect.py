@@ -140,7 +140,7 @@ class Bisect(Result, tag="bisect"):
             return unknown, Tone.UNSURE
         changed = f"{sum(first.values()):,} of {of} changed"
         by = ", ".join(f"{version} ({times:,})" for version, times in first.most_common())
-        return f"{', '.join(filter(None, (changed, unknown)))}; first by {by}", Tone.CHANGED
+        return f"{', '.join(filter(None, (changed, unknown)))}; first by ptxas {by}", Tone.CHANGED
 
     def _facts(self, name: Callable[[Named], str]) -> Iterator[str]:
         """Yield further facts: which versions just before the first change have no result, and which later versions

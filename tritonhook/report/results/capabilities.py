@@ -21,7 +21,7 @@ LEGEND = (
     "inline: the SASS opcode named in the row. syscall: calls a function of the driver, alone or with the opcode. "
     "emulated: other opcodes do the work. -: ptxas refuses it. ?: this ptxas is too old for the instruction."
 )
-_DETAILED_ARCHS = 2  # most targets for which there is room for opcodes and reasons
+_DETAILED_ARCHS = 2  # for more targets than these, there is no room for opcodes and reasons
 _Outcome = tuple[Status, str, str]
 
 
@@ -37,8 +37,8 @@ class PtxasCells(Fields):
 class Capabilities(Result, tag="capabilities"):
     """The instructions of each architecture.
 
-    evidence: how they were found. ptxas: by version. outcomes: by index, the status, the SASS opcodes, and ptxas's
-    reason or the driver calls; {arch} stands for the target.
+    evidence: how they were found. ptxas: the cells of each version of ptxas. outcomes: all different cells: lists of
+    status, SASS opcodes, and ptxas's reason or the driver calls, in which {arch} stands for the target.
     """
 
     verbs: ClassVar = "lab caps"

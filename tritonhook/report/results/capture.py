@@ -89,7 +89,7 @@ class CodeFields(Fields):
     @classmethod
     def of(cls, cubin: Cubin, sass: Sass, ptx: str | None = None, capture: Capture | None = None) -> CodeFields:
         """Build from a kernel's instructions. ptx: the text to include; None if not available. capture: provides the
-        texts of the sources, and PTX for line numbers."""
+        texts of the sources, and the PTX to which the line numbers refer."""
         known = ptx if ptx is not None or capture is None else capture.text(Stage.PTX)
         lines = read_lines(cubin, sass.kernel, known)
         rows = (
@@ -116,8 +116,8 @@ class CodeFields(Fields):
 
 COUNTS = ("executed", "sectors", "wavefronts")
 _CONTEXT = 3  # source lines shown before and after a line with code
-_STORE, _LOAD = "STL", "LDL"  # of local memory
-_WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}  # bytes, by opcode suffix; else 4
+_STORE, _LOAD = "STL", "LDL"  # opcodes that access local memory
+_WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}  # bytes, by opcode suffix; 4 for other opcodes
 
 
 @dataclass(slots=True)

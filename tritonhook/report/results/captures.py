@@ -353,7 +353,7 @@ _EXTRA = ("stages", "stages of it", "code", "compiled", "from cache", "configura
 
 _LINE = re.compile(r"line (\d+)")
 _AROUND = 3  # lines of PTX before and after a line named in the log
-_MOST_LINES = 10  # of the PTX lines that the log names
+_MOST_LINES = 10  # how many of the PTX lines that the log names are shown
 
 
 class RejectedKernel(Result, tag="failed kernel"):

@@ -139,7 +139,7 @@ class CountedKernel(Fields):
         kinds = [f"{evidence}: {what}" for evidence, what in grouped(self.evidence.items()).items()]
         yield f"{self.kernel}, rules of sm_{self.arch}: {'; '.join(kinds) or UNKNOWN}"
         if self.without:
-            yield f"{self.kernel}: accesses of {', '.join(self.without)} are {UNKNOWN}, and in no total"
+            yield f"{self.kernel}: memory accesses of {', '.join(self.without)} are {UNKNOWN}, and are in no total"
         ctas = f"{self.ctas:,} of {count(self.of_ctas, 'CTA')}"
         if self.factor is None:
             yield f"{self.kernel}: {ctas} counted; their counters differ, so those of the whole launch are {UNKNOWN}"

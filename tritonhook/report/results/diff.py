@@ -31,8 +31,8 @@ class DiffSide(Fields):
     """One side of a diff.
 
     name: the kernel's name, with the configuration if that distinguishes the sides. kernel: the name under which it was
-    assembled: `name`, or a control name. arch: such as "sm_90". ptxas: its version. file_bytes, sha256: of the cubin.
-    layout: all parts of the file in order, without gaps: lists of label, start, end.
+    assembled: `name`, or a control name. arch: such as "sm_90". ptxas: its version. file_bytes: size of the cubin.
+    sha256: hash of the cubin. layout: all parts of the file in order, without gaps: lists of label, start, end.
     """
 
     name: str

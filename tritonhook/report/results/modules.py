@@ -26,7 +26,8 @@ _CODE = {
 
 
 class ModuleFields(Fields):
-    """A module with several kernels. kernels: how many. file_bytes, sha256: of the cubin."""
+    """A module with several kernels. kernels: how many it has. file_bytes: size of the cubin. sha256: hash of the
+    cubin."""
 
     arch: str
     ptxas: str | None
@@ -145,7 +146,7 @@ class ModuleDiffResult(Result, tag="module diff"):
 
 
 def _kernels(changed: Sequence[KernelPair]) -> Table:
-    """Make a row for each kernel that differs. Kernels with other instructions come before the rest; among each, the
+    """Make a row for each kernel that differs. Kernels with other instructions come before the rest; in each group, the
     kernel whose code grew most comes first."""
     ordered = sorted(changed, key=lambda k: (k.verdict is not CodeVerdict.DIFFERENT_CODE, -k.growth, k.a))
     shown = ordered[:_MOST_KERNELS]

@@ -1,5 +1,5 @@
 """Results of `diff --rename` and `demo`: whether the name of a kernel changes its code. The kernel is assembled under
-two names and a control name.
+two names and a control name. The trigger is "cutlass" in a name: ptxas then uses its other scheduler.
 
 Also the result of `demo --table`: the published table of that effect, beside ratios measured on this machine.
 """
@@ -219,8 +219,8 @@ class PublishedRatio(Fields):
 class PublishedRow(Fields):
     """One condition of the published table. A ratio is the value with the trigger divided by the value without it.
 
-    size_ratio: of the file. size_ratio_equal_length: of the file, for names of equal length. capmerc_ratio,
-    capmerc_bytes: of the section .nv.capmerc. failure: error of ptxas.
+    size_ratio: ratio of the file sizes. size_ratio_equal_length: the same for names of equal length. capmerc_ratio:
+    ratio of the sizes of the section .nv.capmerc. capmerc_bytes: these sizes. failure: error of ptxas.
     """
 
     condition: str

@@ -21,8 +21,8 @@ class DriverBuffer(Fields):
 
 class KernelStack(Fields):
     """What one kernel needs. frame_bytes: stack of its deepest chain of calls, without the driver's functions; null:
-    not known. stack_bytes: range of the same, with the driver's functions; null: not known. syscalls: driver functions
-    that it calls. buffers: what else the driver reserves for it. why_unknown: why the stack is not known."""
+    not known. stack_bytes: range of this stack with the driver's functions included; null: not known. syscalls: driver
+    functions that it calls. buffers: what else the driver reserves for it. why_unknown: why the stack is not known."""
 
     kernel: str
     frame_bytes: Count | None
@@ -107,5 +107,5 @@ class MemoryPrediction(Result, tag="memory prediction"):
             yield f"also a {name}, at load and first launch; it took {size(taken)} on an H100 with default limits"
         if self.failed is True:
             limit = size(self.fail_over_bytes or None)
-            unknown = f"not known whether it is above the limit of {limit}, which counts as failed"
-            yield unknown if self.growth_bytes is None else f"above the limit of {limit}"
+            unknown = f"not known whether the growth is above the limit of {limit}; this counts as failed"
+            yield unknown if self.growth_bytes is None else f"the growth is above the limit of {limit}"
