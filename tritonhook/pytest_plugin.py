@@ -48,12 +48,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--kernel-verify",
         action="store_true",
-        help="with --kernel-arch: also fail if the code of a ptxas here computes other results than the PTX (on CPU)",
+        help="with --kernel-arch: also fail if ptxas's code computes other results than its PTX (both on the CPU)",
     )
     group.addoption(
         "--kernel-emulate",
         action="store_true",
-        help="with --kernel-arch: execute each launch on the CPU, so that tensors have values and assertions count",
+        help="with --kernel-arch: execute each launch on the CPU, so that tests can check the values of tensors",
     )
     group.addoption(
         "--kernel-sanitize",
@@ -61,7 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="with --kernel-emulate: fail tests with a race, a read of uninitialised memory or another fault (slower)",
     )
     group.addoption(
-        "--kernel-suppress", metavar="FILE", help="with --kernel-sanitize: TOML file with findings that do not count"
+        "--kernel-suppress", metavar="FILE", help="with --kernel-sanitize: TOML file with findings to ignore"
     )
     group.addoption(
         "--kernel-bounds",
@@ -79,7 +79,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kernel-shrink",
         type=float,
         metavar="MIB",
-        help="with --kernel-emulate: run the rest of a test dry, from a launch on whose tensors are larger than this",
+        help="with --kernel-emulate: if a launch has larger tensors, only compile it and the rest of the test",
     )
 
 
@@ -90,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if records and hasattr(config, "workerinput") and not only_listed:
         from tritonhook.testing.recording import hand_on
 
-        hand_on()  # a worker of pytest-xdist starts with the sys.path with which its controller started
+        hand_on()  # here too: a worker of pytest-xdist does not inherit what its controller has added to sys.path
     if arch and not only_listed:
         from tritonhook.testing import dry_tests
 

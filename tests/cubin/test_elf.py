@@ -102,7 +102,7 @@ NAME = "sm_120a.tensor_load.cluster"
         ([("<Q", 40, 1 << 60)], "truncated: the table of section headers ends at byte"),
         ([("<I", entry(NAME, ".symtab"), 1 << 30)], "the name of a section cannot be read"),
         ([("<I", entry(NAME, ".symtab") + 40, 200)], "symtab is not a symbol table"),
-        ([("<Q", entry(NAME, ".symtab") + 32, 25)], r"symtab is not a symbol table \(type 2, 25 bytes\)"),
+        ([("<Q", entry(NAME, ".symtab") + 32, 25)], r"symtab is not a symbol table: type 2 \(must be 2\), 25 bytes"),
         ([("<I", entry(NAME, ".symtab") + 40, 3)], "the name of a symbol cannot be read"),
         ([("<Q", entry(NAME, ".text.load") + 24, 1 << 40)], r"truncated: section \.text\.load ends at byte"),
     ],

@@ -78,7 +78,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_read(tmp_path: Path, monke
         assert [image for image, _ in found[name].images] == [FIRST]
     monkeypatch.setattr(shipped, "_MOST_WHEEL", len(library(entry(FIRST))) + (1 << 17))
     found = read(wheel)  # good.so and large.so together are more
-    assert found["good.so"].images and "the wheel has more than" in found["large.so"].notes[0]
+    assert found["good.so"].images and "unpacked, the wheel has more" in found["large.so"].notes[0]
     wheel.write_bytes(b"PK\3\4" + bytes(100))
     assert "not a readable wheel" in read(wheel)["p.whl"].notes[0]
 
@@ -88,12 +88,12 @@ def test_what_is_no_machine_code_is_named(tmp_path: Path) -> None:
     place.write_bytes(library(entry(b"NVVM", kind=8)))
     assert read(place)["lib.so"].notes == ("fat binaries: 1 for the linker only (LTO)",)
     place.write_bytes(library(entry(b".version 8.0", kind=1)))
-    assert read(place)["lib.so"].notes == ("only PTX, no machine code: 1",)
+    assert read(place)["lib.so"].notes == ("no machine code, only PTX modules: 1",)
     place.write_bytes(library(entry(SECOND), entry(b"nonsense", flags=0x8011, size=9)) + fatbin(entry(FIRST))[:-9])
     file = read(place)["lib.so"]
     assert [image for image, _ in file.images] == [SECOND]
     assert [note.partition(" (")[0] for note in file.notes] == [
-        "fat binaries: 1 damaged or cut off",
+        "fat binaries: 1 damaged or truncated",
         "fat binaries: 1 compressed and not read",
     ]
 

@@ -103,7 +103,10 @@ class Elf(NamedTuple):
         if header is None:
             return []
         if header.kind != _SHT_SYMTAB or header.link >= len(self.headers) or header.size % _SYMBOL.size:
-            raise _damaged(f".symtab is not a symbol table (type {header.kind}, {header.size:,} bytes)")
+            raise _damaged(
+                f".symtab is not a symbol table: type {header.kind} (must be {_SHT_SYMTAB}), {header.size:,} bytes "
+                f"(must be a multiple of {_SYMBOL.size}), strings in section {header.link} of {len(self.headers)}"
+            )
         strings = self.bytes_of(self.headers[header.link])
         new = tuple.__new__  # takes half the time of Symbol()
         try:
@@ -168,7 +171,10 @@ def read_elf(data: bytes) -> Elf:
     (flags,) = struct.unpack_from("<I", data, 48)
     entry_bytes, count, names_at = struct.unpack_from("<3H", data, 58)
     if entry_bytes != _SECTION.size or names_at >= count:
-        raise _damaged(f"{count} section headers of {entry_bytes} bytes, their names in section {names_at}")
+        raise _damaged(
+            f"{count} section headers of {entry_bytes} bytes (must be {_SECTION.size}), "
+            f"their names in section {names_at} (must be below {count})"
+        )
     raw = list(_SECTION.iter_unpack(data[table : table + count * _SECTION.size]))
     strings = data[raw[names_at][3] : raw[names_at][3] + raw[names_at][4]]
     new = tuple.__new__  # takes half the time of Header(); a sweep reads thousands of images
@@ -211,7 +217,7 @@ def table_extents(data: bytes) -> tuple[tuple[str, int, int], ...]:
 
 
 def values_by_symbol(attributes: Iterable[Attribute], kind: int) -> dict[int, int]:
-    """Map a symbol's index to its value of one attribute; if a symbol has several values, the first counts."""
+    """Map the index of each symbol to the symbol's value of one attribute; of several values, the first counts."""
     values: dict[int, int] = {}
     for attribute in attributes:
         if attribute.kind == kind and len(attribute.value) >= 8:
@@ -240,7 +246,8 @@ def named_symbols(symbols: Sequence[Symbol]) -> tuple[dict[str, int], set[str]]:
 
 
 def relocations_of(kernel: str, elf: Elf, symbols: Sequence[Symbol]) -> tuple[tuple[int, int, str], ...]:
-    """List (byte offset, type, symbol) of each relocation in a kernel's code; the kernel's own name is replaced."""
+    """List (byte offset, type, symbol) of each relocation in a kernel's code; {kernel} replaces the kernel's own
+    name."""
     relocations: list[tuple[int, int, str]] = []
     for offset, kind, index, _ in elf.relocations(f".text.{kernel}"):
         name = symbols[index].name if index < len(symbols) else str(index)

@@ -40,7 +40,7 @@ MODULE_SECTIONS = frozenset(
     for merc in ("", ".nv.merc")
     for name in (".nv.info", ".nv.callgraph", ".nv.compat", ".nv.prototype", ".nv.rel.action", ".nv.global", ".symtab")
 ) | {".shstrtab", ".strtab", ".symtab_shndx", ".nv.global.init"}
-_PREFIX_PARTS = 8  # most parts between dots before a kernel's name in a section name; `.nv.merc.rela.text.` has five
+_PREFIX_PARTS = 8  # maximum number of dot-separated parts before a kernel's name in a section name
 _KINDS = ("NULL", "PROGBITS", "SYMTAB", "STRTAB", "RELA", "HASH", "DYNAMIC", "NOTE", "NOBITS", "REL")  # types 0 to 9
 
 # .nv.info attributes (names as `cuobjdump -elf` prints them).
@@ -302,7 +302,8 @@ def _resources(kernel: str, parts: _Parts, needed: set[str]) -> Resources:
 
 
 def _externs(own: Mapping[int, bytes], symbols: Sequence[Symbol], needed: set[str]) -> tuple[str, ...]:
-    """List the symbols in `needed` and in the kernel's EXTERNS attribute, without those for the linker's own use."""
+    """List the symbols that a kernel needs: those in `needed` and those in its EXTERNS attribute. Omit symbols for the
+    linker's own use."""
     listed = {symbols[i].name for i in words(own.get(_EIATTR_EXTERNS, b"")) if i < len(symbols)}
     return tuple(sorted(name for name in listed | needed if not name.startswith(LINKERS_OWN)))
 

@@ -39,7 +39,8 @@ class Lines(Brief):
 
 
 def read_lines(cubin: Cubin, kernel: str, ptx: str | None = None) -> Lines:
-    """Read the lines of a kernel's instructions. A damaged table counts as missing: it is not needed to read code.
+    """Read the lines of a kernel's instructions. A damaged table counts as missing, because the code can be read
+    without it.
 
     ptx: the text that the cubin was made from. With it, code of a library is attributed to the line that called it.
     """

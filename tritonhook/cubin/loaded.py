@@ -3,11 +3,11 @@
 Two images with the same meaning have the same hashes: symbols are hashed by name instead of number and sections by
 role, both sorted, and {kernel} replaces the kernel's own name. These are omitted:
 
-- sections that are not loaded (debug information, notes, strings, call graph), with the tool's version and its paths;
+- sections that are not loaded: debug information, notes (with the tool's version and paths), strings, the call graph;
 - the code of other kernels, which have parts of their own;
 - copies of the code for other architectures (.nv.capmerc, .nv.merc) and sections for the linker alone (.nv.compat);
 - attributes that depend on the version of ptxas (_OF_THE_TOOL), that hold positions in the code (_OF_THE_CODE), that
-  image.Resources has (_IN_RESOURCES), or that are 0, which older versions of ptxas do not write;
+  image.Resources has (_IN_RESOURCES), or that older versions of ptxas omit if they are 0 (_ZERO_IS_NONE);
 - bytes that a relocation replaces, the order of symbols, and the hashes that nvcc adds to names.
 """
 
@@ -75,11 +75,12 @@ class Image:
         self._contents: dict[Header, str] = {}
 
     def headers_of(self, kernel: str) -> list[Header]:
-        """List the loaded sections of this kernel and of the whole module."""
+        """List the loaded sections of this kernel, and those that belong to no single kernel."""
         return [*self._headers.get(None, ()), *self._headers.get(kernel, ())]
 
     def symbols_of(self, kernel: str) -> list[Symbol]:
-        """List the symbols in sections of the kernel or the module, and the undefined symbols."""
+        """List the symbols in this kernel's sections, those in sections that belong to no single kernel, and undefined
+        symbols."""
         return [*self._symbols.get(None, ()), *self._symbols.get(kernel, ())]
 
     def named(self, kernel: str) -> Sequence[Symbol]:
@@ -123,7 +124,7 @@ def parameter_places(data: bytes, kernel: str) -> tuple[tuple[int, int], ...]:
 
 
 def _parameters(image: Image, kernel: str) -> Iterator[str]:
-    """Describe the parameters by offset, size and order, and the constant bank for them by size."""
+    """Describe each parameter by offset, size and order, and the constant bank that holds them by its size."""
     for attribute in image.elf.attributes(f".nv.info.{kernel}"):
         if attribute.kind in _OF_PARAMETERS:
             yield _line(image, kernel, attribute)
@@ -176,7 +177,8 @@ def _relocations(image: Image, kernel: str) -> Iterator[str]:
 
 
 def _is_code(header: Header, kernel: str) -> bool:
-    """Check whether a section holds no data of the program: code, the parameter bank, or the system's shared memory."""
+    """Check whether a section is code, the parameter bank or the system's shared memory; these hold no data of the
+    program."""
     return header.name in (f".text.{kernel}", f".nv.constant0.{kernel}") or header.name.startswith(_RESERVED)
 
 

@@ -139,8 +139,8 @@ class Resources(Brief):
 
 
 WARP = 32  # threads
-REGISTERS, _QUARTERS, _UNIT = 65_536, 4, 256  # registers of an SM; its partitions; registers in an allocation unit
-_RESERVED, SHARED_UNIT = 1024, 128  # bytes of shared memory: reserved by the system per block; in an allocation unit
+REGISTERS, _QUARTERS, _UNIT = 65_536, 4, 256  # registers of an SM; partitions of an SM; registers in an allocation unit
+_RESERVED, SHARED_UNIT = 1024, 128  # bytes of shared memory: reserved by the system per block; one allocation unit
 _KIB = 1024
 _NUMBER = re.compile(r"sm_(\d+)[af]?")
 

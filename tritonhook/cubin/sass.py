@@ -22,7 +22,7 @@ from tritonhook.errors import CubinError
 INSTRUCTION_BYTES = 16  # since sm_70
 _CONTROL_SHIFT, _CONTROL_MASK = 105, 0x1FFFFF
 
-# A shorter loop is a spin-wait on a barrier: it is not counted, and the loop around it still counts as innermost.
+# A loop of fewer instructions is a spin-wait on a barrier: it is not counted, so the loop around it can be innermost.
 MIN_LOOP_INSTRUCTIONS = 8
 MIN_BLOCK_INSTRUCTIONS = 8
 
@@ -98,7 +98,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Loop(Brief):
-    """A natural loop: all blocks of all back edges to one header block.
+    """A natural loop: the blocks of all back edges to one header block, taken together.
 
     instructions: indices, ascending. innermost: it contains no other loop of at least MIN_LOOP_INSTRUCTIONS.
     """
@@ -139,8 +139,8 @@ class Sass(Brief):
         return counts
 
     def is_rescheduled(self, loop: Loop) -> bool:
-        """Check whether ptxas's second scheduler scheduled this loop: `_is_yielded` holds for blocks with most of its
-        instructions."""
+        """Check whether ptxas's second scheduler scheduled this loop: more than half of its instructions are in blocks
+        for which `_is_yielded` holds."""
         yielded = sum(b.end - b.first for i in loop.blocks if self._is_yielded(b := self.blocks[i]))
         return 2 * yielded > len(loop.instructions)
 
@@ -162,8 +162,8 @@ def parse_nvdisasm(
     """Read kernels from the output of `nvdisasm -json`.
 
     texts: instruction bytes per kernel. targets: per kernel, the byte offsets that its indirect branches can reach.
-    Raises CubinError if the output has another form, lacks a kernel, or does not match the code bytes: code that was
-    not read must never count as equal.
+    Raises CubinError if the output has another form, lacks a kernel, or does not match the code bytes, because code
+    that was not read must never count as equal.
     """
     try:
         _, functions = json.loads(output)
@@ -262,7 +262,7 @@ def _blocks(code: tuple[Instruction, ...], indirect: tuple[int, ...]) -> tuple[B
 
 
 def _loops(blocks: tuple[Block, ...]) -> tuple[Loop, ...]:
-    """Find natural loops by dominators. So an outlined slow path that jumps back does not count as a loop."""
+    """Find natural loops by dominators: an outlined slow path that jumps back does then not count as a loop."""
     after, before = [block.successors for block in blocks], [list[int]() for _ in blocks]
     for tail, successors in enumerate(after):
         for header in successors:

@@ -59,13 +59,13 @@ class Embedded:
         """Notes on the compressed cubins that were not read: how many, and why."""
         whys = {
             f"all unpacked code together exceeds the limit of {self.limit:,} bytes": self.too_large,
-            "`pip install lz4 zstandard`, or damaged": self.packed - self.too_large,
+            "damaged, or lz4 or zstandard is missing: `pip install lz4 zstandard`": self.packed - self.too_large,
         }
         return tuple(f"{number:,} compressed and not read ({why})" for why, number in whys.items() if number)
 
 
 class Room:
-    """Limit for decompressed bytes, which grows with the bytes that were read. taken_in: bytes read so far."""
+    """A limit for decompressed bytes. It grows with the bytes that were read. taken_in: bytes read so far."""
 
     def __init__(self) -> None:
         self.taken_in = self._taken = 0
@@ -215,7 +215,7 @@ _ARCHIVE, _ZIP = b"!<arch>\n", b"PK\3\4"
 
 _MOST_BYTES = 1 << 32  # per file: libraries of torch have 2 GiB
 _MOST_MEMBER, _MOST_WHEEL = 1 << 32, 1 << 35  # bytes, unpacked
-_MOST_RATIO, _SMALL = 200, 1 << 24  # highest compression ratio of members above _SMALL bytes; libraries have 3 to 20
+_MOST_RATIO, _SMALL = 200, 1 << 24  # highest allowed compression ratio above _SMALL bytes; libraries have 3 to 20
 _PYTHON = re.compile(r"\.(?:cpython-\d+\w*|abi3|cp\d+)(?:-[\w-]+)?(?=\.so\b)")
 
 
@@ -294,7 +294,7 @@ def _why_not_unpacked(member: zipfile.ZipInfo, before: int) -> str | None:
     if size > _MOST_MEMBER:
         return f"{size:,} bytes, more than the limit of {_MOST_MEMBER:,}"
     if before + size > _MOST_WHEEL:
-        return f"the wheel has more than {_MOST_WHEEL:,} bytes, the limit"
+        return f"unpacked, the wheel has more bytes than the limit of {_MOST_WHEEL:,}"
     if size > _SMALL and size > _MOST_RATIO * packed:
         return f"{packed:,} bytes would become {size:,}, as in a zip bomb"
     return None
@@ -307,11 +307,11 @@ def _in_bytes(data: bytes, name: str, room: Room) -> Iterator[ShippedFile]:
         return
     embedded = embedded_cubins(data, room)
     lost = {
-        f"{embedded.damaged:,} damaged or cut off": embedded.damaged,
+        f"{embedded.damaged:,} damaged or truncated": embedded.damaged,
         f"{embedded.linked:,} for the linker only (LTO)": embedded.linked,
     }
     notes = [f"fat binaries: {what}" for what in (*(one for one, n in lost.items() if n), *embedded.not_read)]
     if embedded.ptx and not embedded.cubins:
-        notes.append(f"only PTX, no machine code: {embedded.ptx:,}")
+        notes.append(f"no machine code, only PTX modules: {embedded.ptx:,}")
     if embedded.cubins or notes:
         yield ShippedFile(name, tuple(zip(embedded.cubins, embedded.suffixes, strict=True)), tuple(notes))

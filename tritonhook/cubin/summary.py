@@ -25,7 +25,7 @@ class KernelSummary:
 
     code_sha256, code_bytes: of its instructions, without the padding between sections.
     stack, shared, spill_stores, spill_loads, local_stores, local_loads: bytes, as in resources.Resources.
-    scheduler_records: as Cubin.scheduler_records.
+    scheduler_records: as Cubin.scheduler_records counts them.
     externs: undefined symbols of the whole module, even if it has several kernels.
     linked_sha256: hash of the relocations in its code, i.e. their offsets and symbols; "" if there are none.
     """
@@ -51,8 +51,8 @@ class ImageSummary:
 
     sections: (role, bytes) in file order. A role is a section's name with the kernel's name replaced, e.g.
     ".text.{kernel}"; if there are several kernels, ".text.{kernel 1}" and so on, in the order of `kernels`.
-    program_sha256: hash of code and data besides the kernels' own instructions; compare.diff compares the same parts:
-    device functions, constant banks except those of parameters, initialised globals.
+    program_sha256: hash of the code and data besides the kernels' own instructions, i.e. of device functions, constant
+    banks except those of parameters, and initialised globals; compare.diff compares the same parts.
     functions_sha256: hash of the device functions alone.
     """
 

@@ -1,2 +1,2 @@
-"""Results of the verbs, and how they are shown: value -> JSON document -> Summary -> terminal, Markdown, notebook,
-HTML."""
+"""Results of the verbs (the subcommands), and how they are shown: value -> JSON document -> Summary -> terminal,
+Markdown, notebook, HTML."""

@@ -1,7 +1,7 @@
 """`Result`, the base class of all results: the value, its JSON document and the schema of that document are one class.
 
 The classes are in `report/results/`. A class's tag is the field `kind` of its documents. `of` builds a result from the
-values of a run; `summary` describes it in sentences, which no code reads.
+values of a run; `summary` describes it in sentences for people; no code reads these.
 
 This module also has the values that `render` draws (Summary, Table, Page), and functions that format numbers, sizes and
 names. An unknown value is written "not known", never as 0.
@@ -54,8 +54,8 @@ def signed(value: int | float | None) -> str:
 
 
 def size(value: int | float | None) -> str:
-    """Format bytes in binary units: "512 B", "1.5 KiB", "3,728 MiB"; GiB from 10 GiB on, so that no MiB is rounded
-    away."""
+    """Format bytes in binary units: "512 B", "1.5 KiB", "3,728 MiB". Use GiB only from 10 GiB on, because smaller sizes
+    would lose their MiB by rounding."""
     if value is None:
         return UNKNOWN
     amount = abs(value)
@@ -107,8 +107,8 @@ def short(text: str, most: int = 80) -> str:
 
 
 def sentence(text: str) -> str:
-    """Capitalise the first letter of a message. Do not change a single word, a tool's name at the beginning such as
-    "ptxas", or a first word with other characters than letters.
+    """Capitalise the first letter of a message. Leave it unchanged if the message is one word, or if its first word is
+    a tool's name such as "ptxas" or has characters other than letters.
 
     A message must not begin with a name that users choose, because the name may look like an ordinary word.
     """
@@ -306,7 +306,7 @@ def read_result(document: Mapping[str, Any]) -> Result:
     if isinstance(version, int) and version > FORMAT:
         raise UsageError(f"its format is {version}, this version reads up to {FORMAT}; update tritonhook")
     if version != FORMAT:
-        raise UsageError(f"damaged, or of another version: format: expected {FORMAT}")
+        raise UsageError(f"damaged, or of another version: its format is {short(repr(version), 40)}, must be {FORMAT}")
     try:
         return as_schema(document, kind)
     except ValueError as error:
@@ -314,7 +314,7 @@ def read_result(document: Mapping[str, Any]) -> Result:
 
 
 def read_saved(path: Path) -> Result:
-    """Read a result that a verb wrote with --save or --json. Raises UsageError; its text has the path."""
+    """Read a result that a verb wrote with --save or --json. Raises UsageError with a message that names the path."""
     remedy = "give a file that a verb wrote with --save or --json"
     try:
         document = read_json(read_given(path, MOST_JSON), Any)

@@ -28,7 +28,7 @@ def without(side: str, blocks: slice) -> Callable[[dict[str, Any]], None]:
     [
         (lambda document: document["kernels"].pop("candidate"), "the kernels of a side are missing"),
         (lambda document: document["compared"].pop("control"), "the description of a side is missing"),
-        (without("control", slice(1)), "its blocks have different sides"),
+        (without("control", slice(1)), "its blocks do not all have the same sides"),
         (without("candidate", slice(None)), "its blocks lack the reference or the candidate"),
     ],
 )

@@ -36,5 +36,5 @@ def test_an_unsteady_ptxas_is_told_with_its_codes() -> None:
     document = golden("names") | {"runs": 8, "codes_seen": {"original": 1, "renamed": 3, "control": 2}}
     (fact,) = (f for f in summary_of(document).facts if "not deterministic" in f)
     names = [document[side]["kernel"] for side in ("original", "renamed", "control")]
-    assert f"8 runs gave codes: 1 for {names[0]}, 3 for {names[1]}, 2 for {names[2]}" in fact
+    assert f"different codes in 8 runs: 1 for {names[0]}, 3 for {names[1]}, 2 for {names[2]}" in fact
     assert "no code is common to all" in fact

@@ -1,4 +1,4 @@
-"""HTML pages of results: the Summary, and for some kinds of results charts and code listings."""
+"""HTML pages of results. Each page shows the Summary; pages of some kinds also show charts and code listings."""
 
 from __future__ import annotations
 

@@ -36,13 +36,13 @@ def _page(summary: Summary, listings: Iterable[Listing], no_code: str, layout: d
 
 def diff_page(diff: Diff, summary: Summary | None = None) -> Page:
     """Make the page of a diff. summary: the Summary of the whole page, if the page shows more than the diff."""
-    no_code = f"{_NO_CODE} `tritonhook diff A B --save FILE` and `--html` include it."
+    no_code = f"{_NO_CODE} `tritonhook diff A B` includes it with `--save FILE` or `--html FILE`."
     return _page(summary or diff.summary(), _of_diff(diff), no_code, _layout(diff.a, diff.b))
 
 
 def names_page(names: Names, summary: Summary | None = None) -> Page:
-    """Make the page of a name comparison. It shows the code under the two names of equal length, if ptxas assembled
-    both."""
+    """Make the page of a kernel that was assembled under several names. It lists the code under the two names of equal
+    length, unless ptxas crashed under one of them."""
     summary = summary or names.summary()
     return Page(summary) if names.diff is None else diff_page(names.diff, summary)
 

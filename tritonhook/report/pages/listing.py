@@ -1,5 +1,5 @@
-"""Code listings as data for the page's script: one kernel, or two side by side, with ranges of rows that can be folded
-and with moved instructions."""
+"""Code listings of one kernel, or of two side by side, as data for the page's script. The data include the ranges of
+rows that can be folded, and where instructions have moved."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONTEXT = 3  # equal rows that stay visible around a change
 _SHORTEST_FOLD = 6  # rows
 _BEYOND = -1  # means None in the script's flat arrays
 
-# First row, end row (exclusive), "loop" or "equal", title, number of rows that are not in place.
+# First row, end row (exclusive), "loop" or "equal", title, number of rows whose instructions differ or have moved.
 Segment = tuple[int, int, str, str, int]
 
 
@@ -107,8 +107,8 @@ def _flat(rows: Sequence[Pair]) -> list[int]:
 
 
 def _loop_numbers(sass: Sass, loops: Sequence[LoopSummary | None]) -> dict[int, int]:
-    """Map the index of each instruction in an innermost loop to the number of this loop in `loops`, found by the offset
-    of its header."""
+    """Map the index of each instruction in an innermost loop to the index of this loop in `loops`. A loop is recognised
+    by the offset of its header."""
     by_offset = {loop.offset: number for number, loop in enumerate(loops) if loop is not None}
     numbers = {}
     for loop in sass.innermost_loops:

@@ -73,7 +73,7 @@ def _series(samples: Sequence[MemorySample], end: float) -> dict[str, list[tuple
 
 
 def _marks(timeline: MemoryTimeline, x: Scale) -> list[dict[str, Any]]:
-    """Place at most _MOST_MARKS events on the time axis; those with the largest growth are kept."""
+    """Place events on the time axis: at most _MOST_MARKS, those with the largest growth."""
     took = [((m.growth_bytes or 0) > 0 or bool(m.stack_growth_bytes), m) for m in timeline.marks]
     return [
         {
@@ -87,7 +87,8 @@ def _marks(timeline: MemoryTimeline, x: Scale) -> list[dict[str, Any]]:
 
 
 def _of_one_source(timeline: MemoryTimeline) -> tuple[MemorySample, ...]:
-    """Choose the samples of one source: the source of the growth figure, else the most frequent source.
+    """Choose the samples of one source: the source from which the growth was computed, or else the most frequent
+    source.
 
     Sources count different things, so a line through samples of several sources would show steps that never happened.
     """

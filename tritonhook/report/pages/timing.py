@@ -21,7 +21,8 @@ def timing_page(timed: TimedComparison) -> Page:
 
 
 def _forest(comparison: Comparison, effects: Effects) -> dict[str, Any]:
-    """Make the plot: one line for each side's effect and interval, over the band of differences that count as equal."""
+    """Make the plot: a line for each side's effect with its interval, and behind them the band of differences that
+    count as equal."""
     control = effects[FLOOR]
     lanes = [(side, effect) for side, effect in effects.items() if effect is not None and side not in (CONTROL, FLOOR)]
     if control is not None:

@@ -39,8 +39,8 @@ class _CodeLine:
 
 
 def render_code_diff(a: CodeFields, b: CodeFields, stream: TextIO) -> str:
-    """Draw the lines of machine code that differ between two kernels: - only in a, + only in b, < and > moved. Ignore
-    register numbers and branch targets."""
+    """Draw the lines of machine code that differ between two kernels. Marks: "-" only in a, "+" only in b, "<" and ">"
+    moved. Register numbers and branch targets are ignored."""
     alignment = align(a.sass(), b.sass())
     moved = set(alignment.moved_to), set(alignment.moved_to.values())
     return _drawn_diff(alignment.rows, list(_of_code(a)), list(_of_code(b)), moved, stream)

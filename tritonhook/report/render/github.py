@@ -21,7 +21,7 @@ from tritonhook.snapshot.spills import SourceLine
 
 MARK = "<!-- tritonhook -->"  # first line of the comment
 _MOST_BYTES = 65_000  # of a comment; GitHub accepts 65,536 characters
-_LEAST_BYTES = 1_000  # for a section, enough for its verdict
+_LEAST_BYTES = 1_000  # of a section; enough for its verdict
 _LEAST_ROW_BYTES = 40
 _MOST_FACTS = 10
 _MOST_SUMMARY_FACTS = 200  # GitHub accepts a summary of 1 MiB
@@ -36,7 +36,7 @@ _SECTION = re.compile(
 
 
 def section_key(result: KernelChanges) -> str:
-    """Return a key for the check, unique in a workflow: hash of both compared paths."""
+    """Hash the two compared paths to a key that tells this check from the others in a workflow."""
     return hashlib.sha256(f"{result.old}\n{result.new}".encode()).hexdigest()[:12]
 
 
@@ -84,7 +84,7 @@ def _section(result: KernelChanges, commit: str, link: str, room: int) -> str:
 
 
 def _facts(result: KernelChanges) -> list[str]:
-    """List how many kernels break each rule of --fail-on, and how many kernels each cause changed."""
+    """List for each rule of --fail-on how many kernels break it, and for each cause how many kernels it changed."""
     broken = Counter(rule for kernel in result.kernels for rule in kernel.fails)
     failing = [f"fails: {rule}: {count(times, 'kernel')}" for rule, times in broken.items()]
     return [*failing, *list(result.who())[:_MOST_FACTS]]

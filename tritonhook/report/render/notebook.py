@@ -54,7 +54,7 @@ _RESULTS: dict[type, Callable[[Any], Result]] = {
 def _kernels_summary(kernels: Kernels) -> Summary:
     """Summarise kernels in one table, with a row of figures for each kernel."""
     columns = ("id", "title", "arch", "registers", "spills", "stack", "shared", "instructions")
-    called, _ = kernels.titles, kernels.facts  # `facts` reads all kernels together
+    called, _ = kernels.titles, kernels.facts  # reading `facts` reads all kernels at once, which is faster
     rows = tuple(
         (
             *(k.id, called[k.id], k.arch, *(number(getattr(k, name)) for name in columns[3:])),

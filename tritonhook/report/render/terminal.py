@@ -35,7 +35,7 @@ def elided(text: str, width: int) -> str:
 
 
 _STYLES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.CHANGED: "magenta", Tone.UNSURE: "yellow", Tone.NEUTRAL: ""}
-_HEIGHT = 25  # lines; has no effect, but without it rich ignores the width of a dumb terminal
+_HEIGHT = 25  # lines; only given because rich ignores the width of a dumb terminal without a height
 _GAP = 2  # blanks between columns
 _WIDTH_OF_A_FILE = 1_000_000  # wider than any text, so that nothing is wrapped or broken
 _NARROWEST = 12  # minimum width of a column with paths or overlong words
@@ -85,8 +85,9 @@ def drawn(renderable: RenderableType, stream: TextIO) -> str:
 
 
 def _width(terminal: bool) -> int | None:
-    """Return the width of the output. For a terminal it is COLUMNS, or None: rich then asks the terminal. COLUMNS does
-    not count for other outputs, because a shell or Python with readline exports it to child processes."""
+    """Return the width of the output. For a terminal it is the variable COLUMNS; None if this is not set: rich then
+    asks the terminal. For a file or pipe, COLUMNS is ignored, because a shell or Python with readline exports it to
+    child processes."""
     if not terminal:
         return _WIDTH_OF_A_FILE
     columns = os.environ.get("COLUMNS", "")
@@ -245,7 +246,7 @@ def _aligned(text: str, width: int, is_figure: bool) -> str:
 
 
 def _widen(widths: list[int], wanted: Sequence[int], spare: int) -> int:
-    """Widen columns up to their `wanted` widths, beginning with the one that lacks least. Return the width left
+    """Widen columns up to their `wanted` widths, beginning with the column that lacks the least. Return the width left
     over."""
     wanting = sorted((i for i, width in enumerate(widths) if wanted[i] > width), key=lambda i: wanted[i] - widths[i])
     for done, i in enumerate(wanting):

@@ -29,7 +29,7 @@ _TONES = {
     TimingVerdict.SAME: Tone.NEUTRAL,
     TimingVerdict.INCONCLUSIVE: Tone.UNSURE,
 }
-FLOOR = "control / its side"  # the control against the side with the same code: the noise floor
+FLOOR = "control / its side"  # effect of the control against the side with the same code, i.e. the noise floor
 CYCLES = "candidate, in cycles"
 Effects = Mapping[str, "Effect | None"]
 _MOST_KERNELS = 20
@@ -37,7 +37,7 @@ _ENDED = {"precise": "narrow intervals", "time": "time limit", "processes": "lar
 
 
 class TimedComparison(Result, Timed, tag="ab"):
-    """Two forms of a kernel, timed in turn. verdict, reason: absent in files of --save."""
+    """Two forms of a kernel, timed in turn. verdict, reason: absent in files that --save wrote."""
 
     verbs: ClassVar = "ab` where something is timed, `ab --from"
 
@@ -50,14 +50,14 @@ class TimedComparison(Result, Timed, tag="ab"):
         if not {REFERENCE, CANDIDATE, CONTROL} <= set(self.compared):
             raise ValueError("the description of a side is missing")
         if len({frozenset(block.times_us) for block in self.blocks}) > 1:
-            raise ValueError("its blocks have different sides")
+            raise ValueError("its blocks do not all have the same sides")
         if self.blocks and not {REFERENCE, CANDIDATE} <= set(self.blocks[0].times_us):
             raise ValueError("its blocks lack the reference or the candidate")
 
     @classmethod
     def of(cls, timed: Timed, judged: bool = False) -> TimedComparison:
-        """Build from a timed comparison, with all raw samples. judged: add the verdict that this version finds in
-        them."""
+        """Build from a timed comparison, with all raw samples. judged: add the verdict that this version of tritonhook
+        draws from the samples."""
         run = timed.comparison
         verdict = {"verdict": run.verdict, "reason": run.reason} if judged else {"verdict": UNSET, "reason": UNSET}
         return cls(**asdict(timed) | verdict)
@@ -80,8 +80,8 @@ def load(path: Path) -> Timed:
 
 
 def effects_of(comparison: Comparison) -> Effects:
-    """Estimate effects: of each side against the reference (for the candidate also in cycles), and of the control
-    against the side that has the same code."""
+    """Estimate the effect of each side against the reference, for the candidate also in cycles; and the effect of the
+    control against the side that has the same code."""
     effects = {side: comparison.effect(side) for side in comparison.sides if side != REFERENCE}
     if CANDIDATE in effects:
         effects[CYCLES] = comparison.cycles()

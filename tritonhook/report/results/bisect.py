@@ -19,8 +19,8 @@ class VersionFields(Fields):
     """A kernel under one version of ptxas. changed: whether it differs from the good version; null: not known. reason:
     why this version does not assemble the kernel; "" if it does.
 
-    values: the compared figure for each code that this version gave: a number, "stores + loads" for spills, or the hash
-    of the code. made: figures of each code; several if ptxas gives one input several codes.
+    values: the compared figure: a number, "stores + loads" for spills, or the hash of the code. made: all figures of
+    the code. Both have several entries if this ptxas gives different code for the same input.
     """
 
     version: str
@@ -50,10 +50,11 @@ class VersionFields(Fields):
 class BisectedKernel(Fields):
     """One kernel. number, specialisation: as in KernelChange.
 
-    first: the oldest tried version that changed the kernel; null if the good and the bad version give the same, or if
-    one of these two has no result: then `problem` is the reason. before: the newest version older than `first` that did
-    not change it. between: versions without a result between `before` and `first`. returned: versions after `first`
-    that give the same as the good version again. tried: from the oldest version to the newest.
+    first: the oldest tried version that changed the kernel; null if the good and the bad version give the same value,
+    or if the search was impossible. problem: why it was impossible: the good or the bad version gives no value; null if
+    it was possible. before: the newest version older than `first` that did not change it. between: versions between
+    `before` and `first` that have no result. returned: versions after `first` that give the good version's value again.
+    tried: the versions tried, the oldest first.
     """
 
     kernel: str
@@ -83,8 +84,8 @@ class Bisect(Result, tag="bisect"):
     """The first version of ptxas that changed a kernel.
 
     subject: file or folder of the kernels. good, bad: the first and the last version of the search. on: the figure that
-    is compared. versions: all versions from good to bad. all_versions: whether all of them were tried. notes: such as
-    versions that were fetched.
+    is compared. versions: all versions from good to bad. all_versions: whether all of them were tried. notes: e.g.
+    which versions were fetched.
     """
 
     verbs: ClassVar = "bisect"
@@ -139,11 +140,11 @@ class Bisect(Result, tag="bisect"):
             return unknown, Tone.UNSURE
         changed = f"{sum(first.values()):,} of {of} changed"
         by = ", ".join(f"{version} ({times:,})" for version, times in first.most_common())
-        return f"{', '.join(filter(None, (changed, unknown)))}; first by {by}", Tone.CHANGED
+        return f"{', '.join(filter(None, (changed, unknown)))}; first by ptxas {by}", Tone.CHANGED
 
     def _facts(self, name: Callable[[Named], str]) -> Iterator[str]:
-        """Yield what the first version alone does not show: neighbouring versions without a result, and versions after
-        the first that give the old code again."""
+        """Yield further facts: which versions just before the first change have no result, and which later versions
+        give the old code again."""
         for kernel in self._changed:
             if kernel.between:
                 skipped = f"{', '.join(kernel.between)} {_do(kernel.between, 'does', 'do')} not assemble it"

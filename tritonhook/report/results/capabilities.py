@@ -1,7 +1,7 @@
 """Result of `lab caps`: which instructions each architecture has.
 
 One or two targets are shown in full. With more targets, those with equal cells share a column, and further tables show
-opcodes, driver calls, and cells that differ with an older ptxas.
+opcodes, driver calls, and the cells in which an older ptxas differs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEGEND = (
     "inline: the SASS opcode named in the row. syscall: calls a function of the driver, alone or with the opcode. "
     "emulated: other opcodes do the work. -: ptxas refuses it. ?: this ptxas is too old for the instruction."
 )
-_DETAILED_ARCHS = 2  # most targets for which there is room for opcodes and reasons
+_DETAILED_ARCHS = 2  # for more targets than these, there is no room for opcodes and reasons
 _Outcome = tuple[Status, str, str]
 
 
@@ -37,8 +37,8 @@ class PtxasCells(Fields):
 class Capabilities(Result, tag="capabilities"):
     """The instructions of each architecture.
 
-    evidence: how they were found. ptxas: by version. outcomes: by index, the status, the SASS opcodes, and ptxas's
-    reason or the driver calls; {arch} stands for the target.
+    evidence: how they were found. ptxas: the cells of each version of ptxas. outcomes: all different cells: lists of
+    status, SASS opcodes, and ptxas's reason or the driver calls, in which {arch} stands for the target.
     """
 
     verbs: ClassVar = "lab caps"
@@ -160,8 +160,8 @@ def _listed(archs: Iterable[str]) -> str:
 
 
 def _opcodes(matrix: Matrix, assembler: PtxasVersion, probe: str) -> str:
-    """List the SASS opcodes of an inline instruction, the most frequent one first. The others follow the names of their
-    targets: "HMMA; sm_100, 103: UTCHMMA"."""
+    """List the SASS opcodes of an inline instruction, the most frequent one first. Each other opcode stands after the
+    targets that have it: "HMMA; sm_100, 103: UTCHMMA"."""
 
     def of(arch: str) -> str:
         cell = matrix.cells[assembler.version, arch, probe]
@@ -196,8 +196,8 @@ def _made_of(matrix: Matrix, assembler: PtxasVersion, status: Status) -> Iterato
 
 
 def _changes(matrix: Matrix) -> Iterator[tuple[str, str, str, str]]:
-    """Yield (versions, instruction, targets, "then, now inline") where an older ptxas has another status than the
-    newest."""
+    """Yield (versions, instruction, targets, change) where older versions of ptxas have another status than the newest.
+    change: e.g. "syscall, now inline"."""
     newest = matrix.newest
     changes: dict[tuple[str, str, str], list[str]] = {}
     for assembler in matrix.assemblers[:-1]:

@@ -89,7 +89,7 @@ class CodeFields(Fields):
     @classmethod
     def of(cls, cubin: Cubin, sass: Sass, ptx: str | None = None, capture: Capture | None = None) -> CodeFields:
         """Build from a kernel's instructions. ptx: the text to include; None if not available. capture: provides the
-        texts of the sources, and PTX for line numbers."""
+        texts of the sources, and the PTX to which the line numbers refer."""
         known = ptx if ptx is not None or capture is None else capture.text(Stage.PTX)
         lines = read_lines(cubin, sass.kernel, known)
         rows = (
@@ -116,8 +116,8 @@ class CodeFields(Fields):
 
 COUNTS = ("executed", "sectors", "wavefronts")
 _CONTEXT = 3  # source lines shown before and after a line with code
-_STORE, _LOAD = "STL", "LDL"  # of local memory
-_WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}  # bytes, by opcode suffix; else 4
+_STORE, _LOAD = "STL", "LDL"  # opcodes that access local memory
+_WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}  # bytes, by opcode suffix; 4 for other opcodes
 
 
 @dataclass(slots=True)
@@ -170,8 +170,8 @@ def source_summary(code: CodeFields) -> Summary:
 
 
 def _texts(lines: Lines, sources: Mapping[str, str]) -> Iterator[dict[int, str] | None]:
-    """Yield for each file the texts of lines with code and of their neighbours, by number; None if the file is not
-    known."""
+    """Yield for each file the texts of lines with code and of their neighbours, by line number; None if the text of the
+    file is not known."""
     for file, path in enumerate(lines.files):
         text = sources.get(path)
         all_lines = (text or "").splitlines()
@@ -180,7 +180,7 @@ def _texts(lines: Lines, sources: Mapping[str, str]) -> Iterator[dict[int, str] 
 
 
 def _of_file(path: str, became: Mapping[int, _Line], columns: Sequence[str], texts: Mapping[int, str] | None) -> Table:
-    """Make the table of one source file. columns: the figures of each line."""
+    """Make the table of one source file. columns: which figures of a line it shows."""
     texts = texts or {}
     rows = []
     for line in range(min(became), max(became) + 1):
@@ -282,10 +282,11 @@ class KernelFields(KernelRecord, kw_only=True):
 
 @dataclass
 class KernelsRead:
-    """Captured kernels, read for documents. kernels: by record; an error if the PTX cannot be read from disk.
+    """Captured kernels, with the fields that result documents contain. kernels: these fields by record, or the error if
+    the PTX cannot be read from disk.
 
-    unread: records whose cubin cannot be read, by error text. modules: for each kernel the PTX text, ptxas version and
-    optimisation level.
+    unread: records whose cubin cannot be read, by error message. modules: for each kernel the PTX, the version of
+    ptxas, and the optimisation level.
     """
 
     kernels: dict[str, KernelFields | CaptureError] = field(default_factory=dict)
@@ -329,13 +330,14 @@ class KernelsRead:
 
 
 def _threads(capture: Capture) -> int | UnsetType:
-    """Return the threads per block of a Triton kernel. For other kernels only a launch defines them."""
+    """Return the threads per block of a Triton kernel; UNSET for other kernels, whose launches define them."""
     warps = capture.options.get("num_warps")
     return warps * WARP if isinstance(warps, int) and warps > 0 else UNSET
 
 
 def kernel_fields(capture: Capture) -> KernelFields:
-    """Read one kernel for documents. Raises CaptureError if its PTX cannot be read."""
+    """Read the fields of a captured kernel that result documents contain. Raises CaptureError if its PTX cannot be
+    read."""
     return only(KernelsRead.of({capture.kernel: capture}))
 
 

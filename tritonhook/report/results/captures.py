@@ -44,10 +44,10 @@ from tritonhook.report.results.capture import KernelFields, KernelsRead, Resourc
 
 
 class Seen(Fields):
-    """One process that compiled or loaded the kernel. process: name of the process's index. rank: "-" if it has none.
-    time_ns: when it did so, as of time.time_ns. run: number of its run; null outside of `tritonhook run`. compile_us:
-    if it compiled the kernel, microseconds of `ir`, of each stage, and of `store`; for other compilers than Triton, of
-    the stages that they report."""
+    """One process that compiled or loaded the kernel. process: name of its index in the capture folder. rank: "-" if it
+    has none. time_ns: when it compiled or loaded the kernel, as time.time_ns counts. run: number of its run; null
+    outside of `tritonhook run`. compile_us: microseconds of each step, if it compiled the kernel: `ir`, each stage, and
+    `store`; if the compiler is not Triton, the stages that it reports."""
 
     process: str
     rank: str
@@ -140,7 +140,7 @@ class Damaged(Fields):
 
 class TuningFields(Fields):
     """One choice of an autotuner. winner: record of the chosen kernel. among: records of all tried kernels. by: the
-    autotuner. process: name of the process's index."""
+    autotuner. process: name of the process's index in the capture folder."""
 
     winner: str
     among: tuple[str, ...]
@@ -298,7 +298,7 @@ class Captures(Result, tag="captures"):
         return replace(self, kernels=tuple(replace(k, title=by_record[k.record]) for k in self.kernels))
 
     def outcomes(self) -> dict[str, str]:
-        """Describe, by record, how an autotuner treated it: "won", "tried", or "won 1 of 3" if it was tried several
+        """Map each record to what its kernel did in autotuning: "won", "tried", or "won 1 of 3" if it was tried several
         times."""
         tried = Counter(record for tuning in self.tunings for record in {*tuning.among, tuning.winner})
         won = Counter(tuning.winner for tuning in self.tunings)
@@ -353,7 +353,7 @@ _EXTRA = ("stages", "stages of it", "code", "compiled", "from cache", "configura
 
 _LINE = re.compile(r"line (\d+)")
 _AROUND = 3  # lines of PTX before and after a line named in the log
-_MOST_LINES = 10  # of the PTX lines that the log names
+_MOST_LINES = 10  # how many of the PTX lines that the log names are shown
 
 
 class RejectedKernel(Result, tag="failed kernel"):

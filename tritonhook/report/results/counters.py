@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tritonhook.emulate.counters.floor import Rates
     from tritonhook.emulate.counters.metrics import Counted, CountedInstruction
 
-_WORST = 5  # source lines with the most excess that are listed
+_WORST = 5  # how many source lines are listed, those with the most excess
 _RUN, _THREADS, _ON = (f"{name}Instructions Executed" for name in ("", "Thread ", "Predicated-On Thread "))
 _WAVES, _SECTORS, _EXCESS = "L1 Wavefronts Shared", "L2 Theoretical Sectors Global", " Excessive"
 _SECTOR_BYTES = 32
@@ -27,8 +27,8 @@ Figures = dict[str, Count | None]
 
 
 class CountedRow(Fields):
-    """One instruction. file, line: in the source; "" and 0: not known. counters: by the names of Nsight Compute's
-    source page; null: no rule for it is known."""
+    """One instruction. file, line: its place in the source; "" and 0: not known. counters: by the names of Nsight
+    Compute's source page; null: no rule is known for computing it."""
 
     instruction: str
     file: str
@@ -47,13 +47,13 @@ class CountedRow(Fields):
 class CountedKernel(Fields):
     """One kernel. reason: why it was not counted; "" if it was. arch: the SM number of its machine code. ctas: how many
     CTAs were executed and counted. of_ctas: how many CTAs the launch has. factor: counters of the whole launch divided
-    by these counters; null: not known, because the counted CTAs differ. evidence: for each kind of rule of this
-    architecture, how it was confirmed. without: opcodes whose memory accesses are in no total. metrics: totals, by the
-    names of Nsight Compute's raw page. global_bytes: bytes of global memory that threads asked for. local_bytes: bytes
-    of local memory, which is the stack. tensor_instructions, barriers: how many of these instructions warps executed.
-    operations: multiplications and additions, by pipe and type. gpu: the GPU of `floor_cycles`. mhz: the highest clock
-    of that GPU. floor_cycles: by unit, the fewest cycles that an SM of `gpu` needs: modelled; null: not known.
-    occupancy: as text; "": not known."""
+    by those of the counted CTAs; null: not known, because the counted CTAs differ. evidence: for each kind of counting
+    rule, how it was confirmed for this architecture. without: opcodes whose memory accesses are not known, and so are
+    in no total. metrics: totals, by the names of Nsight Compute's raw page. global_bytes: bytes of global memory that
+    threads asked for. local_bytes: bytes of local memory, which is the stack. tensor_instructions, barriers: how many
+    of these instructions warps executed. operations: multiplications and additions, by pipe and type. gpu: the GPU of
+    `floor_cycles`. mhz: the highest clock of that GPU. floor_cycles: for each unit of an SM of `gpu`, the fewest cycles
+    that it needs, according to a model; null: not known. occupancy: as text; "": not known."""
 
     kernel: str
     launch: str
@@ -139,12 +139,12 @@ class CountedKernel(Fields):
         kinds = [f"{evidence}: {what}" for evidence, what in grouped(self.evidence.items()).items()]
         yield f"{self.kernel}, rules of sm_{self.arch}: {'; '.join(kinds) or UNKNOWN}"
         if self.without:
-            yield f"{self.kernel}: accesses of {', '.join(self.without)} are {UNKNOWN}, and in no total"
+            yield f"{self.kernel}: memory accesses of {', '.join(self.without)} are {UNKNOWN}, and are in no total"
         ctas = f"{self.ctas:,} of {count(self.of_ctas, 'CTA')}"
         if self.factor is None:
-            yield f"{self.kernel}: {ctas} counted, with different counters: those of the whole launch are {UNKNOWN}"
+            yield f"{self.kernel}: {ctas} counted; their counters differ, so those of the whole launch are {UNKNOWN}"
         elif self.factor != 1:
-            yield f"{self.kernel}: {ctas} counted, with equal counters; the launch has {self.factor:g} times as much"
+            yield f"{self.kernel}: {ctas} counted; their counters are equal; the launch has {self.factor:g} times these"
 
 
 def _excess(rows: list[CountedRow]) -> tuple[str, int]:
@@ -242,7 +242,7 @@ def held_at_once(launch: Launch, cubin: Cubin, kernel: str) -> str:
 
 
 def _captured(folder: CaptureFolder, record: str) -> CountedKernel:
-    """Count a launch of a captured kernel. If that fails, the returned row has the reason."""
+    """Count a launch of a captured kernel. If that fails, the result has only the reason."""
     from tritonhook.snapshot.counted import count_launch, launch_at
 
     launch = ""

@@ -31,8 +31,8 @@ class DiffSide(Fields):
     """One side of a diff.
 
     name: the kernel's name, with the configuration if that distinguishes the sides. kernel: the name under which it was
-    assembled: `name`, or a control name. arch: such as "sm_90". ptxas: its version. file_bytes, sha256: of the cubin.
-    layout: all parts of the file in order, without gaps: lists of label, start, end.
+    assembled: `name`, or a control name. arch: such as "sm_90". ptxas: its version. file_bytes: size of the cubin.
+    sha256: hash of the cubin. layout: all parts of the file in order, without gaps: lists of label, start, end.
     """
 
     name: str
@@ -101,8 +101,8 @@ class Resource(Fields):
         return self.field.replace("_", " ").replace("min stack", "smallest stack")
 
     def judgement(self, same_threads: bool) -> tuple[str, str, Tone]:
-        """Describe the change: (figures, words, tone). same_threads: whether both kernels have equal threads per block;
-        else figures per thread or block are not judged."""
+        """Describe the change: (figures, words, tone). same_threads: whether both kernels have equally many threads per
+        block; if not, figures per thread or per block are not judged."""
         a, b = self.a, self.b
         if a is None or b is None:
             return "", "" if a == b else "known on one side only", Tone.NEUTRAL
@@ -149,13 +149,14 @@ class KnownCounts(Fields):
 
 
 def _loop_row(pair: LoopDelta) -> tuple[str, ...]:
-    """List a loop's offset, each of its figures as "a → b", and whether it has the other scheduler's mark."""
+    """List a loop's offset, each of its figures as "a → b", and whether it bears the mark of ptxas's other
+    scheduler."""
     if pair.a:
         there = f"{pair.a.offset:#x}"
     elif pair.b:
         there = f"{pair.b.offset:#x} in b"
     else:
-        raise ValueError("a loop that is on no side")
+        raise ValueError("a pair of loops has neither an a nor a b")
     texts = [tuple(map(number, side.figures)) if side else ("absent",) * 3 for side in pair.sides]
     marks = ("yes" if side and side.rescheduled else "no" for side in pair.sides)
     return (there, *map(" → ".join, zip(*texts, strict=True)), " → ".join(marks))
@@ -164,10 +165,11 @@ def _loop_row(pair: LoopDelta) -> tuple[str, ...]:
 class SassChanges(Fields):
     """How the instructions differ.
 
-    in_place: pairs that are in the same order and equal without register numbers. identical: pairs in place whose text
-    is equal too. moved: on both sides, but in another order. removed, added: only in a; only in b. control_changed:
-    pairs in place whose stall, yield, barrier, wait or reuse field differs. yield_bits, stall_cycles: sums over the
-    code: static, not measured. opcodes: counts by base opcode. loops: innermost loops.
+    in_place: pairs of instructions that are in the same order on both sides and equal except for register numbers and
+    branch targets. identical: pairs in place in which these are equal too. moved: on both sides, but in another order.
+    removed, added: only in a; only in b. control_changed: pairs in place whose stall, yield, barrier, wait or reuse
+    field differs. yield_bits, stall_cycles: sums over the code: static, not measured. opcodes: counts by base opcode.
+    loops: innermost loops.
     """
 
     instructions: CountPair
@@ -212,8 +214,8 @@ class Scheduler(Fields):
 
     @property
     def judged_by_marks(self) -> bool:
-        """Whether the other scheduler is recognised by its loops, whose yield bits are all set, because an image has no
-        section .nv.capmerc."""
+        """Whether the other scheduler is recognised by its loops, in which nearly all yield bits are set. This is so if
+        an image has no section .nv.capmerc."""
         return None in (self.capmerc_records.a, self.capmerc_records.b)
 
 
@@ -233,8 +235,8 @@ class CodePair(Fields):
 
 
 class MovedCounter(Fields):
-    """A counter that differs on a source line, after a launch of each kernel was executed on the CPU. counter: its name
-    on Nsight Compute's source page. a, b: null if not known."""
+    """A counter that differs between the kernels on a source line. A launch of each kernel was executed on the CPU.
+    counter: its name on Nsight Compute's source page. a, b: null if not known."""
 
     line: str
     counter: str
@@ -246,9 +248,9 @@ class Diff(Result, tag="diff"):
     """What differs between two kernels.
 
     verdict: in a few words. summary: the verdict with the numbers that matter. notes: control names, ptxas and options
-    used. loaded_changed: if the code is the same, what else differs that the driver loads: parameters, attributes,
-    data, relocations, resources. code: of both sides, for an HTML page. moved: counters that differ, by line, with
-    --count.
+    used. loaded_changed: if the code is the same, the other parts that the driver loads and that differ: parameters,
+    attributes, data, relocations, resources. code: of both sides, for an HTML page. moved: with --count, the counters
+    that differ on a source line.
     """
 
     verbs: ClassVar = "diff A B"
@@ -278,8 +280,8 @@ class Diff(Result, tag="diff"):
         full: bool = False,
         captures: Sequence[Capture | None] = (None, None),
     ) -> Diff:
-        """Build from a CubinDiff. ptxas: each side's version, for images that do not name it. ptx: each side's PTX;
-        None if not available. names: the kernels' own names, if an image has a control name.
+        """Build from a CubinDiff. ptxas: each side's version of ptxas, for images that do not name it. ptx: each side's
+        PTX; None if not available. names: the kernels' own names, if an image has a control name.
         full: add the code, with source lines from the captures."""
         a_name, b_name = names or (diff.a_kernel, diff.b_kernel)
         return cls(
@@ -320,8 +322,8 @@ class Diff(Result, tag="diff"):
         return Summary("Diff", subject, verdict, tone, tuple(self._facts()), tuple(tables), notes)
 
     def scheduler_rows(self) -> tuple[tuple[str, str, str], ...]:
-        """List how each side is scheduled, and the evidence: records of the image, else loops with the scheduler's
-        mark."""
+        """List for each side whether ptxas's other scheduler was used, and the evidence: records in the image, or, if
+        an image cannot have them, the loops with this scheduler's mark."""
         s, other = self.scheduler, self.scheduler.other_scheduler
         pairs: list[tuple[str, CountPair | KnownCounts]] = [
             ("loops that it has scheduled", s.rescheduled_loops)

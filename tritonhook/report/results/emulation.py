@@ -32,8 +32,8 @@ class KernelFault(Fields):
 
 class EmulatedKernel(Fields):
     """One kernel. reason: why it did not finish; "" if it did. steps: how many instructions were executed, each by a
-    group of threads. stored: the hash of each buffer afterwards. unwatched: which faults were not looked for, and why;
-    "" if all were."""
+    group of threads. stored: the hash of what each buffer held at the end. unwatched: which faults were not looked for,
+    and why; "" if all were."""
 
     kernel: str
     launch: str

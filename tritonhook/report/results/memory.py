@@ -34,7 +34,7 @@ class Cause(Fields):
 
 class Causes(Fields):
     """The growth and its causes. source: what measured the growth. unexplained_bytes: growth without a known cause.
-    explained: whether that rest is small; null: not known."""
+    explained: whether `unexplained_bytes` is small; null: not known."""
 
     growth_bytes: Whole | None
     source: str | None
@@ -49,13 +49,13 @@ class Causes(Fields):
 
 
 class ExplainedTimeline(Fields):
-    """One GPU during one watch, in one process, with the causes of its growth.
+    """The memory of one GPU while one process was watched, with the causes of its growth.
 
-    device: its UUID. name, arch, total_bytes, resident_threads: of the GPU. period_ns, duration_ns, process: of the
-    sampling. samples: those that differ from their predecessor, and one a second. marks: loads, first launches, and
-    first calls of torch operators. notes: what is missing. torch_peak_allocated_bytes, torch_peak_reserved_bytes:
-    torch's own peaks. outside_allocators_bytes: growth outside the allocators, which `--fail-over` limits. explanation:
-    cause and remedy as sentences.
+    device: UUID of the GPU. name, arch, total_bytes, resident_threads: properties of the GPU. period_ns: time between
+    two samples. duration_ns: how long the process was watched. process: its id. samples: those that differ from their
+    predecessor, and one a second. marks: loads, first launches, and first calls of torch operators. notes: what is
+    missing. torch_peak_allocated_bytes, torch_peak_reserved_bytes: torch's own peaks. outside_allocators_bytes: growth
+    outside the allocators, which `--fail-over` limits. explanation: cause and remedy as sentences.
     """
 
     device: str
@@ -145,11 +145,11 @@ def explain(timeline: MemoryTimeline) -> list[str]:
         )
         if _is_syscall_stack(timeline.arch, after):
             sentences.append(
-                "Remedy: that is the stack of a TMA load's driver call on sm_12x (Triton 3.4 to 3.6): "
-                "`tritonhook run --rewrite tma-cta`, or Triton 3.7 and newer."
+                "Remedy: use `tritonhook run --rewrite tma-cta`, or Triton 3.7 or newer. This is the stack of a driver "
+                "call on sm_12x, to which Triton 3.4 to 3.6 compile a TMA load."
             )
         else:
-            sentences.append(f"Remedy: smaller local arrays, spills or call chains in {mark.kernel}.")
+            sentences.append(f"Remedy: use smaller local arrays, fewer spills or shorter call chains in {mark.kernel}.")
     attribution = timeline.attribution()
     if attribution.is_explained is False:
         between = [f"{size(grown)} between {a} and {b}" for grown, a, b in timeline.between()[:_MOST_BETWEEN]]
@@ -236,8 +236,8 @@ def _titled(title: str, named: str) -> str:
 
 
 class VariantMemory(Fields):
-    """Memory of one variant: of its process and GPU with the largest growth. null: no source measures it. pool_bytes:
-    the local-memory pool."""
+    """Memory of one variant. The figures are those of the process and GPU with the largest growth; null: no source
+    measures it. pool_bytes: growth of the local-memory pool."""
 
     used_bytes: Whole | None
     growth_bytes: Whole | None

@@ -26,7 +26,8 @@ _CODE = {
 
 
 class ModuleFields(Fields):
-    """A module with several kernels. kernels: how many. file_bytes, sha256: of the cubin."""
+    """A module with several kernels. kernels: how many it has. file_bytes: size of the cubin. sha256: hash of the
+    cubin."""
 
     arch: str
     ptxas: str | None
@@ -41,8 +42,8 @@ class ModuleFields(Fields):
 
 
 class KernelPair(Fields):
-    """A kernel of both modules. a, b: its names. summary: of its diff; null if the code is the same. resources: by
-    name."""
+    """A kernel that both modules have. a, b: its name in each. summary: how its code differs, in brief; null if the
+    code is the same. resources: those of both kernels, by name."""
 
     a: str
     b: str
@@ -98,7 +99,7 @@ class ModuleDiffResult(Result, tag="module diff"):
     def of(
         cls, diff: modules.ModuleDiff, a_ptxas: str | None, b_ptxas: str | None, notes: Sequence[str]
     ) -> ModuleDiffResult:
-        """Build from a ModuleDiff. a_ptxas, b_ptxas: each side's version, for images that do not name it."""
+        """Build from a ModuleDiff. a_ptxas, b_ptxas: each side's version of ptxas, for images that do not name it."""
         return cls(
             same_code=diff.identical_code,
             a=ModuleFields.of(diff.a, a_ptxas),
@@ -145,8 +146,8 @@ class ModuleDiffResult(Result, tag="module diff"):
 
 
 def _kernels(changed: Sequence[KernelPair]) -> Table:
-    """Make a row for each kernel that differs: first those with other instructions; the largest changes of code size
-    first."""
+    """Make a row for each kernel that differs. Kernels with other instructions come before the rest; in each group, the
+    kernel whose code grew most comes first."""
     ordered = sorted(changed, key=lambda k: (k.verdict is not CodeVerdict.DIFFERENT_CODE, -k.growth, k.a))
     shown = ordered[:_MOST_KERNELS]
     title = f"Kernels whose code differs ({len(changed):,})"

@@ -1,6 +1,7 @@
-"""Results of `diff --rename` and `demo`: one kernel under two names and a control name: does the name change its code?
+"""Results of `diff --rename` and `demo`: whether the name of a kernel changes its code. The kernel is assembled under
+two names and a control name. The trigger is "cutlass" in a name: ptxas then uses its other scheduler.
 
-Also of `demo --table`: the published table of that effect, beside ratios measured on this machine.
+Also the result of `demo --table`: the published table of that effect, beside ratios measured on this machine.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class NameBuild(Fields):
 
 
 class CodesSeen(Fields):
-    """How many different codes ptxas gave under each name."""
+    """How many different machine codes ptxas gave under each name."""
 
     original: Count
     renamed: Count
@@ -69,9 +70,9 @@ class CodesSeen(Fields):
 class Names(Result, tag="names"):
     """One kernel under two names and a control name.
 
-    runs: how often the kernel was assembled under each name. control_is_neutral: whether the control gives the
-    original's code; null: not assembled. control_diff: how the control's code differs. diff: compares the two names of
-    equal length; null if one of them crashed ptxas.
+    runs: how often the kernel was assembled under each name. control_is_neutral: whether the control name gives the
+    same code as the name without the trigger; null: not assembled. control_diff: how these two codes differ. diff:
+    compares the two names of equal length; null if one of them crashed ptxas.
     """
 
     verbs: ClassVar = "diff --rename"
@@ -122,7 +123,7 @@ class Names(Result, tag="names"):
         inner = self.diff.summary()
         tables = (table, *inner.tables)
         if self._is_same and self.control_is_neutral is False:
-            verdict = "other code under another name, with or without the trigger"
+            verdict = "the code changes with the name, but not with the trigger"
             return Summary("Names", title, verdict, Tone.UNSURE, (self._other(self.diff),), tables, notes)
         facts = (*crashes, *self._facts(), *inner.facts)
         return Summary("Names", title, inner.verdict, inner.tone, facts, tables, notes)
@@ -149,7 +150,7 @@ class Names(Result, tag="names"):
         return self.diff is not None and self.diff.verdict is CodeVerdict.SAME_CODE
 
     def _other(self, diff: Diff) -> str:
-        """Explain that both names of equal length give one code and the third name another."""
+        """Explain that the code is the same under both names of equal length, and differs under the third name."""
         pair = [diff.a.kernel, diff.b.kernel]
         (other,) = (build.kernel for _, build, _ in self._builds if build.kernel not in pair)
         return f"the names {' and '.join(pair)} have one code, and {other} has another: {self.control_diff}"
@@ -160,7 +161,7 @@ class Names(Result, tag="names"):
             codes = ", ".join(f"{seen} for {build.kernel}" for _, build, seen in self._builds)
             same = "one code is common to all names"
             told = same if self._is_same else "no code is common to all names; the nearest codes are compared"
-            yield f"ptxas is not deterministic on this kernel: {self.runs} runs gave codes: {codes}; {told}"
+            yield f"ptxas is not deterministic on this kernel: different codes in {self.runs} runs: {codes}; {told}"
 
     def builds_table(self) -> Table:
         rows = tuple(
@@ -186,7 +187,7 @@ class Names(Result, tag="names"):
 
 
 class Demo(Result, tag="demo"):
-    """The demo's kernel. comparisons: name comparisons, by the kernel's own name."""
+    """The demo's kernel under several names. comparisons: one for each kernel, by its original name."""
 
     verbs: ClassVar = "demo"
 
@@ -218,8 +219,8 @@ class PublishedRatio(Fields):
 class PublishedRow(Fields):
     """One condition of the published table. A ratio is the value with the trigger divided by the value without it.
 
-    size_ratio: of the file. size_ratio_equal_length: of the file, for names of equal length. capmerc_ratio,
-    capmerc_bytes: of the section .nv.capmerc. failure: error of ptxas.
+    size_ratio: ratio of the file sizes. size_ratio_equal_length: the same for names of equal length. capmerc_ratio:
+    ratio of the sizes of the section .nv.capmerc. capmerc_bytes: these sizes. failure: error of ptxas.
     """
 
     condition: str
@@ -298,7 +299,7 @@ class PublishedTable(Result, tag="table"):
         )
 
     def _table(self) -> Table:
-        title = f"With cutlass in the name, divided by without; ptxas {self.ptxas}"
+        title = f"Values with cutlass in the name, divided by values without it; ptxas {self.ptxas}"
         columns = (
             *("condition", "size (published)", "at equal name length"),
             *("capmerc (published)", "capmerc, bytes", "code"),

@@ -24,11 +24,11 @@ _TONES = {
 class PolicyEntry(Fields):
     """One kernel of a policy.
 
-    lever: in the form that --levers accepts. gain_percent: by how much less time the kernel takes with it;
-    interval_percent: the 95% interval of the gain. gpu, date: of that measurement. ptxas: version of the compiler's own
-    ptxas, whose code was slower. ptx: the hash of the normalised PTX. code: the hash of the machine code. reason: why
-    the lever is not applied; "" if it is. title: the kernel's name, with the configuration if other captured kernels
-    share it.
+    lever: what makes ptxas give faster code, in the form that --levers accepts. gain_percent: by how much less time the
+    kernel takes with it; interval_percent: the 95% interval of the gain. gpu, date: where and when the gain was
+    measured. ptxas: version of the compiler's own ptxas, whose code was slower. ptx: the hash of the normalised PTX.
+    code: the hash of the machine code. reason: why the lever is not applied; "" if it is. title: the kernel's name,
+    with the configuration if other captured kernels share it.
     """
 
     kernel: str
@@ -59,7 +59,8 @@ class PolicyEntry(Fields):
 
 class PinnedConfiguration(Fields):
     """A configuration that an autotuned function uses for one key, i.e. for certain arguments. reason: what has changed
-    since it was measured; "" if nothing has, or if that is unknown. gpu, date: of its measurement; "" if unknown."""
+    since it was measured; "" if nothing has, or if that is unknown. gpu, date: where and when it was measured; "" if
+    unknown."""
 
     function: str
     arch: str
@@ -83,8 +84,9 @@ class PinnedConfiguration(Fields):
 class PolicyResult(Result, tag="policy"):
     """A policy and its effect on this machine.
 
-    captures: the folder that it was compared with; null: none. counts: kernels by state. notes: captured kernels that
-    are left out; absent without a folder. pins: configurations of autotuned functions; absent if there are none.
+    captures: the folder that it was compared with; null: none. counts: number of kernels in each state. notes: captured
+    kernels that are left out; absent without a folder. pins: configurations of autotuned functions; absent if there are
+    none.
     """
 
     verbs: ClassVar = "tune --check"

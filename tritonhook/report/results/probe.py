@@ -32,8 +32,8 @@ _LEGEND = "; ".join(f"{sign} {MEANINGS[sign]}" for sign in SIGNS)
 
 
 class CellOutcome(Fields):
-    """Outcome of one ptxas run. kind: `assembled`, or how it failed. message, signal: of a failure. Other fields: of
-    the cubin."""
+    """Outcome of one ptxas run. kind: `assembled`, or how it failed. message, signal: what a failed ptxas said, and
+    which signal ended it. The other fields describe the cubin."""
 
     kind: str
     message: str
@@ -68,10 +68,11 @@ class BothNames(Fields):
 class SweptCell(Fields):
     """One kernel under one name, for one ptxas, target and set of options.
 
-    template: the name as requested, or `.pragma`. control: the control name. differences: `code`, `registers`, `stack`,
-    `spills`, `shared`, `externs`, `program`, `sections`; or `crash`, `timeout`, `memory`, `rejected`. draws: how many
-    more runs of each name confirmed it; 0: none were needed. sections_changed: bytes of each section that differs,
-    under the control name and under the name.
+    template: the name as requested, or `.pragma`. control: the control name. differences: what differs between the
+    names: `code`, `registers`, `stack`, `spills`, `shared`, `externs`, `program`, `sections`; or how a run failed:
+    `crash`, `timeout`, `memory`, `rejected`. draws: how many further runs of each name confirmed or refuted the
+    difference; 0: none were needed. sections_changed: bytes of each section that differs, under the control name and
+    under the name.
     """
 
     kernel: str
@@ -187,13 +188,14 @@ def _scheduler(cells: Sequence[SweptCell]) -> Iterator[str]:
 
 
 def _quiet(cells: Sequence[SweptCell]) -> list[str]:
-    """List the names that gave the same code in every cell with a result, and in at least one."""
+    """List the names without any effect: at least one of their cells has a result, and in all these the code is the
+    same."""
     return [name for name, signs in _signs_of(cells).items() if signs["."] and not signs["D"] + signs["X"] + signs["~"]]
 
 
 def _matrix(cells: Sequence[SweptCell]) -> Iterator[Table]:
-    """Make the table of kernels by ptxas version. A cell has the most severe sign of the names that have an effect
-    anywhere; if no name has one, of all names."""
+    """Make the table of kernels by ptxas version. A cell shows the most severe sign of several names: of those that
+    have an effect in any cell, or of all names if none has one."""
     if all(cell.sign == "-" for cell in cells):
         return
     telling = {cell.template for cell in cells if cell.sign in "XD"}

@@ -1,5 +1,5 @@
-"""Result of `verify` with --orders, --configs, --rows or --stages: whether a kernel stores the same bits in all orders,
-configurations, batch sizes or stages."""
+"""Result of `verify` with --orders, --configs, --rows or --stages: whether a kernel stores the same bits in all
+execution orders, configurations, batch sizes, or stages of its compilation."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _RANK = list(_TONES)
 
 class ComparedExecution(Fields):
     """One execution of a kernel. group: executions with equal bits have the same number; null: it was not executed, and
-    `reason` is the cause. differs: where, and by how much, it differs from group 1; with --stages, from the stage
-    before. ulps: this difference in units in the last place; null: not known, or not floating point. share: this
-    difference as a share of the buffer's largest value; null: not known, or not floating point."""
+    `reason` is the cause. differs: where and by how much its bits differ from those of group 1, or, with --stages, from
+    those of the stage before. ulps: this difference in units in the last place; null: not known, or not floating point.
+    share: this difference as a share of the buffer's largest value; null: not known, or not floating point."""
 
     label: str
     group: Count | None
@@ -47,7 +47,7 @@ class ComparedExecution(Fields):
 
 class ComparedKernel(Fields):
     """One kernel; with --rows a function. question: "orders", "configs", "rows" or "stages". why: what differs, or why
-    nothing was judged; "" if all bits are the same. executions: the first is in program order, or of the first
+    nothing was judged; "" if all bits are the same. executions: the first one ran in program order, or in the first
     configuration."""
 
     kernel: str
@@ -79,8 +79,9 @@ class ComparedKernel(Fields):
 
 
 class SameBits(Result, tag="same bits"):
-    """Bits that kernels store in several orders, configurations, batches or stages. arch: of the dry run. counts:
-    kernels by verdict. notes: what was left out."""
+    """Whether kernels store the same bits when they run in another order, configuration or batch, or from another stage
+    of their compilation. arch: the architecture of the dry run. counts: number of kernels with each verdict. notes:
+    what was left out."""
 
     verbs: ClassVar = "verify --configs"
 
@@ -95,7 +96,11 @@ class SameBits(Result, tag="same bits"):
         """Build from the judged kernels. tuned: autotuned kernels that were executed in one configuration only."""
         counts = {verdict.value: sum(each.verdict is verdict for each in judged) for verdict in BitsVerdict}
         kernels = tuple(map(ComparedKernel.of, judged))
-        notes = [f"executed only in the first configuration that fits (autotuned): {listed(tuned)}"] if tuned else []
+        notes = (
+            [f"autotuned, and executed only in the first configuration that fits the GPU: {listed(tuned)}"]
+            if tuned
+            else []
+        )
         if any(kernel.question == STAGES for kernel in kernels):
             notes.append("stages were compared for the first launch of each compiled kernel only")
         return cls(target=target, arch=arch, counts=counts, kernels=kernels, notes=tuple(notes))

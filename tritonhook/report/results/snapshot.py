@@ -87,13 +87,14 @@ def page_key(kernel: Named) -> str:
 class KernelFigures(Fields):
     """One kernel on one side. null: not known; all are null if ptxas made no code.
 
-    spill_stores, spill_loads, stack: bytes per thread. shared: bytes per block. loop_instructions: in innermost loops.
-    ptxas, options: what assembled it. ptx: SHA-256 of its text without source positions. codes: hashes of its machine
-    code; several if ptxas gives one input several codes. classes: instructions by class of work. launch_bounds: limits
-    on threads and clusters of its launches, as PTX directives. code_bytes: for built libraries, whose instructions are
-    not counted. local_bytes: for built libraries: bytes of all instructions that access local memory. executed:
-    instructions that warps executed in a launch on the CPU. sectors: of that launch, requested from global memory.
-    conflicts: of that launch, excess wavefronts of shared memory.
+    spill_stores, spill_loads, stack: bytes per thread. shared: bytes per block. loop_instructions: instructions in
+    innermost loops. ptxas, options: what assembled it. ptx: SHA-256 of its text without source positions. codes: hashes
+    of its machine code; several if ptxas gives different code for the same input. classes: number of instructions in
+    each class of work. launch_bounds: limits on threads and clusters of its launches, as PTX directives. code_bytes:
+    size of the code, only for built libraries, whose instructions are not counted. local_bytes: bytes of all
+    instructions that access local memory, only for built libraries. executed: instructions that warps executed in a
+    launch on the CPU. sectors: sectors of global memory that this launch requested. conflicts: excess wavefronts of
+    shared memory in this launch.
     """
 
     spill_stores: Count | None
@@ -198,9 +199,10 @@ class LockContent(Result, tag="lock"):
 
 
 class FourBuilds(Fields):
-    """One figure of old and new PTX under old and new ptxas, each with its options. figure: its name, or "code", whose
-    values are hashes. old, new: of both sides as they are. new_ptx: of the new PTX under the old ptxas. new_ptxas: of
-    the old PTX under the new ptxas. by: the cause of the change; null if a build is not known."""
+    """One figure of old and new PTX under old and new ptxas, each ptxas with its side's options. figure: its name, or
+    "code"; the values of "code" are hashes. old, new: value on each side as it is. new_ptx: value of the new PTX under
+    the old ptxas. new_ptxas: value of the old PTX under the new ptxas. by: the cause of the change; null if a build is
+    not known."""
 
     figure: str
     old: int | str | None
@@ -232,11 +234,12 @@ class KernelChange(Fields):
 
     status: "not known" if the machine code of a side is not known. specialisation: constexprs, argument types, warps,
     stages. by: the cause of the code's change; "" if it did not change; the reason if ptxas did not assemble it. worse:
-    figures that grew; registers and shared only if fewer warps fit. threads: per block, old and new, if they differ:
-    then figures per thread are not judged. fails: the rules of `--fail-on` that it breaks. blocks: how many an SM holds
-    at a time, old and new. old, new: null if the kernel is missing on that side. loaded_changed: what else differs that
-    the driver loads: parameters, attributes, data, relocations. builds: if PTX and ptxas both changed, the effect of
-    each alone; the first entry explains `by`. compile_us: microseconds of its compiles, old and new, if both are known.
+    figures that grew; registers and shared only if fewer warps fit. threads: threads per block, old and new, if they
+    differ; figures per thread are then not judged. fails: the rules of `--fail-on` that it breaks. blocks: how many
+    blocks an SM holds at a time, old and new. old, new: null if the kernel is missing on that side. loaded_changed: the
+    parts besides code that the driver loads and that differ: parameters, attributes, data, relocations. builds: if PTX
+    and ptxas both changed, the effect of each alone; the first entry explains `by`. compile_us: microseconds of its
+    compiles, old and new, if both are known.
     """
 
     kernel: str
@@ -314,10 +317,11 @@ class NotCompiled(Fields):
 class KernelChanges(Result, tag="kernel changes"):
     """Kernels before and after.
 
-    old, new: what was compared: two capture folders, or a lock and the current kernels. counts: kernels by status, and
-    `worse`: those with a figure that grew. kernels: the worst change first. notes: what else was done. hidden: how many
-    kernels `--top`, `--filter` and `--only` left out. titles: titles of the shown kernels, unique among all kernels, by
-    the key of their page. not_compiled: kernels of the new side that failed to compile; absent if none did.
+    old, new: what was compared: two capture folders, or a lock and the current kernels. counts: number of kernels with
+    each status, and under `worse` the number of those with a figure that grew. kernels: the worst change first. notes:
+    what else was done. hidden: how many kernels `--top`, `--filter` and `--only` left out. titles: titles of the shown
+    kernels, unique among all kernels, by the key of their page. not_compiled: kernels of the new side that failed to
+    compile; absent if none did.
     """
 
     verbs: ClassVar = "diff OLD NEW`, `check"
@@ -368,8 +372,8 @@ class KernelChanges(Result, tag="kernel changes"):
         )
 
     def chosen(self, top: int | None, pattern: re.Pattern[str] | None, only: str | None) -> KernelChanges:
-        """Keep the first `top` kernels of those whose title or cause matches the pattern, and which are worse or better
-        if `only` requests that."""
+        """Keep the first `top` of the kernels whose title or cause matches the pattern. only: "worse" or "better", to
+        keep only such kernels."""
         name = namer(self.kernels)
         fitting = [
             kernel
@@ -411,7 +415,7 @@ class KernelChanges(Result, tag="kernel changes"):
         return f"{total}: {', '.join(parts)}", Tone.BAD if bad else Tone.CHANGED
 
     def who(self) -> Iterator[str]:
-        """Yield how many kernels each cause changed."""
+        """Yield for each cause how many kernels it changed."""
         by = Counter((kernel.status, kernel.by) for kernel in self.kernels if kernel.by)
         for (status, who), times in by.most_common():
             told = "not assembled: " if status is ChangeStatus.FAILED else "changed by "

@@ -20,9 +20,9 @@ class DriverBuffer(Fields):
 
 
 class KernelStack(Fields):
-    """What one kernel needs. frame_bytes: of its own deepest chain of calls; null: not known. stack_bytes: the same
-    with the frames of driver calls; null: not known. syscalls: driver functions that it calls. buffers: what else the
-    driver reserves for it. why_unknown: why the stack is not known."""
+    """What one kernel needs. frame_bytes: stack of its deepest chain of calls, without the driver's functions; null:
+    not known. stack_bytes: range of this stack with the driver's functions included; null: not known. syscalls: driver
+    functions that it calls. buffers: what else the driver reserves for it. why_unknown: why the stack is not known."""
 
     kernel: str
     frame_bytes: Count | None
@@ -46,8 +46,9 @@ class KernelStack(Fields):
 class MemoryPrediction(Result, tag="memory prediction"):
     """The memory that the driver will reserve for stacks.
 
-    growth_bytes: the range; null: not known. deepest: the kernel with the deepest stack. basis: how it was computed.
-    fail_over_bytes: the limit of `--fail-over`. failed: whether the growth is above it or not known.
+    growth_bytes: the least and the most that it will reserve; null: not known. deepest: the kernel with the deepest
+    stack. basis: how it was computed. fail_over_bytes: the limit of `--fail-over`. failed: whether the growth is above
+    that limit, or is not known.
     """
 
     verbs: ClassVar = "mem predict"
@@ -106,5 +107,5 @@ class MemoryPrediction(Result, tag="memory prediction"):
             yield f"also a {name}, at load and first launch; it took {size(taken)} on an H100 with default limits"
         if self.failed is True:
             limit = size(self.fail_over_bytes or None)
-            unknown = f"not known whether it is above the limit of {limit}, which counts as failed"
-            yield unknown if self.growth_bytes is None else f"above the limit of {limit}"
+            unknown = f"not known whether the growth is above the limit of {limit}; this counts as failed"
+            yield unknown if self.growth_bytes is None else f"the growth is above the limit of {limit}"

@@ -15,10 +15,11 @@ from tritonhook.report.result import Result, Summary, Table, Tone, count, number
 class StatusResult(Result, tag="status"):
     """tritonhook's environment.
 
-    tritonhook: its version. triton, cute_dsl: null: not installed. hooks: the owner of each of Triton's hooks. ptxas:
-    each version with its sources. nvdisasm: null: not found. ptxas_fixed_layout: whether ptxas runs without
-    address-space randomisation. startup: state of the .pth file of `run --install-startup`: `installed`, `not
-    installed` or `of another tritonhook`. environment: variables that are set. project: the settings in pyproject.toml.
+    tritonhook: its version. triton, cute_dsl: their versions; null: not installed. hooks: the owner of each of Triton's
+    hooks. ptxas: each version with its sources. nvdisasm: its version; null: not found. ptxas_fixed_layout: whether
+    ptxas runs without address-space randomisation. startup: state of the .pth file of `run --install-startup`:
+    `installed`, `not installed` or `of another tritonhook`. environment: variables that are set. project: the settings
+    in pyproject.toml.
     """
 
     verbs: ClassVar = "status"
@@ -123,7 +124,8 @@ class Installed(Result, tag="installed"):
     """The wrapper of a ptxas, or the .pth file of `run --install-startup`.
 
     what: which of the two. state: of a wrapper `plain`, `installed`, `unfinished`, `replaced`, `foreign` or `broken`.
-    done: what the verb did. troubles: what the wrapper could not keep. log: the file with these troubles.
+    done: what the verb did. troubles: how many calls of ptxas the wrapper could not keep, and why. log: the file in
+    which it notes them.
     """
 
     verbs: ClassVar = "ptxas install`, `uninstall`, `status`; `run --install-startup`, `--remove-startup"

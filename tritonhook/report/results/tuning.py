@@ -1,4 +1,5 @@
-"""Result of `tune`: which lever makes each kernel faster, and by how much."""
+"""Result of `tune`: which lever makes each kernel faster, and by how much. A lever is a change that makes ptxas give
+other code for the same PTX: another name, version of ptxas, or option."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _OWN = "none: as compiled"
 
 
 class DroppedLever(Fields):
-    """A lever that was not raced. reason: same code as another lever, ptxas failed, other outputs, a crash, a hang.
+    """A lever that was not raced. reason: e.g. that it gives the same code as another lever, that ptxas failed, or that
+    the kernel computed other outputs, crashed or hung.
 
     equal_to: the lever whose code it gives, "plain" for the compiler's own code; null: none. config: the configuration
     of an autotuned kernel; absent for the configuration that its autotuner chose.
@@ -41,9 +43,9 @@ class DroppedLever(Fields):
 
 
 class TunedRace(Fields):
-    """The race between the codes of a kernel. blocks: how many blocks were timed. left: for each code that remained at
-    the end, its time divided by that of the compiler's own code. dropped: for each other code, after which block it
-    left."""
+    """The race between the codes of a kernel. blocks: how many blocks were timed. left: for each code that stayed to
+    the end, its time divided by that of the compiler's own code. dropped: for each other code, after which block it was
+    dropped."""
 
     blocks: Count
     left: dict[str, Number]
@@ -94,14 +96,15 @@ class CandidateCode(CodeFigures, kw_only=True):
 class TunedKernel(Fields):
     """One kernel.
 
-    title: its name, with the configuration if others share the name. share: of the GPU's time; null: not known. launch:
-    the launch that was timed. reason: why there is no win. lever: the lever that led the race; null: none. config,
-    base: for an autotuned kernel, the configuration of that lever's code, and of the best code without a lever; absent
-    for the configuration that its autotuner chose. gain_percent: by how much less time the kernel takes than the best
-    code without a lever, in fresh processes; null if nothing was confirmed. interval_percent: the 95% interval of the
-    gain; null as the gain. p: how often chance gives such a gain; null as the gain. ptxas: version of the compiler's
-    own. ptx: the hash of the normalised PTX. own: the compiler's code. candidates: the other codes, with their levers.
-    seconds: of GPU use. samples: of the confirmation; null without --save.
+    title: its name, with the configuration if others share the name. share: its share of the GPU's time; null: not
+    known. launch: the launch that was timed. reason: why there is no win. lever: the lever that led the race; null:
+    none. config, base: for an autotuned kernel, the configuration of that lever's code, and of the best code without a
+    lever; absent for the configuration that its autotuner chose. gain_percent: by how much less time the kernel takes
+    than the best code without a lever, in fresh processes; null if nothing was confirmed. interval_percent: the 95%
+    interval of the gain; null without a gain. p: how often chance gives such a gain; null without a gain. ptxas:
+    version of the compiler's own ptxas. ptx: the hash of the normalised PTX. own: the code that the compiler itself
+    makes. candidates: the other codes, with their levers. seconds: how long the GPU was used. samples: those of the
+    measurement in fresh processes; null without --save.
     """
 
     kernel: str
@@ -180,7 +183,7 @@ class TunedKernel(Fields):
         share = "" if self.share is None else f"{self.share:.1%}"
         if self.verdict is TuneVerdict.WIN:
             if self.interval_percent is None or self.gain_percent is None:
-                raise ValueError(f"{self.kernel}: a win without a gain or its interval")
+                raise ValueError(f"{self.kernel}: the verdict is a win, but the gain or its interval is missing")
             low, high = self.interval_percent
             gain, what = f"{self.gain_percent:.1f}% ({low:.1f}% to {high:.1f}%)", str(self.lever)
             what += f" with {self.config}" if self.config else ""
@@ -192,8 +195,8 @@ class TunedKernel(Fields):
 class Tuning(Result, tag="tuning"):
     """Kernels tuned together. policy: the file with the wins. device: the GPU; null: none was used.
 
-    stopped: why it ended early; "" if it did not. start_seconds: to start the processes that use the GPU. counts:
-    kernels by verdict.
+    stopped: why it ended early; "" if it did not. start_seconds: how long it took to start the processes that use the
+    GPU. counts: number of kernels with each verdict.
     """
 
     verbs: ClassVar = "tune"

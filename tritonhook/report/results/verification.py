@@ -1,4 +1,4 @@
-"""Results of `verify`, kernels run as several builds; and of `verify --known`, known miscompilations in PTX."""
+"""Results of `verify` (kernels run as several builds) and of `verify --known` (known miscompilations in PTX)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RANK = list(_TONES)
 
 
 class VerifiedBuild(Fields):
-    """One cubin. ptxas: the version that made it; null: not known. options: of the ptxas run."""
+    """One cubin. ptxas: the version that made it; null: not known. options: those with which ptxas ran."""
 
     label: str
     ptxas: str | None
@@ -36,10 +36,11 @@ class VerifiedBuild(Fields):
 
 
 class VerifiedKernel(Fields):
-    """One kernel. reason, input: of the worst finding; "" if there is none.
+    """One kernel. reason, input: those of the worst finding; "" if there is none.
 
-    builds: the builds that ran, the reference first. same_code: pairs of a build and another that gave the same code
-    and was not run. groups: builds that stored the same on `input`. seconds: on the GPU, without assembling.
+    builds: the builds that ran, the reference first. same_code: pairs of a build that ran and one that was not run,
+    because its code is the same. groups: builds that stored the same values on `input`. seconds: how long the
+    verification took, without assembling.
     """
 
     kernel: str
@@ -123,8 +124,8 @@ class VerifiedKernel(Fields):
 
 
 class Verification(Result, tag="verification"):
-    """Kernels run as several builds. device: the GPU, or "CPU (emulated)"; null: none was used. counts: kernels by
-    verdict."""
+    """Kernels run as several builds. device: the GPU, or "CPU (emulated)"; null: none was used. counts: number of
+    kernels with each verdict."""
 
     verbs: ClassVar = "verify"
 
@@ -268,7 +269,7 @@ class Known(Result, tag="known miscompilations"):
         counts = {verdict: sum(place.verdict is verdict for place in self.places) for verdict in said}
         parts = [f"{said[verdict]} {times:,}" for verdict, times in counts.items() if times]
         text = f"{count(len(self.places), 'place')} in {read} with the pattern of a known bug"
-        return f"{text}: {', '.join(parts) or 'the ptxas in use is right'}"
+        return f"{text}: {', '.join(parts) or 'the ptxas in use does not have it'}"
 
     def _facts(self) -> Iterator[str]:
         """Yield for each bug what it does, and its remedy."""
