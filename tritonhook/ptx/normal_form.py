@@ -29,19 +29,20 @@ def normal_form(text: str) -> str:
 
 
 def without_positions(text: str) -> str:
-    """Remove source positions and debug sections, so that the text names no file of the machine that made it; ptxas
-    makes the same machine code from it. A module that was compiled for debuggers stays unchanged. So does a module
-    with block comments if the removal would change its normal form."""
+    """Remove source positions and debug sections, so that the text contains no file name of the machine that compiled
+    it. ptxas makes the same machine code from it. A module that was compiled for debuggers stays unchanged. So does a
+    module with block comments if the removal would change its normal form."""
     if _FOR_DEBUGGERS.search(text):
         return text
     shorter = _POSITIONS.sub("", text)
-    # Without block comments, each match is such a line. Comparing normal forms takes seven times as long.
+    # Without block comments, each match is a source position or debug section, so that the normal form stays. Comparing
+    # normal forms takes seven times as long.
     return shorter if "/*" not in text or normal_form(shorter) == normal_form(text) else text
 
 
 def normal_sha256(text: str, kernel: str) -> str:
     """Hash the normal form of PTX, with the kernel's name replaced by "{kernel}". An opcode that is spelled like the
-    kernel stays, as a dot follows it."""
+    kernel is not replaced, since a dot follows it."""
     own = re.escape(kernel)
     # The pattern begins with a literal, which makes the search 30 times as fast.
     name = re.compile(rf"{own}(?=_param_\d|(?![\w$.]))(?<![\w$.%]{own})", re.ASCII)

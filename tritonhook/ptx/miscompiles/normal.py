@@ -2,10 +2,12 @@
 needs only one form.
 
 Moves are removed, and equal computations become one value. Constants are folded, also through registers, and are the
-last operand of commutative operations. The following become one operation:
+last operand of commutative operations. Equivalent operations become one. Each line names the resulting operation, then
+the operations that become it:
 
 * `neg`: `0 - x`, a product with -1, and `not` plus 1; `sub`: the sum with a negation
-* `shl`: a product with a power of two, and a number added to itself; `mad` becomes a product and a sum
+* `shl`: a product with a power of two, and a number added to itself
+* a product and a sum: `mad`
 * `or`, `and`, `xor`, `not`: `bfi`, and sums of numbers that have no 1 bit in common
 * `max` and `min`: `setp` with `selp` or with a guarded `mov`; `selp`: a guarded statement
 * `setp.lt` and `setp.le`: `gt` and `ge` with exchanged operands; `cnot`: `setp.eq` with `selp`
@@ -69,7 +71,7 @@ class NormalChain(Chain):
         super().__init__(body)
 
     def add(self, statement: Statement, targets: Sequence[str], operands: Sequence[str]) -> None:
-        self.is_move = statement.opcode.startswith("mov.")  # then a float constant means its bits
+        self.is_move = statement.opcode.startswith("mov.")  # in a `mov`, a float constant stands for its bits
         super().add(statement, targets, operands)
 
     def source(self, text: str) -> Source:

@@ -30,8 +30,8 @@ class PtxasVerdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The versions of ptxas that have a bug for some targets: from `first` to `last`, both tried. targets: some of
-    TARGETS."""
+    """The versions of ptxas that have a bug for some targets: from `first` to `last`; both were tested. targets: some
+    of TARGETS."""
 
     targets: tuple[str, ...]
     first: str
