@@ -161,7 +161,7 @@ def _content(archive: zipfile.ZipFile, member: str, requirement: str) -> bytes:
     size = archive.getinfo(member).file_size
     if size > _MOST_BYTES:
         raise ToolError(
-            f"{requirement}: {member} in its wheel has {size:,} bytes, which must be at most {_MOST_BYTES:,}; "
+            f"{requirement}: {member} in its wheel has {size:,} bytes; at most {_MOST_BYTES:,} are allowed; "
             "nothing was kept"
         )
     try:
