@@ -19,7 +19,8 @@ PREFIX = f"{TRIGGER}_"
 
 @runtime_checkable
 class Rewrite(Protocol):
-    """A pure change of a PTX module. `key` identifies the change: rewrites with equal keys must change equally."""
+    """A pure change of a PTX module. `key` identifies the change: rewrites with equal keys must make the same
+    change."""
 
     @property
     def key(self) -> str: ...

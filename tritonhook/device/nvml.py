@@ -123,8 +123,8 @@ class Nvml:
         )
 
     def processes(self, uuid: str) -> dict[int, int | None]:
-        """Map the ids of processes with a context to their bytes; None if NVML does not report them (WDDM). In a
-        container, ids can be those of the host, or missing."""
+        """Map the ids of processes with a context to their bytes of GPU memory; None if NVML does not report them
+        (WDDM). In a container, ids can be those of the host, or missing."""
         listed = self._ask("nvmlDeviceGetComputeRunningProcesses", self._handle(uuid))
         return {int(p.pid): None if p.usedGpuMemory is None else int(p.usedGpuMemory) for p in listed}
 

@@ -195,7 +195,8 @@ class PtxasVersion:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Matrix(Brief):
-    """The results of a survey. assemblers: oldest first. probes: keys. cells: by (ptxas version, arch, probe key)."""
+    """The results of a survey. assemblers: oldest first. probes: their keys. cells: by (ptxas version, arch, probe
+    key)."""
 
     assemblers: tuple[PtxasVersion, ...]
     probes: tuple[str, ...]

@@ -464,7 +464,7 @@ def _detect(
 def _diff(cell: NameCell, outcomes: dict[_Question, Outcome], nvdisasm: Tool) -> CubinDiff:
     """Compare the control's code with the name's code. Both outcomes must contain their cubins."""
     a, b = (Cubin.from_bytes(outcomes[name, 0].cubin or b"") for name in (cell.control, cell.name))
-    return diff_cubins(a, b, Toolchain(nvdisasm, nvdisasm), cell.control, cell.name)  # ptxas is not used
+    return diff_cubins(a, b, Toolchain(nvdisasm, nvdisasm), cell.control, cell.name)  # no ptxas is run
 
 
 DETECTOR_FORMAT = 2  # cache format; increment it when the detection of the other scheduler changes

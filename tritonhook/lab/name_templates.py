@@ -60,7 +60,8 @@ def neutral(name: str, number: int = 0) -> str:
 
 
 def _mangled_identifiers(name: str) -> list[tuple[int, int]]:
-    """Find start and end of each source name in a mangled name (Itanium ABI): digits before it state its length."""
+    """Find start and end of each source name in a mangled name (Itanium ABI). The digits before a source name are its
+    length."""
     spans = []
     position = 2
     while match := _MANGLED_PART.search(name, position):

@@ -92,14 +92,14 @@ CONDITIONS = (
         "one tcgen05.mma, no loop",
         _OPERANDS + " " + _mma() + "\n",
         (1.02, 1.00),
-        "the published 1.02 comes from the length of the name: see the column of equal length",
+        "the published 1.02 comes from the longer name: see the column 'at equal name length'",
     ),
     Condition(
         "brx",
         "brx.idx state machine, no MMA",
         _branch_machine(),
         (1.02, 1.00),
-        "the published 1.02 comes from the length of the name: see the column of equal length",
+        "the published 1.02 comes from the longer name: see the column 'at equal name length'",
     ),
     Condition("loop", "tcgen05.mma in a loop", _OPERANDS + " " + _loop(_mma()), (1.56, 4.83)),
     Condition("fma", "FFMA loop, no MMA", _fma_loop(), None, "added: no tensor core is needed for the effect"),
@@ -127,7 +127,7 @@ _CAPMERC = ".nv.capmerc.text.{kernel}"
 
 @dataclass(frozen=True, slots=True)
 class ConditionRow:
-    """One row of the table: the published ratios, and the comparison of the kernel assembled here."""
+    """One row of the table: the published ratios, and the comparison of the kernels assembled on this machine."""
 
     title: str
     published: tuple[float, float] | None

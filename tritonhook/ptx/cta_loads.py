@@ -1,24 +1,23 @@
 """ClusterToCta ("tma-cta"): a rewrite that removes the driver syscall from TMA loads on sm_12x. Works on Ptx values.
 
-For GPUs of compute capability 12.x, ptxas compiles a bulk copy to `.shared::cluster` into a test whether the address
-belongs to another CTA, and a call of `__cuda_syscall_...` for that case. With `.shared::cta` as destination the test
-and the call are not needed. Both forms mean the same if destination and barrier are in the CTA's own shared memory.
-The rewrite proves that for each load; a load without a proof stays unchanged, and `TmaLoad.refusal` has the reason.
-A load can be rewritten if:
+For a bulk copy with destination `.shared::cluster`, ptxas generates a test whether the address belongs to another CTA,
+and a call of `__cuda_syscall_...` for that case, on GPUs of compute capability 12.x. With destination `.shared::cta`,
+neither is needed. Both forms mean the same if destination and barrier are in the CTA's own shared memory. The rewrite
+proves that for each load; a load without a proof stays unchanged, and `TmaLoad.refusal` is the reason. A load can be
+rewritten if:
 
 * the copy goes from global to shared memory, without `.multicast::cluster` and `.cta_group`;
 * the module contains no `mapa`, and no entry has `.explicitcluster` or a `.reqnctapercluster` above 1;
 * both addresses are a `.shared` symbol plus offsets made of constants, thread indices and loop counters; they do not
   depend on a parameter, a loaded value, or a CTA or cluster index (PTX ISA, "State Spaces": the shared::cta window
   lies within the shared::cluster window, so that the symbol's address is in this CTA);
-* the module's PTX ISA version is 8.6 or newer, which has the `.shared::cta` form.
+* the module's PTX ISA version is 8.6 or newer; older versions lack the `.shared::cta` form.
 
 The proof shows which memory the addresses belong to; it does not bound the offsets: an address outside the symbol's
 memory is out of bounds in both forms. But bits 24 and up of an address are the CTA's rank in the cluster, and an offset
 could change them. So the rewrite tracks the highest bit that each offset can have through shifts, products and
-constants (`reach`).
-Operations that could set bit 24 or a higher one are refused: shifts by a register, instructions that place bits freely
-(`prmt`, `shf`, `brev`, `bmsk`), floats.
+constants (`reach`). It refuses operations that could set bit 24 or a higher bit: shifts by a register, instructions
+that place bits freely (`prmt`, `shf`, `brev`, `bmsk`), and floats.
 """
 
 from __future__ import annotations
@@ -90,7 +89,8 @@ class ClusterToCta:
 
 
 def sites(ptx: Ptx) -> tuple[TmaLoad, ...]:
-    """Find the TMA loads from global memory to `.shared::cluster`, in order. A load that must stay has its reason."""
+    """Find the TMA loads from global memory to `.shared::cluster`, in order. `refusal` is the reason if a load must
+    stay."""
     if _CLUSTER not in ptx.text:
         return ()
     code = list(statements(ptx))
@@ -108,7 +108,7 @@ def sites(ptx: Ptx) -> tuple[TmaLoad, ...]:
 
 
 def _flows(code: Sequence[Statement], by_name: dict[str, Body], wanted: set[str]) -> dict[str, _Flow]:
-    """Analyse the registers of each function in `wanted`."""
+    """Compute the kinds of the registers of each function in `wanted`."""
     parts: dict[str, list[Statement]] = {name: [] for name in wanted}
     module = Declarations()
     for item in code:
@@ -123,7 +123,7 @@ def _is_load(item: Statement) -> bool:
     parts = item.parts
     if parts[:3] != ("cp", "async", "bulk") or _CLUSTER not in parts:
         return False
-    return "global" in parts[parts.index(_CLUSTER) :]  # the destination comes first
+    return "global" in parts[parts.index(_CLUSTER) :]  # the destination precedes the source
 
 
 def _module_refusal(
@@ -186,7 +186,7 @@ class _Flow:
 
     def __init__(self, function: str, body: Sequence[Statement], module: Declarations, header: str) -> None:
         self.module = module
-        self.own = Declarations(re.findall(r"[\w$%]+", header, re.ASCII))  # parameters hide symbols
+        self.own = Declarations(re.findall(r"[\w$%]+", header, re.ASCII))  # parameters hide .shared symbols
         for item in body:
             self.own.add(item)
         code = [item for item in body if not item.opcode.startswith(".")]

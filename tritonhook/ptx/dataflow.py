@@ -3,7 +3,7 @@
 * `access`, `names_of`: the operands that a statement writes and reads;
 * `Declarations`: the scope to which a register name belongs;
 * `operations`: the statement that produced each operand;
-* `settle`: a fixed point of an analysis, also around loops;
+* `settle`: run an analysis until nothing changes, also around loops;
 * `cleaned`, `read_unwritten`: dead code, and registers that are read before they are written.
 
 These functions do not evaluate values; cta_loads.py and verify/ do. All functions take time linear in the text.
@@ -162,7 +162,7 @@ class Declarations:
 
 
 def _count(digits: str) -> int:
-    """Parse the digits of a register's name or of a register count, with a limit for very long ones."""
+    """Parse the digits of a register's name or of a register count; more than _MOST_DIGITS become _TOO_LARGE."""
     return _TOO_LARGE if len(digits) > _MOST_DIGITS else int(digits)
 
 
@@ -336,7 +336,8 @@ def may_end(items: Sequence[Item], start: int) -> bool:
 
 
 def cleaned(items: Iterable[Item]) -> tuple[Item, ...]:
-    """Remove unreachable items, and items without an effect whose results influence no effect."""
+    """Remove dead code: unreachable items, and items without an effect whose results are unused or used by such items
+    only."""
     kept = list(items)
     while True:
         count = len(kept)
@@ -382,7 +383,8 @@ def _without_jumps_to_next(items: Sequence[Item]) -> list[Item]:
 
 
 def _live(items: Sequence[Item]) -> list[Item]:
-    """Remove items whose results influence no effect, also around loops, and declarations of unused names."""
+    """Remove items without an effect whose results are unused or used by such items only, also around loops. Also
+    remove declarations of unused names."""
     flows = [flow_of(item) for item in items]
     needed: set[str] = set()
 

@@ -28,7 +28,7 @@ _SIZES = {".b8": 1, ".b16": 2, ".b32": 4, ".b64": 8}
 _VALUE = re.compile(r"(?P<base>\.[\w.]+\+)?(?P<number>\d+)", re.ASCII)
 _LINKAGE = ("DW_AT_linkage_name", "DW_AT_MIPS_linkage_name")
 _RELATIVE = frozenset({"DW_FORM_ref1", "DW_FORM_ref2", "DW_FORM_ref4", "DW_FORM_ref8", "DW_FORM_ref_udata"})
-# Exceptions that pyelftools raises on damaged bytes, besides its own.
+# On damaged bytes, pyelftools raises these exceptions besides its own.
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error)
 
 Edit = tuple[Span, str]

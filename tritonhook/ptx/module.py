@@ -1,5 +1,5 @@
-"""Ptx, the text of one PTX module: its entries, its statements (without comments and strings), and the exact
-replacement of symbols."""
+"""Ptx: the text of one PTX module. Lists its entries, splits it into statements (without comments and strings), and
+replaces symbols exactly."""
 
 from __future__ import annotations
 
@@ -281,7 +281,8 @@ class Ptx(Brief):
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "input") -> Ptx:
-        """Decode UTF-8 PTX; drop the NUL that some compilers append. source: its name in errors. Raises PtxError."""
+        """Decode UTF-8 PTX; drop the NUL that some compilers append. source: name of the input, for messages. Raises
+        PtxError."""
         if data[:4] == b"\x7fELF":
             raise PtxError(f"{source}: an ELF image, not PTX; give the .ptx file, or use `tritonhook diff` on cubins")
         try:

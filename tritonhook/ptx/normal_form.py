@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 
 _DEBUG_SECTION = re.compile(r"\.section\s+\.debug_\w+\s*\{[^{}]*\}")
-# Lines of source positions and debug sections. Only whole lines match, and sections whose last brace is in no comment.
-# The pattern starts with a literal line break, which makes the search fast.
+# Lines with source positions, and debug sections. A match is a whole line, or a section whose closing brace is not in a
+# comment. The pattern starts with a literal line break, which makes the search fast.
 _POSITIONS = re.compile(
     r'\n[ \t]*\.(?:(?:loc\s[^\n;"/]*|file\s+\d+\s+"[^"\n]*"(?:\s*,\s*\d+){0,2}[ \t]*)(?://[^\n]*)?'
     r"|section\s+\.debug_\w+\s*\{(?:[^{}/]*|[^{}]*\n[ \t]*)\}[ \t]*)(?=\n|\Z)",
@@ -50,13 +50,13 @@ def normal_sha256(text: str, kernel: str) -> str:
 
 
 _HASH = re.compile(r"_[0-9a-f]{8}", re.ASCII)
-# nvcc's name of an anonymous namespace or a static function, up to the file name. In the C++ ABI, an anonymous
-# namespace is 12_GLOBAL__N_1.
+# How nvcc's name of an anonymous namespace or of a static function begins; the file name follows. The C++ ABI names an
+# anonymous namespace 12_GLOBAL__N_1.
 _HASHED = re.compile(
     r"(?:(?P<anonymous>(?<!\d)\d+_GLOBAL__N_)|__nv_static_\d+_)_[0-9a-f]{8}_(?P<length>\d{1,4})_", re.ASCII
 )
 _STANDARD = "12_GLOBAL__N_1"
-# Names of Inductor and the CuTe DSL, without the number at their end.
+# Kernel names that Inductor and the CuTe DSL make, without the number at their end.
 _NUMBERED = re.compile(r"(?:triton_(?=\w*_fused)|kernel_cutlass_)\w+", re.ASCII)
 
 

@@ -133,7 +133,7 @@ def read_program(ptx: Ptx) -> Program:
 
 
 def _header(text: str, start: int, head: Head) -> Function:
-    """Make a Function without items from its head."""
+    """Make a Function from its head; it has no items yet."""
     linkage, rest = text[: head.start - start], text[head.end - start :]
     written = text[head.start - start : head.end - start]
     before = re.split(rf"(?<![\w$]){re.escape(head.name)}(?![\w$])", written, maxsplit=1)[0]
@@ -344,7 +344,7 @@ def _declarations(items: Sequence[Item]) -> list[str]:
 
 
 def register_type(name: str) -> str:
-    """Return the type of a register by its name: "pred", "b8", "b16", "b32", "b64" or "b128"."""
+    """Derive the type of a register from its name: "pred", "b8", "b16", "b32", "b64" or "b128"."""
     match = REGISTER.fullmatch(name)
     if match is None:
         raise PtxError(f"{name!r} is not a register of a Program, e.g. %r0 or %rd1")

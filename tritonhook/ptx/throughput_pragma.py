@@ -56,7 +56,7 @@ class ThroughputPragma:
 
     def why_not(self, ptxas_version: str) -> str | None:
         """Return the reason why a ptxas of this version does not accept the pragma, with two remedies; None if it
-        does."""
+        accepts the pragma."""
         if version_key(ptxas_version) >= version_key(PTXAS_VERSION):
             return None
         return (

@@ -336,8 +336,8 @@ class _Elsewhere:
 
 @dataclass(slots=True)
 class _Sweep:
-    """The state of one sweep. waiting: for each running key, the jobs that wait for its outcome. known: outcomes by
-    key, used without a cache for equal jobs that come later."""
+    """The state of one sweep. waiting: for the key of each running job, the jobs that wait for its outcome. known: if
+    there is no cache, the outcomes by key, for equal jobs that come later."""
 
     runner: _Here | _Elsewhere
     cache: ResultCache | None
@@ -383,7 +383,7 @@ class _Sweep:
             self._go_on_here(death)
 
     def _next(self) -> Iterator[tuple[Job, Outcome]]:
-        """Wait for one job to end."""
+        """Wait for one run to end; yield its jobs with the outcome."""
         try:
             key, outcome = self.runner.next()
         except _WorkerDied as death:

@@ -210,7 +210,8 @@ def parse_spills(log: str) -> dict[str, tuple[int, int]]:
 
 
 def signal_name(returncode: int) -> str | None:
-    """Return the name of the signal in a return code, also in a shell's form 128 + n; None if it was not a signal."""
+    """Return the name of the signal in a return code (-n, or 128 + n from a shell); None if the code is not that of a
+    signal."""
     number = -returncode if returncode < 0 else returncode - 128 if 128 < returncode < 192 else 0
     try:
         return signal.Signals(number).name if number else None
@@ -249,8 +250,8 @@ def _listed(nvdisasm: Tool, options: Sequence[str], code: bytes) -> Finished:
 
 
 def list_words(nvdisasm: Tool, arch: str, words: Iterable[bytes]) -> dict[bytes, Instruction]:
-    """Disassemble instructions of 16 bytes each for one target, all in one run of nvdisasm, since its start takes
-    longer than a kernel. Each result has the address of that run; `Instruction.at` sets another one. Raises
+    """Disassemble instructions of 16 bytes each for one target. One run of nvdisasm gets all of them, since its start
+    takes longer than a kernel. Each result has its address in that run; `Instruction.at` sets another one. Raises
     ToolError."""
     known = list(dict.fromkeys(words))
     if not known:

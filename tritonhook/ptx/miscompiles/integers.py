@@ -141,8 +141,8 @@ def _passes_on(operation: Operation) -> bool:
 
 
 def _lowest_one(value: Source | None) -> int | None:
-    """Find the position of the lowest 1 bit of `(x << k) + constant`, if it is below k, or of `x | 1`; a further shift
-    may follow. None if not known."""
+    """Find the position of the lowest 1 bit of `x | 1`, or of `(x << k) + constant` if the constant has a 1 bit below
+    k. A further left shift may follow. None if the position is not known."""
     made = only_maker(value)
     added = made.number(1) if made is not None else None
     if made is not None and added and made.is_a("shl", "b32"):

@@ -27,7 +27,7 @@ from tritonhook.ptx.dataflow import Chain, Operation, Part, Source, only_maker, 
 from tritonhook.ptx.module import Ptx, Statement
 
 _WARP_SIZE = 32
-_DEPTH = 4  # how many operations back the search for constant bits goes
+_DEPTH = 4  # the search for constant bits follows at most so many operations back
 _TYPE = re.compile(r"[sub](8|16|32|64)")
 _FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}")  # a floating-point constant, written as its bits
 _SIGNLESS = frozenset(
@@ -184,7 +184,7 @@ def zeros(value: Source, bits: int, depth: int = _DEPTH) -> int:
 
 
 class _Rule:
-    """Rewrites one operation to its normal form. The method `_<opcode>` returns another value for it, or None."""
+    """Rewrites one operation to its normal form. The method `_<opcode>` returns the value that replaces it, or None."""
 
     def __init__(self, chain: NormalChain, statement: Statement, name: str, type_: str) -> None:
         self.chain, self.statement, self.name, self.type = chain, statement, name, type_
@@ -195,8 +195,8 @@ class _Rule:
         return self.chain.make(self.statement, name, type_ or self.type, *sources)
 
     def value(self, sources: tuple[Source, ...]) -> Source | None:
-        """Return another value for the operation: the source of a copy, a constant, or the result of the method for its
-        opcode. None: the operation already has normal form."""
+        """Return the value that replaces the operation: the source of a copy, a constant, or the result of the method
+        for its opcode. None if the operation already has normal form."""
         name = self.name
         numbers = [source for source in sources if isinstance(source, int)]
         if name == "mov" and len(numbers) == len(sources) > 1:
@@ -209,7 +209,7 @@ class _Rule:
         if self.bits and len(numbers) == len(sources) and name in _FOLDS:
             return _FOLDS[name](numbers[0], numbers[-1], self.bits) & self.ones
         if len(sources) == 2 and sources[1] == _SAME.get(name) and not (name in ("or", "xor") and self.bits == 64):
-            return sources[0]  # not `or` and `and` of 64 bits, which ptxas splits into halves first
+            return sources[0]  # not `or` and `xor` of 64 bits: ptxas first splits them into halves
         if len(sources) != _OPERANDS.get(name) or not (self.bits or name in _OF_ANY_TYPE):
             return None
         rule: Callable[..., Source | None] | None = getattr(self, "_" + name.partition(".")[0], None)

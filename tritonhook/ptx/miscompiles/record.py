@@ -118,5 +118,5 @@ def _generation(target: str) -> int:
 
 
 def all_targets(first: str, last: str) -> tuple[Range, ...]:
-    """Make a range for all targets."""
+    """Make a Range from `first` to `last` for all targets."""
     return (Range(TARGETS, first, last),)
