@@ -78,7 +78,7 @@ __all__ = [*_HOME, "__version__"]
 
 
 def _view(value: Any) -> str | None:
-    """Make the Markdown of a value for a notebook. The report package is loaded at the first call."""
+    """Convert a value to Markdown for a notebook. The report package is loaded at the first call."""
     from tritonhook.report.render.notebook import view
 
     return view(value)

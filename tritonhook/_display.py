@@ -55,7 +55,7 @@ def _count(items: Collection[Any]) -> str:
 
 
 def _value(given: object, name: str) -> Any:
-    """Read an attribute, or a dotted path of attributes such as "diff.verdict"; None if one on the path is None."""
+    """Read an attribute, or a dotted path of attributes such as "diff.verdict"; None if a value on the path is None."""
     for part in name.split("."):
         given = None if given is None else getattr(given, part)
     return given

@@ -6,7 +6,7 @@
 
 Triton's own hooks read the context's stack limit and free memory before and after each Triton kernel is loaded and
 first launched. NVML confirms these numbers and gives the timeline: one short call per GPU every 10 ms, from a thread
-that lives as long as the watch. If the GPU, NVML or torch is missing, the result's notes name it. The driver is not
+that lives as long as the watch. If the GPU, NVML or torch is missing, the result's notes say so. The driver is not
 called while a CUDA graph is captured, and CUDA is never initialised by the watch, so that the program can still fork.
 """
 

@@ -61,7 +61,7 @@ def enable(
     note reports that.
     options: further options for ptxas, such as "-O1".
     policy: a file that `tritonhook tune` wrote, such as "tritonhook.toml". Each kernel listed there gets the change
-    that made it fastest; all other kernels stay. Not together with rename, strip, rewrites, ptxas or options.
+    that made it fastest; all other kernels stay. It cannot be combined with rename, strip, rewrites, ptxas or options.
 
     At exit a summary is printed on standard error, unless TRITONHOOK_QUIET is set. A second call replaces the settings.
     With the same folder the new session continues the old one; with another folder the summary of the old session
@@ -157,9 +157,9 @@ def _print_summary(session: Session) -> None:
 
 
 def status() -> dict[str, str]:
-    """Map each of Triton's hooks in this process to the tool that holds it; "free" if no tool does. If tritonhook
-    shares a hook with other tools, it is named first. The CuTe DSL's patched methods follow; they are the whole result
-    if Triton is missing or too old.
+    """Map each of Triton's hooks in this process to the tool that has set it; "free" if no tool has. If several tools
+    share a hook, tritonhook is named first. The CuTe DSL's patched methods follow; the result contains only these if
+    Triton is missing or too old.
 
     Raises CaptureError if neither Triton nor the CuTe DSL is installed.
     """

@@ -13,13 +13,14 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.throughput_pragma import TRIGGER as TRIGGER
 from tritonhook.ptx.tokens import IDENTIFIER
 
-CONTROL = "cutlasz"  # as long as "cutlass", the trigger, but without effect on ptxas
+CONTROL = "cutlasz"  # as long as the trigger, "cutlass", but without effect on ptxas
 PREFIX = f"{TRIGGER}_"
 
 
 @runtime_checkable
 class Rewrite(Protocol):
-    """A pure change of a PTX module. `key` identifies the change: rewrites with equal keys must change equally."""
+    """A pure change of a PTX module. `key` identifies the change: rewrites with equal keys must make the same
+    change."""
 
     @property
     def key(self) -> str: ...
@@ -108,7 +109,7 @@ def _pairs(mapping: object) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Gives each entry that `rename` would change a control name instead: of equal length, without effect on ptxas."""
+    """Renames the same entries as `rename`, but to control names: of equal length, and without effect on ptxas."""
 
     rename: Rename
 
@@ -202,7 +203,7 @@ def removes_trigger(old: str, new: str) -> bool:
 
 
 def control_name(old: str, new: str) -> str:
-    """Make a control name: without the trigger, and as long as the one of `old` and `new` that has it, else as `new`.
+    """Make a control name without the trigger. It is as long as `new`, or as `old` if only `old` contains the trigger.
 
     Section sizes depend on the length of the name (string tables, 128-byte alignment), so a fair comparison needs two
     names of equal length. For `cutlass_add` the control name is `cutlasz_add`.

@@ -16,7 +16,7 @@ from tritonhook.ptxas.tool import find_ptxas
 
 def test_a_probe_for_an_architecture_that_no_ptxas_knows(plain: Path, capsys: pytest.CaptureFixture) -> None:
     error = failing(capsys, "lab", "probe", str(plain), "--arch", "sm_999")
-    assert f"sm_999: no target of ptxas {find_ptxas().version}: sm_" in error and "sm_90a" in error
+    assert f"sm_999: not a target of ptxas {find_ptxas().version}; give one of sm_" in error and "sm_90a" in error
 
 
 def test_a_rename_of_a_module_without_a_kernel(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

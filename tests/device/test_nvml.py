@@ -145,7 +145,9 @@ def test_memory_is_asked_for_with_what_is_reserved_and_says_where_there_is_none(
         monkeypatch.setattr(
             FakeNvml, "nvmlDeviceGetMemoryInfo", lambda *_, given=figures, **__: SimpleNamespace(**given)
         )
-        with pytest.raises(DeviceError, match="^nvmlDeviceGetMemoryInfo: NVML has no figure for this GPU") as said:
+        with pytest.raises(
+            DeviceError, match="^nvmlDeviceGetMemoryInfo: NVML reports no memory sizes for this GPU"
+        ) as said:
             Nvml(nvml).memory(f"GPU-{UUID}")
         assert said.value.code == "NOT_AVAILABLE"
     old = SimpleNamespace(

@@ -63,12 +63,12 @@ AROUND = ["LDC", "S2R", "LDG.E.128", "STG.E", "EXIT", "BRA", "NOP"]
         (["QMMA.16832.F32"], [], Cell(Status.INLINE, "QMMA.16832.F32")),
         (["QMMA.16832.F32", "QMMA.16832.F32"], [], Cell(Status.INLINE, "QMMA.16832.F32 x2")),
         (["F2FP.X", "F2FP.X", "HMMA.16816.F32"], [], Cell(Status.EMULATED, "HMMA.16816.F32, F2FP.X x2")),
-        (["QMMA.16832.F32", "CALL.REL"], [], Cell(Status.INLINE, "QMMA.16832.F32", "beside a call of other code")),
+        (["QMMA.16832.F32", "CALL.REL"], [], Cell(Status.INLINE, "QMMA.16832.F32", "the code also calls other code")),
         (["CALL.REL"], [], Cell(Status.EMULATED, "CALL.REL")),
         (["CALL.ABS"], ["__cuda_syscall_x"], Cell(Status.SYSCALL, "", "__cuda_syscall_x")),
         (["QMMA.16832", "CALL.ABS"], ["__cuda_syscall_x"], Cell(Status.SYSCALL, "QMMA.16832", "__cuda_syscall_x")),
         (["QMMA.16832", "CALL.ABS"], ["vprintf"], Cell(Status.EMULATED, "QMMA.16832", "calls vprintf")),
-        ([], [], Cell(Status.EMULATED, "", "dropped: no instruction is left of it")),
+        ([], [], Cell(Status.EMULATED, "", "dropped: ptxas removed the instruction")),
         (["QMMA.16816.F32"], [], Cell(Status.EMULATED, "QMMA.16816.F32")),  # not the shape expected
     ],
 )
@@ -192,7 +192,7 @@ def test_many_targets_become_a_table_and_json_has_it_all(tmp_path, monkeypatch, 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--arch", "sm_777"], "sm_777: no target of ptxas"),
+        (["--arch", "sm_777"], "sm_777: not a target of ptxas"),
         (["--only", "("], "not a regular expression"),
         (["--only", "zzz"], "no probe matches; the groups are: mma.sync, matrix"),
         (["--ptxas", "1.2.3"], "ptxas 1.2.3: not found"),

@@ -248,7 +248,7 @@ def test_nvml_that_reports_no_memory_as_on_gb10() -> None:
     pool = (14_512 - 1024) * 48 * 1536
     assert attribution.part("local-memory pool").bytes == pool  # type: ignore[union-attr]
     assert timeline.samples == ()
-    assert any("does not report it" in note and "Fake H100" in note for note in timeline.notes)
+    assert any("does not report this value" in note and "Fake H100" in note for note in timeline.notes)
 
 
 def test_a_gpu_that_is_lost_ends_its_timeline_with_a_sentence() -> None:

@@ -157,7 +157,11 @@ DAMAGE = [
     (r"(\.section\s+\.debug_info\s*{\s*\.b32) \d+", r"\1 99999999", ".+"),  # a unit that is too long
     (r"(\.section\s+\.debug_info\s*{\s*\.b32) \d+", r"\1 3", ".+"),
     (r"(\.section\s+\.debug_info\s*{\s*\.b32 \d+\s*\.b8) 2", r"\1 99", ".+"),  # an unknown version
-    (r"(\.section\s+\.debug_info\s*{\s*)\.b32 (\d+)", r"\1.b16 \2,0", "byte 0 of .debug_info is within a value"),
+    (
+        r"(\.section\s+\.debug_info\s*{\s*)\.b32 (\d+)",
+        r"\1.b16 \2,0",
+        ".debug_info has no value of 4 bytes at offset 0",
+    ),
     (r"(\.section\s+\.debug_info\s*{)", r"\1 17", "'17' in .debug_info is not a value"),
     (r"(\.section\s+\.debug_info\s*{)", r"\1 .b8 " + "9" * 5000, "'9{40}' in .debug_info is not a value"),
     (r"(\.section\s+\.debug_info\s*{)", r"\1 .b8 " + "9" * 21, "'9{21}' in .debug_info is not a value"),

@@ -152,6 +152,6 @@ def test_more_braces_than_ptxas_reads_are_an_error(more: int) -> None:
     if not more:
         assert list(statements(ptx)) == []
         return
-    message = "^more than 3,000 nested braces; ptxas cannot read that either$"
+    message = "^braces are nested more than 3,000 deep; ptxas cannot read such a module either$"
     with pytest.raises(PtxError, match=message):
         list(statements(ptx))

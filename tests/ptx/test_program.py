@@ -140,7 +140,7 @@ def test_what_cannot_be_read_is_an_error(body: str, error: str) -> None:
 
 @pytest.mark.parametrize("name", ["%x0", "r0", "%r", "%r0 "])
 def test_a_name_of_no_register_is_an_error(name: str) -> None:
-    with pytest.raises(PtxError, match=f"^'{name}' is no register of a program$"):
+    with pytest.raises(PtxError, match=f"^'{name}' is not a register of a Program, e.g. %r0 or %rd1$"):
         register_type(name)
 
 

@@ -1,2 +1,2 @@
-"""Access to the GPU: the CUDA driver, NVML, the SM clock, the conditions of a measurement, child processes with a
+"""Access to the GPU: the CUDA driver, NVML, the SM clock, the conditions of a measurement, child processes that use a
 GPU."""

@@ -1,8 +1,9 @@
 """A child process that uses the GPU. Requests to it and its messages are lines of JSON, with time limits.
 
 A kernel can crash its process, hang, or make the GPU unusable for the process. So kernels are launched in a child, and
-the exception `Lost` describes how the child ended. This module has both sides of the protocol and the messages of all
-children; each user adds its own messages. Other output of a child goes to standard error.
+the exception `Lost` describes how the child ended. This module implements the protocol for parent and child, and the
+messages that all children have in common; each user of the module adds its own messages. All other output of a child
+goes to standard error.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Begun(Message):
 
 
 class At(Message):
-    """Message: a launch begins, and with it its time limit. name: what is launched, for the error if it fails."""
+    """Message: a launch begins; its time limit starts now. name: describes the launch in the error if it fails."""
 
     name: str
 
@@ -57,7 +58,7 @@ class After(Message):
 
 
 class Failed(Message):
-    """Message: a request failed; the child still takes further ones. kind: the error's class in tritonhook.errors."""
+    """Message: a request failed; the child accepts further requests. kind: the error's class in tritonhook.errors."""
 
     text: str
     kind: str
@@ -74,7 +75,7 @@ class ContextLost(Exception):
 
 
 class Lost(Exception):
-    """A child crashed or hung, and has been ended. The text has the reason: exit status, signal, time limit, or the
+    """A child crashed or hung, and has been killed. The text is the reason: exit status, signal, time limit, or the
     text of GpuLost. at: name of the launch at that time; None if there was none. hung: True if the time limit
     passed."""
 
@@ -94,10 +95,10 @@ def _message(line: str | bytes, kinds: Iterable[type[Message]]) -> Any:
 
 
 class Child:
-    """The parent's side of one child. limit_s: time limit of a launch; None: no limit.
+    """The parent's access to one child. limit_s: time limit of a launch; None: no limit.
 
-    Methods that wait raise Lost, and the error in a Failed message. rest_s: time limit for messages outside launches;
-    None: no limit.
+    Methods that wait raise Lost if the child crashes or hangs. If a Failed message arrives, they raise the error that
+    it names. rest_s: time limit for messages outside launches; None: no limit.
     """
 
     def __init__(self, command: Sequence[str], limit_s: float | None = None) -> None:

@@ -21,10 +21,10 @@ _SMS, _THREADS_PER_SM, _MAJOR, _MINOR = 16, 39, 75, 76  # enum CUdevice_attribut
 _MAX_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTERS, _FUNCTION_SHARED_MODE = 8, 14, 17  # enum CUfunction_attribute
 _COOPERATIVE, _CLUSTER, _CLUSTER_SCHEDULING, _STREAM_SERIALIZATION, _SHARED_MODE = 2, 4, 5, 6, 18  # CUlaunchAttributeID
 _OVERSIZED = 3  # CU_SHARED_MEMORY_MODE_ALLOW_OVERSIZED_SHARED_MEMORY
-_LARGEST_SHARED = 228 << 10  # most bytes of dynamic shared memory without that mode
+_LARGEST_SHARED = 228 << 10  # up to so many bytes of dynamic shared memory need no mode _OVERSIZED
 _SMALL_TENSOR = 1 << 17  # bytes; smaller tensors need the correction in `tensor_map`
 _MEMORY_TYPE = 2  # enum CUpointer_attribute
-_SPREAD = 1  # CU_CLUSTER_SCHEDULING_POLICY_SPREAD, as Triton launches
+_SPREAD = 1  # CU_CLUSTER_SCHEDULING_POLICY_SPREAD, which Triton uses, too
 _NO_DEVICE, _STREAM_CAPTURE = 100, range(900, 910)  # enum CUresult
 
 
@@ -191,7 +191,7 @@ class Driver:
         self._call("cuCtxSynchronize")
 
     def stack_limit(self) -> int:
-        """Read the current context's stack limit in bytes per thread. It grows with the kernel that needs most
+        """Read the current context's stack limit in bytes per thread. The driver raises it for a kernel that needs more
         stack."""
         return self._read(ctypes.c_size_t, "cuCtxGetLimit", _STACK_SIZE)
 
@@ -202,7 +202,7 @@ class Driver:
         return free.value, total.value
 
     def is_capturing(self, stream: int) -> bool:
-        """Return True if a graph is being captured on the stream, also if the driver refuses the call because of a
+        """Return True if a CUDA graph is being captured on the stream, or if the driver refuses the call because of a
         capture."""
         status = ctypes.c_int()
         code = self._result("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))

@@ -1,6 +1,6 @@
 """NVML, through nvidia-ml-py: the used memory of a GPU, its processes, and its clocks, temperature and power.
 
-A GPU is named by its UUID, never by an index: NVML counts in PCI order, CUDA by speed and CUDA_VISIBLE_DEVICES.
+A GPU is named by its UUID, never by an index: NVML counts GPUs in PCI order, CUDA by speed and CUDA_VISIBLE_DEVICES.
 Reading the memory takes about 12 us. Reading the process list takes about 4.5 ms, during which other calls wait for the
 driver's lock (MangoHud pull request 2104): read it before and after a measurement, never in a loop.
 """
@@ -16,7 +16,7 @@ from typing import Any
 from tritonhook.device.sm_clock import Conditions
 from tritonhook.errors import DeviceError
 
-# Clock-event reasons (nvml.h) for a reduced clock, other than load and the software power cap.
+# Reasons for a reduced clock (nvml.h, clock-event reasons); load and the software power cap are not among them.
 _SLOWED = {0x08: "hardware slowdown", 0x20: "software thermal", 0x40: "hardware thermal", 0x80: "power brake"}
 _POWER_CAP = 0x04
 _REMEDY = "`pip install nvidia-ml-py`, or `pip install 'tritonhook[watch]'`"
@@ -43,7 +43,7 @@ class Nvml:
         self._ask("nvmlInit")
 
     def close(self) -> None:
-        """Release NVML. It counts its users in this process and shuts down after the last one."""
+        """Release NVML. NVML counts its users in this process and shuts down after the last release."""
         try:
             self._nvml.nvmlShutdown()
         except self._nvml.NVMLError:  # e.g. if the GPU is lost
@@ -97,7 +97,7 @@ class Nvml:
         named = {} if version is None else {"version": version}
         info = self._ask("nvmlDeviceGetMemoryInfo", handle, **named)
         if info.used is None or info.total is None:
-            raise DeviceError("nvmlDeviceGetMemoryInfo: NVML has no figure for this GPU", "NOT_AVAILABLE")
+            raise DeviceError("nvmlDeviceGetMemoryInfo: NVML reports no memory sizes for this GPU", "NOT_AVAILABLE")
         return DeviceMemory(int(info.used), int(info.total))
 
     def conditions(self, uuid: str) -> Conditions:
@@ -123,21 +123,21 @@ class Nvml:
         )
 
     def processes(self, uuid: str) -> dict[int, int | None]:
-        """Map the ids of processes with a context to their bytes; None if NVML does not report them (WDDM). In a
-        container, ids can be those of the host, or missing."""
+        """Map the ids of processes with a context to their bytes of GPU memory; None if NVML does not report them
+        (WDDM). In a container, ids can be those of the host, or missing."""
         listed = self._ask("nvmlDeviceGetComputeRunningProcesses", self._handle(uuid))
         return {int(p.pid): None if p.usedGpuMemory is None else int(p.usedGpuMemory) for p in listed}
 
 
 def others_count(listed: Mapping[int, int | None], own: Collection[int]) -> int | None:
-    """Count the listed processes that are not in `own`. None if this process is not listed: then the ids are of another
-    namespace, and it is not known which process is which."""
+    """Count the listed processes that are not in `own`. None if this process is not listed: the ids are then those of
+    another PID namespace, and it is not known which process is which."""
     return None if os.getpid() not in listed else len(listed.keys() - set(own))
 
 
 def others_bytes(listed: Mapping[int, int | None], has_context: bool) -> int | None:
     """Sum the bytes of all processes except this one. None if a number is missing, or if this process has a context but
-    is not listed: then the ids are of another namespace, and it is not known which process is which."""
+    is not listed: the ids are then those of another PID namespace, and it is not known which process is which."""
     others = [used for pid, used in listed.items() if pid != os.getpid()]
     if has_context and os.getpid() not in listed:
         return None
@@ -156,9 +156,9 @@ def _import() -> Any:
 _SENTENCES = {
     "LIBRARY_NOT_FOUND": "NVML's library is not on this machine (no NVIDIA driver)",
     "DRIVER_NOT_LOADED": "the NVIDIA kernel driver is not loaded",
-    "NOT_SUPPORTED": "this GPU does not report it (unified memory, as on GB10)",
+    "NOT_SUPPORTED": "this GPU does not report this value (unified memory, as on GB10)",
     "GPU_IS_LOST": "the GPU has fallen off the bus; the machine has to be restarted",
-    "NO_PERMISSION": "this user may not ask for it (with MIG, ask for the MIG device)",
+    "NO_PERMISSION": "this user may not read this value (with MIG, read it from the MIG device)",
     "NOT_FOUND": "NVML lists no device with that UUID",
     "UNINITIALIZED": "NVML was shut down by another part of the program",
 }

@@ -1,9 +1,9 @@
-"""Measure the average SM clock between two points of a stream with the GPU's own counters; and the conditions of a
-block of samples, from NVML.
+"""Measure the average SM clock between two points of a stream with the GPU's own counters. Judge the conditions of a
+block of samples, which NVML reports.
 
-A kernel of one thread stores its SM's cycle counter and the global timer before and after each sample. The two stamps
-of a pair usually come from the same SM (the first free one); other pairs are ignored. NVML reports the clock at one
-moment, this the average over the sample.
+A kernel of one thread stores a stamp before and after each sample: its SM's cycle counter and the global timer. Both
+stamps usually come from the same SM (the first free one); a pair from two SMs is ignored. NVML reports the clock at one
+moment; the stamps give the average over the sample.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from tritonhook.device.cuda_driver import Driver
 
-# One thread stores {cycles, nanoseconds, SM} as three u64. For any GPU from sm_70 on; the driver assembles the PTX.
+# One thread stores {cycles, nanoseconds, SM} as three u64. Runs on any GPU from sm_70 on; the driver assembles the PTX.
 STAMP = """
 .version 6.4
 .target sm_70
@@ -36,7 +36,7 @@ STAMP = """
 }
 """
 _WORDS = 3
-_LOWEST_MHZ, _HIGHEST_MHZ = 100.0, 5000.0  # a clock outside this range means that a counter jumped
+_LOWEST_MHZ, _HIGHEST_MHZ = 100.0, 5000.0  # an average outside this range means that a counter jumped
 
 
 class Clock:
@@ -113,5 +113,5 @@ class Conditions:
         if self.slowed:
             return f"the GPU was slowed down ({', '.join(self.slowed)})"
         if self.sm_clock_mhz and self.sm_clock_max_mhz and self.sm_clock_mhz < MIN_CLOCK * self.sm_clock_max_mhz:
-            return f"the SM clock was {self.sm_clock_mhz:.0f} of {self.sm_clock_max_mhz:.0f} MHz"
+            return f"the SM clock was only {self.sm_clock_mhz:.0f} of {self.sm_clock_max_mhz:.0f} MHz"
         return None

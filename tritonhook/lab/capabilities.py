@@ -92,7 +92,7 @@ class InstructionProbe:
 
     @property
     def key(self) -> str:
-        """The probe's name in tables: group and name."""
+        """The probe's name in tables: its group and its own name."""
         return f"{self.group}: {self.name}"
 
     def ptx(self, arch: str, version: str, kernel: str = KERNEL) -> Ptx:
@@ -105,8 +105,9 @@ class Status(str, Enum):
     """How ptxas implements an instruction.
 
     inline: by the expected opcode. syscall: by a call of a driver function, with or without the expected opcode.
-    emulated: by other opcodes, or a call of other code. rejected: ptxas refuses it for this target. unknown version:
-    this ptxas does not read the PTX version that introduced it. crashed: ptxas crashed or hung.
+    emulated: by other opcodes, or by a call of other code. rejected: ptxas refuses the instruction for this target.
+    unknown version: this ptxas does not read the PTX version that introduced the instruction. crashed: ptxas crashed or
+    hung.
     """
 
     INLINE = "inline"
@@ -165,11 +166,11 @@ def judge_code(probe: InstructionProbe, opcodes: Iterable[str], externs: Iterabl
         return Cell(Status.SYSCALL, _listed(hits), ", ".join(syscalls))
     if called:
         return Cell(Status.EMULATED, _listed(hits), f"calls {', '.join(called)}")
-    beside = "beside a call of other code" if any(opcode.startswith("CALL") for opcode in code) else ""
+    beside = "the code also calls other code" if any(opcode.startswith("CALL") for opcode in code) else ""
     if hits:
         return Cell(Status.INLINE, _listed(hits), beside)
     others = Counter(opcode for opcode in code if not _SURROUNDINGS.match(opcode))
-    return Cell(Status.EMULATED, _listed(others), "" if others else "dropped: no instruction is left of it")
+    return Cell(Status.EMULATED, _listed(others), "" if others else "dropped: ptxas removed the instruction")
 
 
 def _listed(opcodes: Counter[str]) -> str:
@@ -194,7 +195,8 @@ class PtxasVersion:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Matrix(Brief):
-    """The results of a survey. assemblers: oldest first. probes: keys. cells: by (ptxas version, arch, probe key)."""
+    """The results of a survey. assemblers: oldest first. probes: their keys. cells: by (ptxas version, arch, probe
+    key)."""
 
     assemblers: tuple[PtxasVersion, ...]
     probes: tuple[str, ...]
@@ -235,9 +237,9 @@ def survey(
 ) -> Matrix:
     """Assemble each probe with each ptxas for each architecture that this ptxas supports.
 
-    archs: only these; None: all. run: runs jobs, e.g. `sweep` with executor and cache bound. expect: called with a
-    number of further jobs as soon as it is known. notes: cache for the opcodes of each code, so that a second survey
-    disassembles nothing.
+    archs: only these; None: all. run: runs jobs, e.g. `sweep` with executor and cache bound. expect: called with the
+    number of jobs to come as soon as it is known, e.g. to show progress. notes: cache for the opcodes of each code, so
+    that a second survey disassembles nothing.
     Raises ToolError if no tool supports an architecture, or a tool cannot be used.
     """
     expect(len(tools))
@@ -275,7 +277,7 @@ class _State:
         self.probes = probes
         self.cells: dict[tuple[str, str, str], Cell] = {}
         self.questions: dict[Job, _Question] = {}
-        self.codes: dict[tuple[str, str], bytes] = {}  # by arch and hash, as most versions of ptxas make equal code
+        self.codes: dict[tuple[str, str], bytes] = {}  # by arch and hash, since most versions of ptxas make equal code
         self.assembled: list[tuple[_Question, str, tuple[str, ...]]] = []
 
     def jobs(self, assemblers: Iterable[tuple[Tool, PtxasVersion]]) -> Iterator[Job]:

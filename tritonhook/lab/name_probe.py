@@ -42,7 +42,7 @@ class ProbedKernel:
     options: tuple[str, ...] = ("-v",)
 
     def ptx(self, arch: str) -> Ptx:
-        """Return the module for an architecture: with this .target, and a .version that has it."""
+        """Return the module for an architecture: with this .target, and a .version that supports it."""
         return self.module.with_directives(version_for(self.module.version, arch), arch)
 
 
@@ -75,7 +75,8 @@ class SetupKey:
 class NameCell:
     """A kernel under a name and under a control name of equal length, in one setup.
 
-    template: the requested name, before it was filled in. named, controlled: outcomes for the name and for the control.
+    template: the requested name, e.g. "cutlass_*", where `*` stands for the kernel's own name. named, controlled:
+    outcomes for the name and for the control name.
     draws: number of further runs of each name, which confirm or refute a difference; 0 if none was needed.
     confirmed: whether the difference held in all runs; None if that was not tested.
     other_scheduler: whether ptxas used its other scheduler, for the name and for the control; None if not known.
@@ -105,7 +106,8 @@ class NameCell:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """Names of the differences: how one of the runs failed, e.g. "crash", else e.g. "code", "registers"."""
+        """What differs between the two runs. If they ended differently, how one of them failed, e.g. "crash"; if both
+        made a cubin, properties of the kernel, e.g. "code" and "registers"."""
         if self.named.image is None or self.controlled.image is None:
             if not self._fails_otherwise:
                 return ()
@@ -122,7 +124,8 @@ class NameCell:
 
     @property
     def section_changes(self) -> dict[str, tuple[int | None, int | None]]:
-        """Sections with different sizes: role -> bytes of (control, name); None if there is no such section."""
+        """Sections whose sizes differ: role of the section -> bytes under (control, name); None if there is no such
+        section."""
         if self.named.image is None or self.controlled.image is None:
             return {}
         a, b = _sections(self.controlled.image, self.control), _sections(self.named.image, self.name)
@@ -153,7 +156,7 @@ _OTHER_KERNEL = re.compile(r"\{kernel \d+\}$")
 
 
 def _sections(image: ImageSummary, name: str) -> dict[str, int]:
-    """Map the role of each section of this kernel and of the module to the section's bytes."""
+    """Map the role of each section to its bytes; sections of other kernels are omitted."""
     number = next(i for i, k in enumerate(image.kernels, 1) if k.kernel == name)
     own = (role.replace(f"{{kernel {number}}}", "{kernel}") for role, _ in image.sections)
     sizes = zip(own, (size for _, size in image.sections), strict=True)
@@ -180,7 +183,8 @@ class Setup:
         return Job(ptx.text, self.tool, options, keep_cubin, draw)
 
     def no_answer(self, template: str, outcome: Outcome) -> NameCell:
-        """Make the cell of a template for a module that ptxas rejects under its control name, so under any name."""
+        """Make the cell of a template for a module that ptxas rejects under its control name and therefore under any
+        name."""
         name = fill_in(template, self.entry)
         return NameCell(self.key, template, name, neutral(name), outcome, outcome)
 
@@ -198,8 +202,8 @@ class Setup:
 
 
 def _records(cell: NameCell) -> tuple[int, int] | None:
-    """Return the numbers of records of the other scheduler, for the name and for the control; None if an image has no
-    section for such records."""
+    """Return how many records of its other scheduler ptxas wrote for the name and for the control; None if an image has
+    no section for such records."""
     if cell.named.image is None or cell.controlled.image is None:
         return None
     a = cell.named.image.kernel(cell.name).scheduler_records
@@ -230,8 +234,8 @@ def setups(
 
 
 def pragma_setups(chosen: Iterable[Setup]) -> Iterator[Setup]:
-    """Yield the setups for the template PRAGMA: those whose ptxas supports the pragma. The modules get a PTX version
-    that allows the pragma also under the control name, so that only the pragma differs."""
+    """Yield the setups for the template PRAGMA: those whose ptxas supports the pragma. Under the control name, too, the
+    module gets a PTX version that allows the pragma, so that only the pragma differs."""
     for setup in chosen:
         if ThroughputPragma().why_not(setup.tool.version) is None:
             module = setup.module.with_directives(max(setup.module.version, PTX_VERSION, key=version_key))
@@ -272,9 +276,9 @@ def probe(
     """Judge each template in each setup; yield the cells as soon as they are judged.
 
     Cells with differences come last, since further runs must confirm them.
-    nvdisasm: finds out from the code whether ptxas used its other scheduler, if the image has no records of that; None:
-    it stays unknown. expect: called with a number of further jobs as soon as it is known. notes: cache for the results
-    of nvdisasm.
+    nvdisasm: used to find out from the code whether ptxas used its other scheduler, if the image has no records of
+    that; if nvdisasm is None, this stays unknown. expect: called with the number of jobs to come as soon as it is
+    known, e.g. to show progress. notes: cache for the results of nvdisasm.
     """
     answering: list[_Answering] = []
     for setup, control, outcome in _ask_controls(chosen, templates, run, expect):
@@ -371,8 +375,8 @@ _Case = tuple[SetupKey, object, object, tuple[str, ...]]
 
 @dataclass(slots=True)
 class _Doubt:
-    """Cells of one setup with the same code under the name, and the same code under the control name. Only the first
-    cell is assembled again; the result holds for all."""
+    """Cells of one setup whose difference must be confirmed. Their names all give one code, and their control names all
+    give another. Only the first cell is assembled again; the result holds for all."""
 
     setup: Setup
     cells: list[NameCell]
@@ -421,8 +425,8 @@ def _holds(seen: Iterable[set[object]], last: bool) -> bool | None:
     """Return True if the name causes the difference; None if more runs are needed. last: no more runs are possible.
 
     seen: sets of results for the name, its control and a second control. The name is not the cause if it has a result
-    in common with a control. It is not the cause either if the two controls have none in common, as they should be
-    equal.
+    in common with a control. It is not the cause either if the two controls have no result in common, since both should
+    give equal results.
     """
     named, control, other_control = seen
     if named & (control | other_control):
@@ -435,7 +439,7 @@ def _holds(seen: Iterable[set[object]], last: bool) -> bool | None:
 def _detect(
     doubts: Sequence[_Doubt], nvdisasm: Tool, run: Run, expect: Callable[[int], None], notes: ResultCache | None
 ) -> None:
-    """Find out from the machine code whether ptxas used its other scheduler, and set that in the cells."""
+    """Find out from the machine code whether ptxas used its other scheduler, and set `other_scheduler` in the cells."""
 
     def ask(doubt: _Doubt, outcomes: dict[_Question, Outcome]) -> None:
         control, named = _diff(doubt.first, outcomes, nvdisasm).other_scheduler
@@ -460,7 +464,7 @@ def _detect(
 def _diff(cell: NameCell, outcomes: dict[_Question, Outcome], nvdisasm: Tool) -> CubinDiff:
     """Compare the control's code with the name's code. Both outcomes must contain their cubins."""
     a, b = (Cubin.from_bytes(outcomes[name, 0].cubin or b"") for name in (cell.control, cell.name))
-    return diff_cubins(a, b, Toolchain(nvdisasm, nvdisasm), cell.control, cell.name)  # its ptxas is never used
+    return diff_cubins(a, b, Toolchain(nvdisasm, nvdisasm), cell.control, cell.name)  # no ptxas is run
 
 
 DETECTOR_FORMAT = 2  # cache format; increment it when the detection of the other scheduler changes

@@ -39,13 +39,14 @@ def fill_in(template: str, own: str) -> str:
     if not IDENTIFIER.fullmatch(name) or name.startswith("%"):
         raise UsageError(
             f"{template!r} makes no valid PTX name from {own!r} ({name!r}); use letters, digits, _ and $, "
-            "and * for the name"
+            "and * for the kernel's name"
         )
     return name
 
 
 def neutral(name: str, number: int = 0) -> str:
-    """Make a control name: as long as `name`, of meaningless letters, so that names of the same length share it.
+    """Make a control name of meaningless letters, as long as `name`. Names of the same length have the same control
+    name.
 
     For a mangled C++ name, the control is a mangled name. number: 0 or 1, for two different control names.
     """
@@ -59,7 +60,8 @@ def neutral(name: str, number: int = 0) -> str:
 
 
 def _mangled_identifiers(name: str) -> list[tuple[int, int]]:
-    """Find start and end of each source name in a mangled name (Itanium ABI): digits before it state its length."""
+    """Find start and end of each source name in a mangled name (Itanium ABI). The digits before a source name are its
+    length."""
     spans = []
     position = 2
     while match := _MANGLED_PART.search(name, position):

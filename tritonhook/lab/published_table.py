@@ -1,5 +1,6 @@
-"""Reproduce the published table of the name effect: assemble each of its conditions, which are small kernels, under a
-plain name, a name with "cutlass", and a control name as long as the latter."""
+"""Reproduce the published table of the effect of "cutlass" in a kernel's name. Its conditions are small kernels. Each
+is assembled under a plain name, under a name with "cutlass", and under a control name as long as the name with
+"cutlass"."""
 
 from __future__ import annotations
 
@@ -91,14 +92,14 @@ CONDITIONS = (
         "one tcgen05.mma, no loop",
         _OPERANDS + " " + _mma() + "\n",
         (1.02, 1.00),
-        "the published 1.02 comes from the length of the name: see the column of equal length",
+        "the published 1.02 comes from the longer name: see the column 'at equal name length'",
     ),
     Condition(
         "brx",
         "brx.idx state machine, no MMA",
         _branch_machine(),
         (1.02, 1.00),
-        "the published 1.02 comes from the length of the name: see the column of equal length",
+        "the published 1.02 comes from the longer name: see the column 'at equal name length'",
     ),
     Condition("loop", "tcgen05.mma in a loop", _OPERANDS + " " + _loop(_mma()), (1.56, 4.83)),
     Condition("fma", "FFMA loop, no MMA", _fma_loop(), None, "added: no tensor core is needed for the effect"),
@@ -126,7 +127,7 @@ _CAPMERC = ".nv.capmerc.text.{kernel}"
 
 @dataclass(frozen=True, slots=True)
 class ConditionRow:
-    """One row of the table: the published ratios, and the comparison of the kernel assembled here."""
+    """One row of the table: the published ratios, and the comparison of the kernels assembled on this machine."""
 
     title: str
     published: tuple[float, float] | None
@@ -140,7 +141,7 @@ class ConditionRow:
 
     @property
     def fair_size_ratio(self) -> float | None:
-        """Ratio of file sizes, cutlass name to control name, which have the same length."""
+        """Ratio of file sizes, cutlass name to control name. Both names have the same length."""
         return _ratio(_size(self.comparison.control), _size(self.comparison.renamed))
 
     @property
@@ -164,7 +165,8 @@ class ConditionRow:
 
     @property
     def failure(self) -> str | None:
-        """Reason for a missing cubin under the cutlass name, and whether it is also missing under the control name."""
+        """Why there is no cubin under the cutlass name, and whether there is none under the control name, either. None
+        if there is a cubin."""
         crashes = dict(self.comparison.crashes)
         crashed = crashes.get(self.comparison.renamed.kernel)
         if crashed is None:
@@ -193,6 +195,6 @@ def measure(toolchain: Toolchain) -> Iterator[ConditionRow]:
 
 
 def _measured(toolchain: Toolchain, condition: Condition) -> ConditionRow:
-    # Without line info, like the published sizes of the minimal kernels.
+    # Assemble without line info, as for the published sizes of the minimal kernels.
     comparison = compare_names(condition.ptx(), Rename(prefix=PREFIX), toolchain, ("-v",))
     return ConditionRow(condition.title, condition.published, condition.note, comparison)

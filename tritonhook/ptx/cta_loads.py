@@ -1,23 +1,23 @@
 """ClusterToCta ("tma-cta"): a rewrite that removes the driver syscall from TMA loads on sm_12x. Works on Ptx values.
 
-For GPUs of compute capability 12.x, ptxas compiles a bulk copy to `.shared::cluster` into a test whether the address
-belongs to another CTA, and a call of `__cuda_syscall_...` for that case. With `.shared::cta` as destination the test
-and the call are not needed. Both forms mean the same if destination and barrier are in the CTA's own shared memory.
-The rewrite proves that for each load; a load without a proof stays unchanged, and `TmaLoad.refusal` has the reason.
-A load can be rewritten if:
+For a bulk copy with destination `.shared::cluster`, ptxas generates a test whether the address belongs to another CTA,
+and a call of `__cuda_syscall_...` for that case, on GPUs of compute capability 12.x. With destination `.shared::cta`,
+neither is needed. Both forms mean the same if destination and barrier are in the CTA's own shared memory. The rewrite
+proves that for each load; a load without a proof stays unchanged, and `TmaLoad.refusal` is the reason. A load can be
+rewritten if:
 
 * the copy goes from global to shared memory, without `.multicast::cluster` and `.cta_group`;
-* the module has no `mapa`, and its entries no `.reqnctapercluster` above 1 and no `.explicitcluster`;
+* the module contains no `mapa`, and no entry has `.explicitcluster` or a `.reqnctapercluster` above 1;
 * both addresses are a `.shared` symbol plus offsets made of constants, thread indices and loop counters; they do not
   depend on a parameter, a loaded value, or a CTA or cluster index (PTX ISA, "State Spaces": the shared::cta window
   lies within the shared::cluster window, so that the symbol's address is in this CTA);
-* the module's PTX ISA version is 8.6 or newer, which has the `.shared::cta` form.
+* the module's PTX ISA version is 8.6 or newer; older versions lack the `.shared::cta` form.
 
 The proof shows which memory the addresses belong to; it does not bound the offsets: an address outside the symbol's
-memory is out of bounds in both forms. But bits 24 and up of an address are the CTA's rank in the cluster, and code
-could compute them. So the highest bit of each offset is tracked through shifts, products and constants (`reach`).
-Operations that could set bit 24 or a higher one are refused: shifts by a register, instructions that place bits freely
-(`prmt`, `shf`, `brev`, `bmsk`), floats.
+memory is out of bounds in both forms. But bits 24 and up of an address are the CTA's rank in the cluster, and an offset
+could change them. So the rewrite tracks the highest bit that each offset can have through shifts, products and
+constants (`reach`). It refuses operations that could set bit 24 or a higher bit: shifts by a register, instructions
+that place bits freely (`prmt`, `shf`, `brev`, `bmsk`), and floats.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class TmaLoad:
 
 @dataclass(frozen=True, slots=True)
 class ClusterToCta:
-    """Rewrites each TMA load for which `.shared::cta` is proved to mean the same. Other loads stay; `sites` has the
+    """Rewrites each TMA load for which `.shared::cta` is proved to mean the same. Other loads stay; `sites` returns the
     reasons."""
 
     @property
@@ -74,7 +74,8 @@ class ClusterToCta:
         return f"{NAME}-1"
 
     def apply(self, ptx: Ptx) -> Ptx:
-        """Return the module with these loads changed to `.shared::cta`; the same object if no load changes."""
+        """Change each load that has a proof to `.shared::cta`, and return the module; the same object if no load
+        changes."""
         changing = [site.position + site.opcode.index(_CLUSTER) for site in sites(ptx) if site.refusal is None]
         return edited(ptx, [(Span(_CLUSTER, start), _CTA) for start in changing])
 
@@ -88,7 +89,8 @@ class ClusterToCta:
 
 
 def sites(ptx: Ptx) -> tuple[TmaLoad, ...]:
-    """Find the TMA loads from global memory to `.shared::cluster`, in order, with the reason if a load must stay."""
+    """Find the TMA loads from global memory to `.shared::cluster`, in order. `refusal` is the reason if a load must
+    stay."""
     if _CLUSTER not in ptx.text:
         return ()
     code = list(statements(ptx))
@@ -106,7 +108,7 @@ def sites(ptx: Ptx) -> tuple[TmaLoad, ...]:
 
 
 def _flows(code: Sequence[Statement], by_name: dict[str, Body], wanted: set[str]) -> dict[str, _Flow]:
-    """Analyse the registers of each function in `wanted`."""
+    """Compute the kinds of the registers of each function in `wanted`."""
     parts: dict[str, list[Statement]] = {name: [] for name in wanted}
     module = Declarations()
     for item in code:
@@ -121,14 +123,14 @@ def _is_load(item: Statement) -> bool:
     parts = item.parts
     if parts[:3] != ("cp", "async", "bulk") or _CLUSTER not in parts:
         return False
-    return "global" in parts[parts.index(_CLUSTER) :]  # the destination comes first
+    return "global" in parts[parts.index(_CLUSTER) :]  # the destination precedes the source
 
 
 def _module_refusal(
     ptx: Ptx, code: Sequence[Statement], by_name: Mapping[str, Body], line: Callable[[int], int]
 ) -> str | None:
     if version_key(ptx.version) < _MINIMUM_VERSION:
-        return f"PTX ISA {ptx.version} has no .shared::cta destination; it came with 8.6"
+        return f"PTX ISA {ptx.version} has no .shared::cta destination; PTX ISA 8.6 introduced it"
     if (unread := next((item for item in code if not item.opcode), None)) is not None:
         return f"line {line(unread.position)} of the module could not be read"
     if any(item.parts[0] == "mapa" for item in code):
@@ -180,11 +182,11 @@ _OWN = _AddressKind(own=True)
 
 class _Flow:
     """The kinds of the values in one function's registers. The order of the statements does not matter: a register
-    counts as an address in this CTA only if every value that is ever written to it is such an address."""
+    counts as an address in this CTA only if each value that any statement writes to it is such an address."""
 
     def __init__(self, function: str, body: Sequence[Statement], module: Declarations, header: str) -> None:
         self.module = module
-        self.own = Declarations(re.findall(r"[\w$%]+", header, re.ASCII))  # parameters hide symbols
+        self.own = Declarations(re.findall(r"[\w$%]+", header, re.ASCII))  # parameters hide .shared symbols
         for item in body:
             self.own.add(item)
         code = [item for item in body if not item.opcode.startswith(".")]
@@ -266,7 +268,7 @@ class _Flow:
         return _AddressKind(why_else=f"{item.opcode} is applied to an address")
 
     def _sum(self, terms: Sequence[str], item: Statement) -> _AddressKind | None:
-        """Compute the kind of a sum, such as an address operand: a symbol or register, plus constants."""
+        """Compute the kind of a sum of a symbol or register and constants, e.g. of an address operand."""
         kinds = [self._term(term.strip(), item) for term in terms]
         if any(kind is None for kind in kinds):
             return None
@@ -280,8 +282,8 @@ class _Flow:
         return _OWN if owns else _AddressKind(reach=max(kind.reach for kind in known))
 
     def _value(self, text: str, item: Statement) -> _AddressKind | None:
-        """Compute the kind of one operand; None if it is not known yet, e.g. for a register that a loop writes
-        later."""
+        """Compute the kind of one operand; None if it is not known yet, e.g. because a later statement of a loop writes
+        the register."""
         return self._sum(_PLUS.split(text), item)
 
     def _term(self, text: str, item: Statement) -> _AddressKind | None:
@@ -302,8 +304,8 @@ class _Flow:
 
 
 def _reach(name: str, sources: Sequence[str], reaches: Sequence[int]) -> int | None:
-    """Compute the highest bit that an operation can set from the highest bits of its sources; None for a shift by a
-    variable amount."""
+    """Compute the highest bit that can be set in the result of an operation; None for a shift by a variable amount.
+    reaches: the highest bits of its sources."""
     constants = [number(source) for source in sources]
     last = constants[-1]
     if name == "shl":
@@ -320,7 +322,7 @@ def _reach(name: str, sources: Sequence[str], reaches: Sequence[int]) -> int | N
     if name == "and" and any(constant is not None and constant >= 0 for constant in constants):
         return min(reaches)
     if name in ("add", "sub"):
-        return max(_COUNTER_BITS, *reaches)  # in a loop, this may be a counter
+        return max(_COUNTER_BITS, *reaches)  # the sum may be a loop counter
     return max(reaches)
 
 

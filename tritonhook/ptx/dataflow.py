@@ -3,11 +3,10 @@
 * `access`, `names_of`: the operands that a statement writes and reads;
 * `Declarations`: the scope to which a register name belongs;
 * `operations`: the statement that produced each operand;
-* `settle`: a fixed point of an analysis, also around loops;
+* `settle`: run an analysis until nothing changes, also around loops;
 * `cleaned`, `read_unwritten`: dead code, and registers that are read before they are written.
 
-The numbers that values stand for are computed elsewhere (cta_loads.py, verify/). All functions take time linear in the
-text.
+These functions do not evaluate values; cta_loads.py and verify/ do. All functions take time linear in the text.
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ from tritonhook.ptx.module import Ptx, Statement, split_operands, statements
 from tritonhook.ptx.program import LABEL, REGISTER, VARIABLES, Function, Item
 
 NAME = re.compile(r"[A-Za-z_$%][\w$%]*", re.ASCII)
-# Instructions that write no operand although their first operand need not be an address. Exceptions, which write the
-# first operand: `bar.red`, and a call whose first operand is in parentheses.
+# Instructions without a result operand. (In other instructions, the first operand is the result unless it is an address
+# in brackets.) Two exceptions do write their first operand: `bar.red`, and a call whose first operand is in
+# parentheses.
 _NO_RESULT = (
     *("bar.", "barrier.", "bra", "brx", "call", "cp.", "nanosleep", "pmevent", "setmaxnreg", "stackrestore"),
     *("tcgen05.dealloc", "wgmma.wait_group"),
@@ -45,16 +45,15 @@ _ENDS = frozenset({"ret", "exit", "trap"})
 
 
 class MemoryAccess(NamedTuple):
-    """Operands of an instruction by use. result: the operand that it writes, or "". sources: operands that it reads,
-    including those that contain an address."""
+    """The operands that an instruction writes and reads. result: the operand that it writes, or "". sources: the
+    operands that it reads, including addresses in brackets."""
 
     result: str
     sources: Sequence[str]
 
 
 def access(opcode: str, operands: Sequence[str]) -> MemoryAccess:
-    """Split an instruction's operands into the one it writes and those it reads. An address in brackets is never the
-    result."""
+    """Split an instruction's operands into its result and its sources. An address in brackets is never the result."""
     first = operands[0] if operands else ""
     is_written = first.startswith("(") or ".red." in opcode
     if first.startswith("[") or (opcode.startswith(_NO_RESULT) and not is_written):
@@ -100,9 +99,8 @@ Name = TypeVar("Name")
 
 
 def settle(count: int, readers: Mapping[Name, Iterable[int]], judge: Callable[[int], Iterable[Name]]) -> None:
-    """Run a worklist until nothing changes: judge each of `count` steps, then judge again each step that reads a
-    changed name. judge: analyses a step and returns the names whose state has changed. readers: the steps that read a
-    name."""
+    """Analyse each of `count` steps, and then again each step that reads a changed name, until nothing changes. judge:
+    analyses a step and returns the names whose state has changed. readers: the steps that read a name."""
     waiting, queued = deque(range(count)), bytearray(b"\1" * count)
     while waiting:
         step = waiting.popleft()
@@ -164,7 +162,7 @@ class Declarations:
 
 
 def _count(digits: str) -> int:
-    """Parse the digits of a register's name or of a register count, with a limit for very long ones."""
+    """Parse the digits of a register's name or of a register count; more than _MOST_DIGITS become _TOO_LARGE."""
     return _TOO_LARGE if len(digits) > _MOST_DIGITS else int(digits)
 
 
@@ -184,9 +182,10 @@ Source = Part | int | str  # a value, a constant, or a name that no statement of
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """The operation of a statement, or a part of it. name, type: parts of the opcode, e.g. "mul.lo" and "s32".
+    """The operation of a statement; some statements make several operations. name, type: parts of the opcode, e.g.
+    "mul.lo" and "s32".
 
-    sources: the source of each operand that it reads; of an address, the source of its first name.
+    sources: the source of each operand that it reads; for an address, the source of the first name in it.
     readers: the operations that read its results, each with the index of the result.
     """
 
@@ -214,7 +213,8 @@ class Operation:
         return only_maker(self.source(index))
 
     def operands(self, name: str, *types: str) -> Iterator[tuple[Operation, int]]:
-        """Yield each operand that an operation of this name and type produced: that operation and the position."""
+        """Find the operands that an operation with this name and type produced. Yields that operation and the operand's
+        index."""
         for index in range(len(self.sources)):
             made = self.made_by(index)
             if made is not None and made.is_a(name, *types):
@@ -265,7 +265,7 @@ class Chain:
         self.operations.append(operation)
 
     def source(self, text: str) -> Source:
-        """Look up the value of an operand; of an address, the value of its first name."""
+        """Look up the value of an operand; for an address, the value of the first name in it."""
         if (constant := number(text)) is not None:
             return constant
         name = text if text in self.held else match[0] if (match := NAME.search(text)) else text
@@ -336,7 +336,8 @@ def may_end(items: Sequence[Item], start: int) -> bool:
 
 
 def cleaned(items: Iterable[Item]) -> tuple[Item, ...]:
-    """Remove unreachable items, and items without an effect whose results influence no effect."""
+    """Remove dead code: unreachable items, and items without an effect whose results are unused or used by such items
+    only."""
     kept = list(items)
     while True:
         count = len(kept)
@@ -382,7 +383,8 @@ def _without_jumps_to_next(items: Sequence[Item]) -> list[Item]:
 
 
 def _live(items: Sequence[Item]) -> list[Item]:
-    """Remove items whose results influence no effect, also around loops, and declarations of unused names."""
+    """Remove items without an effect whose results are unused or used by such items only, also around loops. Also
+    remove declarations of unused names."""
     flows = [flow_of(item) for item in items]
     needed: set[str] = set()
 
@@ -415,12 +417,12 @@ def _declared(item: Item) -> str:
 
 
 def read_unwritten(function: Function) -> frozenset[tuple[str, str]]:
-    """Find registers that some path reads before a certain write, so that their value is undefined. Returns pairs of
-    the register and the opcode that reads it, without modifiers."""
+    """Find registers that some path reads before it writes them, so that their value is undefined. Returns pairs: the
+    register, and the opcode that reads it, without modifiers."""
     items = function.items
     places = {item.label: number for number, item in enumerate(items) if item.label}
     every = frozenset(name for item in items for name in flow_of(item).writes)
-    written: dict[int, frozenset[str]] = {0: frozenset()}  # item -> registers written on all paths to it, so far
+    written: dict[int, frozenset[str]] = {0: frozenset()}  # item -> registers written on every path to it so far
     unwritten: set[tuple[str, str]] = set()
     waiting = [0]
     while waiting:

@@ -28,7 +28,7 @@ _SIZES = {".b8": 1, ".b16": 2, ".b32": 4, ".b64": 8}
 _VALUE = re.compile(r"(?P<base>\.[\w.]+\+)?(?P<number>\d+)", re.ASCII)
 _LINKAGE = ("DW_AT_linkage_name", "DW_AT_MIPS_linkage_name")
 _RELATIVE = frozenset({"DW_FORM_ref1", "DW_FORM_ref2", "DW_FORM_ref4", "DW_FORM_ref8", "DW_FORM_ref_udata"})
-# Exceptions that pyelftools raises on damaged bytes, besides its own.
+# On damaged bytes, pyelftools raises these exceptions besides its own.
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error)
 
 Edit = tuple[Span, str]
@@ -57,7 +57,8 @@ def linkage_edits(tokens: Tokens, changes: Mapping[str, str]) -> list[Edit]:
 
 
 class _Value(NamedTuple):
-    """One value of a section. span: its number in the text; None for a label, whose value ptxas computes."""
+    """One value of a section. span: where its number stands in the text; None for a label, whose value ptxas
+    computes."""
 
     number: int
     size: int
@@ -104,10 +105,10 @@ class _Section:
         return cls(name, code, values, data)
 
     def change(self, offset: int, size: int, number: int) -> Iterator[Edit]:
-        """Yield the edit that replaces the number at an offset; none for a label."""
+        """Yield the edit that replaces the number at an offset; yield nothing for a label."""
         value = self.values.get(offset)
         if value is None or value.size != size:
-            raise _unreadable(f"byte {offset} of {self.name} is within a value")
+            raise _unreadable(f"{self.name} has no value of {size} bytes at offset {offset}")
         if value.span is not None:
             yield value.span, str(number)
 
@@ -129,7 +130,7 @@ class _Section:
 
 
 class _Shift:
-    """Computes how far a byte of `.debug_info` moves: the sum of all changes of length before it."""
+    """Computes how far a byte of `.debug_info` moves: the sum of the changes in length of all names before it."""
 
     def __init__(self, changes: list[tuple[int, int]]) -> None:
         ordered = sorted(changes)
@@ -171,8 +172,9 @@ def _lengths_and_references(entries: Iterable[tuple[Any, Any]], info: _Section, 
 
 
 def _offsets(section: _Section, shift: _Shift) -> Iterator[Edit]:
-    """Yield the edits of the offsets in a table of names. A unit of the table has length, version, begin and size in
-    `.debug_info`, then offset and name of each entry; an offset of 0 ends it."""
+    """Yield the edits of the offsets in a table of names. A unit of the table begins with its length, its version, and
+    the begin and the size of the described unit of `.debug_info`. The offset and the name of each entry follow; an
+    offset of 0 ends the unit."""
     at = 0
     while at < len(section.data):
         begin, size = struct.unpack_from("<II", section.data, at + 6)

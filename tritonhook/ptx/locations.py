@@ -25,7 +25,7 @@ def source_files(ptx: str) -> tuple[str, ...]:
 
 
 def source_places(ptx: str) -> Callable[[int], Place | None]:
-    """Return a function that maps a line number of the PTX to its source line; None before the first .loc."""
+    """Return a function that maps a line number of the PTX to its source line, or to None before the first .loc."""
     texts = ptx.splitlines()
     files = {match[1]: match[2] for text in texts if (match := _FILE.match(text))}
     by_name = {path.rpartition("/")[2]: path for path in files.values()}
@@ -54,7 +54,7 @@ def source_places(ptx: str) -> Callable[[int], Place | None]:
 
 def charged(frames: Sequence[Place]) -> Place:
     """Choose the innermost source line outside libraries. frames: the line and its callers, outermost last. The package
-    of the outermost line is the kernel's own and does not count as a library."""
+    that contains the outermost line is the kernel's own; it does not count as a library."""
     own = _package(frames[-1][0])
     return next(frame for frame in frames if _package(frame[0]) in ("", own))
 

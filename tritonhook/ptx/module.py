@@ -1,5 +1,5 @@
-"""Ptx, the text of one PTX module: its entries, its statements (without comments and strings), and the exact
-replacement of symbols."""
+"""Ptx: the text of one PTX module. Lists its entries, splits it into statements (without comments and strings), and
+replaces symbols exactly."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def reaching(ptx: Ptx, functions: Iterable[str]) -> set[str]:
 
 
 def stackless_entries(ptx: Ptx) -> frozenset[str]:
-    """List the entries that need no stack: no variable in local memory, and no call."""
+    """List the entries that need no stack, since they have no variable in local memory and no call."""
     if not any(word in ptx.tokens.code for word in (".local", "call", "alloca")):
         return frozenset(ptx.entries)
     asking = {
@@ -229,7 +229,7 @@ def pieces(ptx: Ptx) -> Iterator[tuple[int, int, str, Head | None]]:
         yield start, at, mark, token
         depth = max(0, depth + _DEPTH[mark])
         if depth > _MOST_BRACES:
-            raise PtxError(f"more than {_MOST_BRACES:,} nested braces; ptxas cannot read that either")
+            raise PtxError(f"braces are nested more than {_MOST_BRACES:,} deep; ptxas cannot read such a module either")
         start, operand, section = at + 1, False, False
 
 
@@ -238,7 +238,7 @@ def pieces(ptx: Ptx) -> Iterator[tuple[int, int, str, Head | None]]:
 
 # The only predefined PTX identifier that does not start with %.
 _PREDEFINED = frozenset({"WARP_SZ"})
-_REPORT = "please report it with this module"
+_REPORT = "please report this error with the module"
 _RUNS = {".py": "tritonhook run", ".cu": "tritonhook run -- nvcc"}  # remedy if the user passes a program, not PTX
 
 
@@ -281,7 +281,8 @@ class Ptx(Brief):
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "input") -> Ptx:
-        """Decode UTF-8 PTX; drop the NUL that some compilers append. `source` names it in errors. Raises PtxError."""
+        """Decode UTF-8 PTX; drop the NUL that some compilers append. source: name of the input, for messages. Raises
+        PtxError."""
         if data[:4] == b"\x7fELF":
             raise PtxError(f"{source}: an ELF image, not PTX; give the .ptx file, or use `tritonhook diff` on cubins")
         try:
@@ -329,8 +330,8 @@ class Ptx(Brief):
         """Return the module with symbols replaced, token for token.
 
         names: old symbol -> new symbol.
-        Raises PtxError if an old symbol does not occur; if a new symbol is not a PTX identifier, is the new name of two
-        symbols, or exists in the module; and if the result does not have the requested names.
+        Raises PtxError in these cases: an old symbol does not occur; a new symbol is not a PTX identifier, is the new
+        name of two symbols, or already exists in the module; the result does not have the requested names.
         """
         changes = {old: new for old, new in names.items() if old != new}
         if not changes:
@@ -344,8 +345,8 @@ class Ptx(Brief):
         return renamed
 
     def with_directives(self, version: str, target: str | None = None) -> Ptx:
-        """Return the module with this `.version` and, if it is not None, this `.target`; options of the target such as
-        ", debug" stay."""
+        """Return the module with this `.version` and, if `target` is not None, this `.target`. Options of the target,
+        such as ", debug", stay."""
         changes = (self.tokens.version, version), (self.tokens.target, target)
         return edited(self, ((span, new) for span, new in changes if span is not None and new is not None))
 
@@ -390,16 +391,16 @@ class Ptx(Brief):
             wanted = tuple(changes.get(name, name) for name in before)
             if wanted != after:
                 missing = next((name for name in wanted if name not in after), "another order")
-                raise PtxError(f"the rename failed, and nothing was written: its result lacks {missing!r}; {_REPORT}")
+                raise PtxError(f"the rename failed, and nothing was written: the result lacks {missing!r}; {_REPORT}")
         spelled = [changes.get(name, name) for name in linkage_names(self.tokens)]
         if spelled != linkage_names(renamed.tokens):
-            raise PtxError(f"the rename failed, and nothing was written: its debug bytes have other names; {_REPORT}")
+            raise PtxError(f"the rename failed, and nothing was written: wrong names in the debug bytes; {_REPORT}")
         left = Counter(span.text for span in symbol_uses(renamed.tokens.code, {*changes, *changes.values()}))
         expected = Counter({new: counts[old] for old, new in changes.items()})
         for name in (*changes, *changes.values()):
             if left[name] != expected[name]:
                 raise PtxError(
-                    f"the rename failed, and nothing was written: its result has {left[name]} uses of {name!r}, "
+                    f"the rename failed, and nothing was written: the result has {left[name]} uses of {name!r}, "
                     f"not {expected[name]}; {_REPORT}"
                 )
 
@@ -429,8 +430,8 @@ FIRST_VERSION = {
 
 
 def version_for(own: str, arch: str, newest: str | None = None) -> str:
-    """Choose the PTX version for a module on `arch`: its own version, or the first that has `arch` if that is newer,
-    but at most `newest`, the newest version that ptxas reads."""
+    """Choose the PTX version for a module on `arch`: the newer of its own version and the first version that supports
+    `arch`, but at most `newest`, the newest version that ptxas reads."""
     wanted = max(own, FIRST_VERSION.get(arch, own), key=version_key)
     return wanted if newest is None else min(wanted, newest, key=version_key)
 
@@ -438,8 +439,8 @@ def version_for(own: str, arch: str, newest: str | None = None) -> str:
 def newest_version(ptxas: str) -> str:
     """Look up the newest PTX ISA version that a ptxas reads, e.g. "8.7" for "12.8.93".
 
-    PTX ISA, "Release Notes": ptxas 11.x reads up to 7.x; 12.0 to 12.5 read up to 8.0 to 8.5 respectively; 12.6 up to
-    8.5, 12.7 up to 8.6; 13.x up to 9.x.
+    PTX ISA, "Release Notes": ptxas 11.x reads up to PTX ISA 7.x, 12.x up to 8.x if x is at most 5, and 13.x up to 9.x.
+    From 12.6 on, 12.x reads up to 8.(x - 1), e.g. 12.6 up to 8.5.
     """
     major, minor = (int(part) for part in ptxas.split(".")[:2])
     return f"{major - 4}.{minor - 1 if major == 12 and minor > 5 else minor}"

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 
 _DEBUG_SECTION = re.compile(r"\.section\s+\.debug_\w+\s*\{[^{}]*\}")
-# Lines of source positions and debug sections. Only whole lines match, and sections whose last brace is in no comment.
-# The pattern starts with a literal line break, which makes the search fast.
+# Lines with source positions, and debug sections. A match is a whole line, or a section whose closing brace is not in a
+# comment. The pattern starts with a literal line break, which makes the search fast.
 _POSITIONS = re.compile(
     r'\n[ \t]*\.(?:(?:loc\s[^\n;"/]*|file\s+\d+\s+"[^"\n]*"(?:\s*,\s*\d+){0,2}[ \t]*)(?://[^\n]*)?'
     r"|section\s+\.debug_\w+\s*\{(?:[^{}/]*|[^{}]*\n[ \t]*)\}[ \t]*)(?=\n|\Z)",
@@ -29,19 +29,20 @@ def normal_form(text: str) -> str:
 
 
 def without_positions(text: str) -> str:
-    """Remove source positions and debug sections, so that the text names no file of the machine that made it; ptxas
-    makes the same machine code from it. A module that was compiled for debuggers stays unchanged. So does a module
-    with block comments if the removal would change its normal form."""
+    """Remove source positions and debug sections, so that the text contains no file name of the machine that compiled
+    it. ptxas makes the same machine code from it. A module that was compiled for debuggers stays unchanged. So does a
+    module with block comments if the removal would change its normal form."""
     if _FOR_DEBUGGERS.search(text):
         return text
     shorter = _POSITIONS.sub("", text)
-    # Without block comments, each match is such a line. Comparing normal forms takes seven times as long.
+    # Without block comments, each match is a source position or debug section, so that the normal form stays. Comparing
+    # normal forms takes seven times as long.
     return shorter if "/*" not in text or normal_form(shorter) == normal_form(text) else text
 
 
 def normal_sha256(text: str, kernel: str) -> str:
     """Hash the normal form of PTX, with the kernel's name replaced by "{kernel}". An opcode that is spelled like the
-    kernel stays, as a dot follows it."""
+    kernel is not replaced, since a dot follows it."""
     own = re.escape(kernel)
     # The pattern begins with a literal, which makes the search 30 times as fast.
     name = re.compile(rf"{own}(?=_param_\d|(?![\w$.]))(?<![\w$.%]{own})", re.ASCII)
@@ -49,13 +50,13 @@ def normal_sha256(text: str, kernel: str) -> str:
 
 
 _HASH = re.compile(r"_[0-9a-f]{8}", re.ASCII)
-# nvcc's name of an anonymous namespace or a static function, up to the file name. In the C++ ABI, an anonymous
-# namespace is 12_GLOBAL__N_1.
+# How nvcc's name of an anonymous namespace or of a static function begins; the file name follows. The C++ ABI names an
+# anonymous namespace 12_GLOBAL__N_1.
 _HASHED = re.compile(
     r"(?:(?P<anonymous>(?<!\d)\d+_GLOBAL__N_)|__nv_static_\d+_)_[0-9a-f]{8}_(?P<length>\d{1,4})_", re.ASCII
 )
 _STANDARD = "12_GLOBAL__N_1"
-# Names of Inductor and the CuTe DSL, without the number at their end.
+# Kernel names that Inductor and the CuTe DSL make, without the number at their end.
 _NUMBERED = re.compile(r"(?:triton_(?=\w*_fused)|kernel_cutlass_)\w+", re.ASCII)
 
 

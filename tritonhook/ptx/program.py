@@ -2,8 +2,8 @@
 
 The written PTX is uniform: no comments, no debug information, no inner blocks; registers are named by size (%r0, %rd1),
 labels L0, L1. Registers, labels and variables of inner blocks get unique names, so that the blocks are not needed.
-Functions take and return .param variables: if a function has registers as parameters or results instead, loads and
-stores of .param variables are added to it and to its calls. dataflow.py interprets the instructions.
+Functions take and return .param variables only: registers that are parameters or results are replaced by .param
+variables, with loads and stores in the function and around its calls. dataflow.py interprets the instructions.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def read_program(ptx: Ptx) -> Program:
 
 
 def _header(text: str, start: int, head: Head) -> Function:
-    """Make a Function from its head, without items yet."""
+    """Make a Function from its head; it has no items yet."""
     linkage, rest = text[: head.start - start], text[head.end - start :]
     written = text[head.start - start : head.end - start]
     before = re.split(rf"(?<![\w$]){re.escape(head.name)}(?![\w$])", written, maxsplit=1)[0]
@@ -147,7 +147,7 @@ def _header(text: str, start: int, head: Head) -> Function:
 class _Block:
     """A block whose `}` has not been read yet.
 
-    names: new names of its variables, and of its registers once they are used.
+    names: new names of its variables, and of those of its registers that have been used so far.
     registers: new prefix of each register that is declared by its full name.
     counted: for registers declared as in `%r<100>`: old prefix -> number and new prefix.
     """
@@ -171,7 +171,7 @@ class _Body:
 
     def __init__(self, header: Function) -> None:
         self.blocks = [_Block()]
-        self.items: list[tuple[Item, tuple[int, ...]]] = []  # each with the numbers of its blocks, the innermost last
+        self.items: list[tuple[Item, tuple[int, ...]]] = []  # (item, numbers of its blocks, innermost last)
         self.numbers = [0]
         self.labels: dict[tuple[int, str], str] = {}
         self.count = dict.fromkeys(_TYPE_OF, 0)
@@ -192,7 +192,7 @@ class _Body:
         self.numbers.append(self.opened)
 
     def close(self) -> bool:
-        """Close the innermost block. Returns True if that was the function's body."""
+        """Close the innermost block. Returns True if that block was the function's body."""
         self.blocks.pop()
         self.numbers.pop()
         return not self.blocks
@@ -344,10 +344,10 @@ def _declarations(items: Sequence[Item]) -> list[str]:
 
 
 def register_type(name: str) -> str:
-    """Return the type of a register by its name: "pred", "b8", "b16", "b32", "b64" or "b128"."""
+    """Derive the type of a register from its name: "pred", "b8", "b16", "b32", "b64" or "b128"."""
     match = REGISTER.fullmatch(name)
     if match is None:
-        raise PtxError(f"{name!r} is no register of a program")
+        raise PtxError(f"{name!r} is not a register of a Program, e.g. %r0 or %rd1")
     return _TYPE_OF[match[1]]
 
 

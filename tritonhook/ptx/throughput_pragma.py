@@ -1,11 +1,12 @@
-"""Rewrites that add directives to entries, and the triggers of ptxas's other instruction scheduler.
+"""Rewrites that add directives to entries, and the two triggers that switch ptxas to its other instruction scheduler.
 
 ThroughputPragma adds `.pragma "mma_throughput"`, which makes ptxas use its other scheduler, as "cutlass" in an entry's
 name does. The entry keeps its name, so that launchers and host code need no change. ptxas 13.3 and newer support the
 pragma, in modules of PTX ISA 9.3 and newer; the rewrite raises a lower `.version`. The pragma is in an entry's body and
 affects only that entry. Line numbers stay the same.
 
-RegisterLimit adds `.maxnreg`. Trigger: which of the two triggers, pragma and name, an entry has.
+RegisterLimit adds `.maxnreg`. Trigger records which of the two triggers an entry has: the pragma, or "cutlass" in its
+name.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class ThroughputPragma:
 
     def why_not(self, ptxas_version: str) -> str | None:
         """Return the reason why a ptxas of this version does not accept the pragma, with two remedies; None if it
-        does."""
+        accepts the pragma."""
         if version_key(ptxas_version) >= version_key(PTXAS_VERSION):
             return None
         return (
@@ -65,8 +66,8 @@ class ThroughputPragma:
         )
 
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
-        """Describe the rewrite in one line each: entries that get the pragma, that already have it, and that are only
-        declared."""
+        """Describe the rewrite, with one line for the entries that get the pragma, one for those that already have it,
+        and one for those that are only declared."""
         wanted, having = self._wanted(ptx), set(entries_with_pragma(ptx))
         there = [entry for entry in wanted if entry in having]
         added = [entry for entry in wanted if entry not in having]
@@ -165,10 +166,11 @@ def trigger_of(entry: str, text: str | None, ptxas: str | None) -> Trigger:
 
 
 def triggers_of(entries: Sequence[str], text: str | None, ptxas: str | None) -> dict[str, Trigger]:
-    """Find the trigger of each entry. text: their PTX module, or None. ptxas: version of the ptxas that made the code.
+    """Find the trigger of each entry. text: their PTX module, or None. ptxas: version of the ptxas that made the code,
+    or None.
 
-    The pragma counts in an entry's body and in the functions that it calls. For a ptxas that does not support the
-    pragma, `pragma` is False.
+    An entry has the pragma if it is in the entry's body or in a function that the entry calls. If the ptxas does not
+    support the pragma, `pragma` is False.
     """
     if ptxas is not None and version_key(ptxas) < version_key(PTXAS_VERSION):
         having: dict[str, bool] | None = dict.fromkeys(entries, False)
@@ -178,7 +180,7 @@ def triggers_of(entries: Sequence[str], text: str | None, ptxas: str | None) -> 
 
 
 def _with_pragma(entries: Sequence[str], text: str) -> dict[str, bool]:
-    """Map each entry to whether it has the pragma, without entries that the text lacks; empty if it is not PTX."""
+    """Map each entry in the text to whether it has the pragma; empty if the text is not PTX."""
     if PRAGMA not in text:
         return dict.fromkeys(entries, False)
     try:

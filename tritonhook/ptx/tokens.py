@@ -17,8 +17,9 @@ IDENTIFIER = re.compile(r"[A-Za-z][\w$]*|[_$%][\w$]+", re.ASCII)
 _NAME = rf"(?:{IDENTIFIER.pattern})"
 # Comments and strings. An unclosed comment or string ends at the end of the text.
 _OPAQUE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"[^"]*"?', re.DOTALL)
-# Directives that end without a semicolon, and the heads of entries and functions. Only a directive's own operands
-# match, since another statement may follow on the same line. These operands are keywords and numbers, not symbols.
+# Directives that end without a semicolon, and the heads of entries and functions. The pattern ends after a directive's
+# own operands, since another statement may follow on the same line. These operands are keywords and numbers, not
+# symbols.
 _DIRECTIVE = re.compile(
     rf"""\.(?:
       version \s+ (?P<version> \d+\.\d+ )
@@ -39,7 +40,7 @@ _MODIFIER = re.compile(r"\.(?![xyzwrgba](?![\w$.]))", re.ASCII)
 # Characters that can follow a symbol after an opening brace, or a label, but cannot follow an opcode.
 _AFTER_SYMBOL = re.compile(r"\s*[,}+:]", re.ASCII)
 _FOLLOWSYM = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$%")
-_FEW = 64  # most names for which one pattern of all names is faster than a look at each token
+_FEW = 64  # up to so many names, one pattern of all names is faster than a lookup of each token
 _BLANKS = frozenset(" \t\n\r\f\v")
 
 
@@ -125,8 +126,9 @@ def _words(code: str, names: Collection[str]) -> Iterator[tuple[int, int]]:
     if not 0 < len(names) <= _FEW:
         yield from (match.span() for match in _WORD.finditer(code) if match[0] in names)
         return
-    # Ten times as fast: the pattern begins with literal names. A name that contains another one needs no pattern of its
-    # own: parameters usually contain the name of their entry, and new names the old name.
+    # Ten times as fast: the pattern begins with literal names. A name that contains another of the names is left out of
+    # the pattern, which finds it anyway: parameters usually contain the name of their entry, and new names the old
+    # name.
     within = [name for name in names if not any(other != name and other in name for other in names)]
     for match in re.finditer(rf"(?:{'|'.join(map(re.escape, within))})[\w$%]*", code, re.ASCII):
         start, end = match.span()
@@ -137,10 +139,10 @@ def _words(code: str, names: Collection[str]) -> Iterator[tuple[int, int]]:
 
 
 def _is_opcode(code: str, start: int, end: int) -> bool:
-    """Return True if the token is an opcode or a modifier; kernels can have the same names. A modifier follows the
-    token, the token follows "::" (`::bytes`), or it begins an instruction, after labels and a guard."""
+    """Return True if the token is an opcode or a modifier; kernels can have the same names. The token is one if a
+    modifier follows it, if it follows "::" (`::bytes`), or if it begins an instruction, after labels and a guard."""
     before = _last(code, start)
-    if _MODIFIER.match(code, end):  # after the name in a head, the dot begins the next directive
+    if _MODIFIER.match(code, end):  # but after the name of an entry or function, the dot begins the next directive
         return not code.endswith((".entry", ".func", ")"), 0, before + 1)
     if code[before] not in ";{}:" and not (code[before] in _FOLLOWSYM and _is_guard(code, before)):
         return False

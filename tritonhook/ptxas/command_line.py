@@ -1,5 +1,5 @@
-"""Parse a command line of ptxas: PTX inputs, output file, options that affect the code, optimisation level. Check
-options of untrusted origin, and dump the PTX of a call to files."""
+"""Parse a command line of ptxas into PTX inputs, output file, options that affect the code, and optimisation level.
+Also check options of untrusted origin, and dump the PTX of a call of ptxas to files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NESTED_OPTION_FILES = 8
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """One PTX input. source: its path, or where else it came from, for messages."""
+    """One PTX input. source: its path, or "standard input" or "command line"; for messages."""
 
     source: str
     data: bytes
@@ -41,8 +41,8 @@ class Command:
     """A parsed command line of ptxas, with options files expanded.
 
     output: the file for the cubin; None if it cannot be read back, e.g. for a pipe. target: e.g. "sm_90a", or None.
-    options: the options that affect the code: without inputs, output, target, and options that name files, which the
-    caller may delete. left_out: the options that name files.
+    options: the options that affect the code; inputs, output and target are not among them. left_out: the options that
+    name files. They are not in `options`, since the caller of ptxas may delete the files.
     """
 
     modules: tuple[Module, ...]
@@ -80,7 +80,7 @@ def read_command(words: Sequence[str], stdin: bytes | None = None) -> Command:
             modules.append(Module("standard input", stdin or b""))
         elif not word.startswith("-") and (data := _ptx_file(word)) is not None:
             modules.append(Module(word, data))
-        elif value and os.path.isfile(value):  # noqa: PTH113  (each of these costs the build)
+        elif value and os.path.isfile(value):  # noqa: PTH113  (pathlib is slower, which costs build time)
             left_out.append(word)
         else:
             options.append(word)
@@ -110,7 +110,7 @@ def _words_in(path: str) -> list[str]:
     splitter.whitespace_split, splitter.commenters, splitter.quotes = True, "", '"'
     try:
         return list(splitter)
-    except ValueError:  # an unclosed quote, which ptxas will report
+    except ValueError:  # an unclosed quote; ptxas will report it
         return []
 
 
@@ -134,8 +134,9 @@ def _ptx_file(path: str) -> bytes | None:
 
 
 def dump(words: Sequence[str], told: Mapping[str, Any]) -> None:
-    """Write the PTX of a call to $PTX_DUMP_DIR, by default ptx_dumps/ in the call's current folder. Each module becomes
-    one file, named by its first entry and its hash, so that a second build does not write it again."""
+    """Write the PTX of a call to $PTX_DUMP_DIR. If the variable is not set, an installed ptxas wrapper writes to
+    ptx_dumps/ in the call's current folder, and any other wrapper writes nothing. Each module becomes one file, named
+    by its first entry and its hash, so that a second build does not write it again."""
     folder = os.environ.get(DUMP_VARIABLE) or (DUMP_DEFAULT if told["kind"] == "installed" else None)
     if folder is None:
         return
@@ -163,8 +164,8 @@ _LEVEL_WITHIN = ("-O", "--opt-level=", "-opt-level=")  # prefixes of arguments t
 
 
 def level_of(options: Sequence[str] | None) -> str:
-    """Return the optimisation level in the options, e.g. "-O1". Without one it is ptxas's default, "-O3"; also for
-    None, unknown options."""
+    """Return the optimisation level in the options, e.g. "-O1". Returns ptxas's default, "-O3", if the options contain
+    no level or are not known (None)."""
     level = "-O3"
     given = tuple(options or ())
     for option, following in zip(given, (*given[1:], ""), strict=False):

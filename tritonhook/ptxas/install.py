@@ -22,8 +22,8 @@ from tritonhook.errors import ToolError
 from tritonhook.ptxas.tool import Tool, inspect_tool, is_intact, tool_at, tools_folder
 
 _PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc-cu11")
-_AVAILABLE = "Available versions:"  # begins a line of `pip index versions`
-_MOST_BYTES = 512 << 20  # per file of a wheel; ptxas of CUDA 12 and 13 has 30 to 55 MB
+_AVAILABLE = "Available versions:"  # how a line in the output of `pip index versions` begins
+_MOST_BYTES = 512 << 20  # limit for one file of a wheel; ptxas of CUDA 12 and 13 has 30 to 55 MB
 
 
 def package_of(version: str) -> str:
@@ -146,7 +146,7 @@ def _checked_member(wheel: Path, requirement: str) -> bytes:
         member = next((name for name in names if name.endswith("/bin/ptxas")), None)
         record = next((name for name in names if name.endswith(".dist-info/RECORD")), None)
         if member is None or record is None:
-            raise ToolError(f"{requirement}: its wheel holds no bin/ptxas")
+            raise ToolError(f"{requirement}: its wheel contains no bin/ptxas")
         data = _content(archive, member, requirement)
         expected = _recorded_hash(_content(archive, record, requirement).decode("utf-8", "replace"), member)
     if expected is None:
@@ -161,7 +161,7 @@ def _content(archive: zipfile.ZipFile, member: str, requirement: str) -> bytes:
     size = archive.getinfo(member).file_size
     if size > _MOST_BYTES:
         raise ToolError(
-            f"{requirement}: {member} in its wheel has {size:,} bytes, more than the {_MOST_BYTES:,} of a ptxas; "
+            f"{requirement}: {member} in its wheel has {size:,} bytes; at most {_MOST_BYTES:,} are allowed; "
             "nothing was kept"
         )
     try:

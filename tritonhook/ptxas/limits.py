@@ -1,7 +1,7 @@
 """Run any program with limits on time and memory, and measure the time that it used.
 
-Made for many short runs: the overhead of a run is about 0.25 ms. Input, output and log are files in memory, which the
-program opens under /proc/self/fd, so that no temporary file remains if a process is killed.
+Made for many short runs: the overhead of a run is about 0.25 ms. Input, output and log are files in memory (memfd). The
+program opens them under /proc/self/fd. So no temporary file remains if a process is killed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ INPUT_PATH, OUTPUT_PATH = f"/proc/self/fd/{_INPUT}", f"/proc/self/fd/{_OUTPUT}"
 @dataclass(frozen=True, slots=True)
 class Ended:
     """Result of a run. returncode: negative for a signal, as in subprocess. cpu_s: CPU time of this process alone, from
-    wait4 (whose peak memory is useless, as it starts at the parent's)."""
+    wait4. The peak memory that wait4 reports is not used, since it is at least the parent's memory."""
 
     returncode: int
     output: bytes
@@ -49,8 +49,8 @@ class Ended:
 
 @dataclass(slots=True)
 class Running:
-    """A running program. handle: a pidfd, which poll reports as readable once the program has ended. Each must end with
-    a call of `finish` or `abandon`."""
+    """A running program. The caller must call `finish` or `abandon` in the end. handle: a pidfd, which poll reports as
+    readable once the program has ended."""
 
     pid: int
     handle: int
@@ -109,7 +109,7 @@ def start_limited(command: Sequence[str], data: bytes, limits: Limits) -> Runnin
         except OSError as error:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-            raise ToolError(f"{command[0]}: cannot watch another run: {error.strerror}; use fewer --jobs") from None
+            raise ToolError(f"{command[0]}: cannot open a pidfd: {error.strerror}; use fewer --jobs") from None
         opened.pop_all()  # from here on, Running closes the files
     return Running(pid, handle, (source, output, log), started, started + limits.seconds)
 
@@ -126,8 +126,8 @@ def run_limited(command: Sequence[str], data: bytes, limits: Limits) -> Ended:
 
 
 def wait_for(running: Sequence[Running]) -> list[Running]:
-    """Wait until at least one of these programs has ended, and return the ended ones. Kill those that exceed their
-    time limit."""
+    """Wait until at least one of these programs has ended, and return the programs that have ended. Kill each program
+    that exceeds its time limit."""
     poll = select.poll()
     by_handle = {item.handle: item for item in running}
     for handle in by_handle:
@@ -142,8 +142,9 @@ def wait_for(running: Sequence[Running]) -> list[Running]:
 
 
 def _memory_file(name: str) -> int:
-    """Make a file in memory with a descriptor that _spawn does not assign in the program: dup2 onto it would close the
-    file. The system gives such numbers if standard streams are closed, or with about 25 runs at a time."""
+    """Make a file in memory. Its descriptor must not be 0 to 2, _INPUT or _OUTPUT: _spawn calls dup2 onto these
+    numbers, which would close the file. The system returns such a number if standard streams are closed, or with about
+    25 runs at a time."""
     file = os.memfd_create(name)
     if file > 2 and file not in (_INPUT, _OUTPUT):
         return file
@@ -170,8 +171,8 @@ def _spawn(command: Sequence[str], source: int, output: int, log: int) -> int:
 
 
 def _environment() -> dict[str, str]:
-    """Make a small environment: with it, ptxas's memory layout is the same in every shell, and Python copies less. It
-    also keeps the ptxas wrapper (capture/ptxas_wrapper), if this ptxas is one, from recording these runs."""
+    """Make a small environment: with it, ptxas's memory layout is the same in every shell, and Python copies less. If
+    the program is the ptxas wrapper (capture/ptxas_wrapper), WRAPPER=off keeps it from recording these runs."""
     given = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "TMPDIR") if name in os.environ}
     return given | {WRAPPER: "off"}
 
@@ -183,7 +184,7 @@ def _write(file: int, data: bytes) -> None:
 
 
 def _read(file: int) -> bytes:
-    """Read a whole file from its start. The file offset is shared with the program and stays where that left it."""
+    """Read a whole file from its start, without using its offset, which the program has moved."""
     pieces = []
     position = 0
     while piece := os.pread(file, 1 << 24, position):

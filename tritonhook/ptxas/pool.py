@@ -46,7 +46,7 @@ DASK_TIMEOUT_S = 10.0  # time limit for the scheduler's answer
 class Job:
     """One run of ptxas.
 
-    arguments: options of ptxas; without a target among them, the module's `.target` is used.
+    arguments: options of ptxas; if they contain no target, the module's `.target` is used.
     keep_cubin: whether the outcome contains the cubin.
     draw: 0 is a run with ptxas's memory at fixed addresses, if the system allows that. Each other number is a further
     run with memory at random addresses, since ptxas is not deterministic (see compare.names.Draws).
@@ -116,7 +116,7 @@ def _local_tool(tool: Tool, sha256: str) -> Tool:
             return other
     raise ToolError(
         f"{socket.gethostname()}: no ptxas {tool.version} with the hash {sha256[:12]}... here, neither at {tool.path} "
-        f"nor among those found; `tritonhook ptxas add {tool.version}` on every machine that works for the sweep"
+        f"nor installed elsewhere; run `tritonhook ptxas add {tool.version}` on every machine that works for the sweep"
     )
 
 
@@ -126,7 +126,7 @@ def _has_hash(path: Path, sha256: str) -> bool:
     return False
 
 
-# Messages of ptxas 11.8 to 13.5 if it does not support the module's `.version` or target.
+# How ptxas 11.8 to 13.5 reports that it does not support the module's `.version` or target.
 _UNSUPPORTED = re.compile(
     r"Unsupported \.version|is not defined for option '-*gpu-name'|PTX \.version \S+ does not support \.target|"
     r"\.target is higher than default SM version|cannot be compiled to future architecture"
@@ -157,7 +157,7 @@ def _sha256(text: str) -> str:
 
 def usual_workers() -> int:
     """Choose how many ptxas run at a time: the number of processors plus ten, or fewer if the limit of open files is
-    low (a run needs four).
+    low (each run needs four open files).
 
     The extra runs keep the processors busy while Python works. In a sweep of small kernels on two processors, these
     were idle for 8 % of the time with one extra run, and for 5 % with ten.
@@ -203,9 +203,10 @@ def sweep(
 ) -> Iterator[tuple[Job, Outcome]]:
     """Run jobs, and yield each job with its outcome as soon as it has ended. Jobs with equal keys run once.
 
-    executor: an executor of concurrent.futures or of dask_executor, which stays open. Or a number: this thread starts
-    so many runs of ptxas at a time, which is fastest on one machine. None: usual_workers().
-    cache: looked up before a job runs. Each outcome is stored at once, so that none is lost if the sweep ends early.
+    executor: an executor of concurrent.futures or of dask_executor; it stays open. Or a number: this thread starts so
+    many runs of ptxas at a time, which is fastest on one machine. None: the number of usual_workers().
+    cache: searched before a job runs. Each outcome is stored there at once, so that none is lost if the sweep ends
+    early.
     on_outcome: called with the job, its outcome, and whether the outcome came from the cache.
     in_flight: number of jobs that the executor gets at a time.
     If an executor's worker dies, the remaining jobs run in this process.
@@ -335,8 +336,8 @@ class _Elsewhere:
 
 @dataclass(slots=True)
 class _Sweep:
-    """The state of one sweep. waiting: for each running key, the jobs that wait for its outcome. known: outcomes by
-    key, used without a cache for equal jobs that come later."""
+    """The state of one sweep. waiting: for the key of each running job, the jobs that wait for its outcome. known: if
+    there is no cache, the outcomes by key, for equal jobs that come later."""
 
     runner: _Here | _Elsewhere
     cache: ResultCache | None
@@ -368,7 +369,7 @@ class _Sweep:
         outcome = self.known.get(key) if self.cache is None else self.cache.get(key, job.keep_cubin)
         if outcome is None or _lacks_cubin(job, outcome):
             return None
-        # An outcome that failed by tighter limits does not hold for this sweep's limits.
+        # A failure by tighter limits than this sweep's does not count: the job runs again.
         too_short = outcome.kind is OutcomeKind.TIMEOUT and outcome.limits.seconds < self.limits.seconds
         too_small = outcome.kind is OutcomeKind.MEMORY and outcome.limits.memory_bytes < self.limits.memory_bytes
         return None if too_short or too_small else outcome
@@ -382,7 +383,7 @@ class _Sweep:
             self._go_on_here(death)
 
     def _next(self) -> Iterator[tuple[Job, Outcome]]:
-        """Wait for one job to end."""
+        """Wait for one run to end; yield its jobs with the outcome."""
         try:
             key, outcome = self.runner.next()
         except _WorkerDied as death:
@@ -390,7 +391,7 @@ class _Sweep:
             return
         self._keep(key, outcome)
         jobs = self.waiting.pop(key)
-        late = [job for job in jobs if _lacks_cubin(job, outcome)]  # jobs that came after the run began, without cubin
+        late = [job for job in jobs if _lacks_cubin(job, outcome)]  # this run did not keep the cubin
         if late:
             self.waiting[key] = late
             self._submit(key)

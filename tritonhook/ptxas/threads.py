@@ -30,8 +30,8 @@ class _Programs:
 
 @contextmanager
 def ending_with_pool(program: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Register a program with the pool of this thread, if it has one, which can then kill it. Raises KeyboardInterrupt
-    if the pool has been stopped."""
+    """Register a program with the pool of this thread, if there is a pool, so that the pool can kill it. Raises
+    KeyboardInterrupt if the pool has been stopped."""
     programs: _Programs | None = getattr(_thread, "programs", None)
     if programs is None:
         yield
@@ -52,7 +52,7 @@ def ending_with_pool(program: subprocess.Popen[bytes]) -> Iterator[None]:
 @contextmanager
 def tool_threads(workers: int) -> Iterator[ThreadPoolExecutor]:
     """Make a pool of threads for calls that run programs; the end of the block waits for all calls. After an exception
-    no further call begins. After KeyboardInterrupt, which also other signals raise, running programs are killed."""
+    no further call begins. After KeyboardInterrupt (from Ctrl-C or another signal) running programs are killed."""
     around: _Programs | None = getattr(_thread, "programs", None)
     programs = _thread.programs = around or _Programs()
     pool = ThreadPoolExecutor(workers, initializer=setattr, initargs=(_thread, "programs", programs))

@@ -1,5 +1,5 @@
-"""NVIDIA's programs ptxas and nvdisasm: path, version, targets and file hash; running one until it ends; and finding
-them: a user's path, versions of `ptxas add`, wheels, Triton, the CUDA toolkit, PATH."""
+"""NVIDIA's programs ptxas and nvdisasm: find them, run them, and read their version, targets and file hash. They are
+searched in this order: the user's path, versions of `ptxas add`, wheels, Triton, the CUDA toolkit, PATH."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Finished(NamedTuple):
 
 
 def run_tool(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> Finished:
-    """Run a command; kill it after `timeout_s`. Raises ToolError if it cannot be started. Raises KeyboardInterrupt if
+    """Run a command; kill it after `timeout_s`. Raises ToolError if it cannot be started, and KeyboardInterrupt if
     SIGINT ended it, since Ctrl-C also reaches child processes."""
     # If this ptxas is tritonhook's wrapper, it must not record tritonhook's own calls.
     environment = {**os.environ, WRAPPER: "off"}
@@ -94,13 +94,13 @@ def fixed_length(path: Path) -> str:
 
 
 def _no_room(path: Path, error: OSError) -> ToolError:
-    return ToolError(f"{path}: cannot write a temporary file: {error.strerror}; set TMPDIR to a folder with room")
+    return ToolError(f"{path}: cannot write a temporary file: {error.strerror}; set TMPDIR to a folder with free space")
 
 
 def check_room(path: Path) -> None:
     """Raise ToolError if the disk of this file is full: ptxas then writes a truncated file and reports no error."""
     if shutil.disk_usage(path.parent).free < _ROOM_BYTES:
-        raise ToolError(f"{path.parent}: the disk is full, so the output is cut off; set TMPDIR to one with room")
+        raise ToolError(f"{path.parent}: the disk is full, so the output is cut off; set TMPDIR to one with free space")
 
 
 _VERSION = re.compile(r"\bV(\d+\.\d+\.\d+)")
@@ -165,7 +165,9 @@ def check_targets(archs: Iterable[str], tools: Sequence[Tool]) -> None:
     for arch in archs:
         if not any(arch in targets(tool) for tool in tools):
             known = targets(max(tools, key=lambda tool: version_key(tool.version)))
-            raise ToolError(f"{arch}: no target of ptxas {', '.join(t.version for t in tools)}: {', '.join(known)}")
+            raise ToolError(
+                f"{arch}: not a target of ptxas {', '.join(t.version for t in tools)}; give one of {', '.join(known)}"
+            )
 
 
 def target_key(arch: str) -> tuple[int, str]:
@@ -202,14 +204,14 @@ def file_sha256(binary: Path, size: int, mtime_ns: int) -> str:
 
 
 def noted(binary: Path, what: str, ask: Callable[[], bytes]) -> bytes:
-    """Return a fact about a program, from the cache on disk or by a call of `ask`.
+    """Return a fact about a program, e.g. its version, from the cache on disk or by a call of `ask`.
 
     Facts are cached for a month, for all processes of this user, by `what` and the file's identity: path, inode, size
     and times of change. b"" is not cached. Facts of files below 1 MiB are not cached either: such a file may be a
     script, whose answers depend on other files.
 
-    Without the cache, hashing a large file takes 20 ms, getting the versions of 20 programs 200 ms, and a start of
-    nvdisasm 0.8 s.
+    Without the cache, hashing a large file takes 20 ms, getting the versions of 20 programs takes 200 ms, and starting
+    nvdisasm takes 0.8 s.
     """
     try:
         stat = binary.stat()
@@ -266,9 +268,9 @@ def find_ptxas(wanted: str | os.PathLike[str] | None = None) -> Tool:
 def find_recorded(path: str | None, version: str | None, trust: bool = False) -> Tool | None:
     """Return the ptxas that is recorded in a file, e.g. a capture; None if path and version are None.
 
-    The file may be of untrusted origin, so the program at `path` is not run. The result is one of `available_ptxas`:
-    a program with the same bytes as the one at `path`, else one of the same version. trust: the user trusts the file;
-    then the program at `path` is the result.
+    The file may be of untrusted origin, so the program at `path` is not run. The result is one of `available_ptxas`: a
+    program with the same bytes as the one at `path`, else a program of the same version. trust: True if the user trusts
+    the file; the result is then the program at `path`.
     Raises ToolError if no available ptxas fits.
     """
     named = file_at(path)
@@ -285,16 +287,16 @@ def find_recorded(path: str | None, version: str | None, trust: bool = False) ->
     remedies = [f"fetch it with `tritonhook ptxas add {version}`"] if fetch else []
     remedies.append("use another one with --ptxas VERSION")
     if named is not None:
-        remedies.append("run it with --trust, if you trust the file's origin")
+        remedies.append("run this one with --trust, if you trust the file's origin")
     raise ToolError(
-        f"ptxas {version or 'of unknown version'} ({path or 'path not known'}), named by the input, is none of the "
-        f"programs known here; {', or '.join(remedies)}"
+        f"ptxas {version or 'of unknown version'} ({path or 'path not known'}), which the input names, is not among "
+        f"the ptxas found on this machine; {', or '.join(remedies)}"
     )
 
 
 def file_at(path: str | None) -> Path | None:
     """Convert a text to a path if it names an existing regular file, else None."""
-    return Path(path) if path and os.path.isfile(path) else None  # noqa: PTH113  (Path raises for some texts)
+    return Path(path) if path and os.path.isfile(path) else None  # noqa: PTH113  (Path raises an error for some texts)
 
 
 def _not_found(wanted: str | None, tried: list[str]) -> ToolError:
@@ -387,7 +389,8 @@ def tools_folder() -> Path:
 
 
 def added_binaries(tried: list[str]) -> Iterator[tuple[Path, str]]:
-    """Yield the unchanged binaries that `ptxas add` installed. tried: a list that gets a line for each changed one."""
+    """Yield the binaries that `ptxas add` installed and that have not changed. tried: a list that gets a line for each
+    changed binary."""
     for folder in sorted(tools_folder().glob("ptxas-*")):
         reason = _why_changed(folder)
         if reason is None:

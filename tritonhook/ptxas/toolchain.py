@@ -1,7 +1,7 @@
 """Assemble a PTX module with ptxas, and disassemble a cubin or single instructions with nvdisasm. A crash, a rejection
-and a time-out of ptxas are results, not exceptions; each has the command that repeats it.
+and a time-out of ptxas are results, not exceptions; each contains the command that repeats it.
 
-Toolchain: one ptxas and one nvdisasm, so that the same programs make both sides of a comparison."""
+Toolchain: one ptxas and one nvdisasm, so that the same programs make both codes of a comparison."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ def assemble(
 ) -> Assembled | Crash:
     """Run ptxas on a module, in a temporary folder that is deleted afterwards.
 
-    arguments: options of ptxas; without a target among them, the module's `.target` is used.
-    fixed_layout: True: run without address-space randomisation, if the system allows that.
+    arguments: options of ptxas; if they contain no target, the module's `.target` is used.
+    fixed_layout: whether to run without address-space randomisation, if the system allows that.
     Raises ToolError if ptxas cannot be started, and CubinError if its output is not a cubin.
     """
     if not os.access(ptxas.path, os.X_OK):
@@ -175,7 +175,8 @@ def assemble(
 
 
 def complete_options(arguments: Sequence[str], ptx: Ptx | str) -> list[str]:
-    """Add the module's `.target` to `arguments`, if they have no target, and -v, with which ptxas logs the spills."""
+    """Add options to `arguments`: the module's `.target` if they contain no target, and -v, so that ptxas logs the
+    spills."""
     options = list(arguments)
     if not any(option.startswith(("--gpu-name", "-gpu-name", "-arch")) for option in options):
         options.append(f"--gpu-name={(Ptx(ptx) if isinstance(ptx, str) else ptx).target}")
@@ -209,7 +210,8 @@ def parse_spills(log: str) -> dict[str, tuple[int, int]]:
 
 
 def signal_name(returncode: int) -> str | None:
-    """Return the name of the signal in a return code, also in a shell's form 128 + n; None if it was not a signal."""
+    """Return the name of the signal in a return code (-n, or 128 + n from a shell); None if the code is not that of a
+    signal."""
     number = -returncode if returncode < 0 else returncode - 128 if 128 < returncode < 192 else 0
     try:
         return signal.Signals(number).name if number else None
@@ -248,8 +250,8 @@ def _listed(nvdisasm: Tool, options: Sequence[str], code: bytes) -> Finished:
 
 
 def list_words(nvdisasm: Tool, arch: str, words: Iterable[bytes]) -> dict[bytes, Instruction]:
-    """Disassemble instructions of 16 bytes each for one target, all in one run of nvdisasm, since its start takes
-    longer than a kernel. Each result has the address of that run; `Instruction.at` sets another one. Raises
+    """Disassemble instructions of 16 bytes each for one target. One run of nvdisasm gets all of them, since its start
+    takes longer than a kernel. Each result has its address in that run; `Instruction.at` sets another one. Raises
     ToolError."""
     known = list(dict.fromkeys(words))
     if not known:
@@ -269,10 +271,10 @@ def list_words(nvdisasm: Tool, arch: str, words: Iterable[bytes]) -> dict[bytes,
 
 
 def count_live_registers(nvdisasms: Iterable[Tool], cubin: bytes, sass: Sass) -> tuple[int, ...] | None:
-    """Count the live general registers at each instruction of a kernel, with the first nvdisasm that can.
+    """Count the live general registers at each instruction of a kernel, with the first nvdisasm that can do this.
 
-    Only nvdisasm's text listing has this column: it refuses the option with -json. nvdisasm 13.x does not analyse
-    cubins of an older ptxas, but Triton's own nvdisasm does. NOPs at the end are not listed and count 0.
+    Only nvdisasm's text listing contains these numbers: nvdisasm refuses the option with -json. nvdisasm 13.x does not
+    analyse cubins of an older ptxas, but Triton's own nvdisasm does. NOPs at the end are not listed; their number is 0.
     Returns None if no nvdisasm prints a number for each instruction. Raises ToolError.
     """
     length = max((n for n, one in enumerate(sass.instructions, 1) if one.opcode != "NOP"), default=0)
@@ -286,8 +288,8 @@ def count_live_registers(nvdisasms: Iterable[Tool], cubin: bytes, sass: Sass) ->
 
 
 def _live_of(listing: str, kernel: str) -> Iterator[tuple[int, int]]:
-    """Yield offset and number of live registers of each instruction: the first column of the table in its line, which
-    is empty for 0. Example of a line: `/*0010*/  MOV R2, c[0x0][0x160] ;  // |   2   |        |`."""
+    """Yield the offset and the number of live registers of each instruction. The number is in the first column after
+    `// |`; an empty column means 0. Example of a line: `/*0010*/  MOV R2, c[0x0][0x160] ;  // |   2   |        |`."""
     section = ""
     for line in listing.splitlines():
         code, _, table = line.strip().partition("// |")
@@ -300,14 +302,14 @@ def _live_of(listing: str, kernel: str) -> Iterator[tuple[int, int]]:
 # --- both programs --------------------------------------------------------------------------------
 
 
-_FEW = 100  # most kernels named on nvdisasm's command line, which has no room for tens of thousands
+_FEW = 100  # name up to so many kernels on nvdisasm's command line, which is too short for tens of thousands
 _FIRST_WITH_A = 90  # from sm_90 on, there are targets such as sm_90a with additional instructions
-BATCH = 400  # kernels per run of nvdisasm, whose start takes as long as some tens of kernels
+BATCH = 400  # kernels per run of nvdisasm; its start takes as long as some tens of kernels
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Toolchain(Brief):
-    """One ptxas and one nvdisasm, used for both sides of every comparison."""
+    """One ptxas and one nvdisasm, used for both codes of every comparison."""
 
     _shown: ClassVar[tuple[str, ...]] = ("ptxas", "nvdisasm")
 
@@ -317,7 +319,7 @@ class Toolchain(Brief):
     def assemble(
         self, ptx: Ptx, arguments: Sequence[str] = DEFAULT_ARGUMENTS, timeout_s: float = TIMEOUT_S
     ) -> Assembled | Crash:
-        """Assemble a module. Without a target in `arguments`, the module's `.target` is used."""
+        """Assemble a module. If `arguments` contain no target, the module's `.target` is used."""
         return assemble(self.ptxas, ptx, arguments, timeout_s)
 
     def assemble_or_raise(self, ptx: Ptx, arguments: Sequence[str] = DEFAULT_ARGUMENTS) -> Assembled:
@@ -337,8 +339,9 @@ class Toolchain(Brief):
         return parse_nvdisasm(output, {k: cubin.text(k) for k in wanted}, cubin.indirect_targets or {})
 
     def disassemble_many(self, kernels: Sequence[tuple[Cubin, str]], workers: int = 1) -> list[Sass]:
-        """Disassemble many kernels, each from its own image, in the same order. One run of nvdisasm gets many kernels
-        of one architecture, with equal instructions only once. Raises ToolError or CubinError."""
+        """Disassemble many kernels, each from its own image; return their codes in the same order. One run of nvdisasm
+        gets the instructions of many kernels of one architecture, equal instructions only once. Raises ToolError or
+        CubinError."""
         groups: dict[int, list[int]] = {}
         for number, (cubin, _) in enumerate(kernels):
             groups.setdefault(cubin.arch, []).append(number)
@@ -353,7 +356,7 @@ class Toolchain(Brief):
     def _batch(self, kernels: Sequence[tuple[Cubin, str]]) -> list[Sass]:
         if len(kernels) > 1:
             codes = [words_of(cubin.text(kernel)) for cubin, kernel in kernels]
-            with suppress(ToolError):  # one kernel is damaged: read each alone, so that the error names it
+            with suppress(ToolError):  # on an error read each kernel alone, so that the error names the damaged one
                 listed = list_words(self.nvdisasm, _full_target(kernels[0][0].arch), chain.from_iterable(codes))
                 return [
                     Sass(

@@ -313,7 +313,7 @@ def test_an_architecture_that_triton_s_ptxas_does_not_know(tmp_path, capsys, mon
     monkeypatch.setattr("tritonhook.ptxas.tool.targets", lambda tool: ("sm_80", "sm_90a"))
     (tmp_path / "script.py").write_text("")
     assert main(["run", "--arch", "sm_120a", str(tmp_path / "script.py")]) == 2
-    assert "sm_120a: no target of ptxas" in capsys.readouterr().err
+    assert "sm_120a: not a target of ptxas" in capsys.readouterr().err
 
 
 def test_without_the_flag_no_process_is_told_of_dry_runs(tmp_path, triton_cache) -> None:

@@ -82,7 +82,7 @@ def unified() -> MemoryTimeline:
         ),
         samples=(),
         marks=(Mark(905_000_000, "launch", KERNEL, reading(8504, total=total), reading(9581, 14_512, total=total)),),
-        notes=("NVIDIA GB10: no timeline from NVML: nvmlDeviceGetMemoryInfo: this GPU does not report it",),
+        notes=("NVIDIA GB10: no timeline from NVML: nvmlDeviceGetMemoryInfo: this GPU does not report this value",),
     )
 
 

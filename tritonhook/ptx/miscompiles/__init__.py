@@ -31,8 +31,8 @@ class BugPlace:
 
 
 def places(ptx: Ptx, bugs: Sequence[Miscompilation] = MISCOMPILATIONS) -> tuple[BugPlace, ...]:
-    """Find each statement that matches the pattern of a bug, in order. A module without opcodes of these bugs is not
-    parsed."""
+    """Find each statement that matches the pattern of a bug, in order. A module is not parsed if it lacks the opcodes
+    of all these bugs."""
     return tuple(_places(ptx, _possible(ptx.text, bugs)))
 
 
@@ -54,8 +54,8 @@ def _places(ptx: Ptx, bugs: Sequence[Miscompilation]) -> Iterator[BugPlace]:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A matching statement, and the verdict on one version of ptxas for the module's target. ptxas: None if not
-    known."""
+    """A statement that matches the pattern of a bug, and the verdict on one version of ptxas for the module's target.
+    ptxas: the version; None if it is not known."""
 
     place: BugPlace
     ptxas: str | None
@@ -70,7 +70,7 @@ class Hit:
     def warning(self) -> str:
         bug = self.place.bug
         wrong = self.verdict is PtxasVerdict.WRONG
-        verb = "miscompiles" if wrong else "was not tried, and versions beside it miscompile"
+        verb = "miscompiles" if wrong else "may miscompile (not tested, but a neighbouring version miscompiles)"
         return (
             f"ptxas {self.ptxas} {verb} {self.place.function}, line {self.place.line}: it {bug.does} ({bug.name}): "
             f"{bug.remedy}; see {PAGE}"
@@ -96,9 +96,10 @@ def findings(text: str, ptxas: str | None, level: str = "-O3") -> tuple[Hit, ...
 
 
 def suspects(text: str, ptxas: str | None, level: str = "-O3") -> tuple[Hit, ...]:
-    """Find statements that this version of ptxas miscompiles, or may miscompile; empty if the version is None.
+    """Find statements that this version of ptxas miscompiles, or may miscompile. Returns an empty tuple if the version
+    is None.
 
-    A text without opcodes of bugs that this version may have is not parsed. Raises PtxError.
+    A text is not parsed if it lacks the opcodes of all bugs that this version may have. Raises PtxError.
     """
     if ptxas is None:
         return ()
@@ -124,7 +125,8 @@ def warnings_of(text: str, ptxas: str | None, level: str = "-O3") -> list[str]:
 
 
 def bugs_met(text: str, ptxas: str | None, level: str) -> frozenset[str]:
-    """Return the names of the bugs that a module can trigger; empty if it cannot be read. The result is cached."""
+    """Return the names of the bugs of this ptxas that a module can trigger; empty if the module cannot be read. The
+    result is cached."""
     key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(), ptxas, level
     if key not in _met:
         _met[key] = frozenset()
@@ -137,8 +139,9 @@ _met: dict[tuple[bytes, str | None, str], frozenset[str]] = {}
 
 
 def note_of(modules: Iterable[tuple[str | None, str | None, str]]) -> list[str]:
-    """List one note on many kernels: the bugs that they can trigger, each with the number of kernels; no note if there
-    are none. modules: (text, ptxas, level) of each kernel; unreadable texts are skipped."""
+    """Write one note about many kernels: which bugs they can trigger, each with the number of kernels. Returns a list
+    with the note, or an empty list if there is no bug. modules: (text, ptxas, level) of each kernel; texts that cannot
+    be read are skipped."""
     met: Counter[str] = Counter()
     for (text, ptxas, level), kernels in Counter(modules).items():
         met.update(dict.fromkeys(bugs_met(text or "", ptxas, level), kernels))
@@ -146,5 +149,6 @@ def note_of(modules: Iterable[tuple[str | None, str | None, str]]) -> list[str]:
         return []
     listed = ", ".join(f"{bug} ({kernels:,})" for bug, kernels in sorted(met.items()))
     return [
-        f"known bugs of ptxas that kernels meet, with their number: {listed}; `tritonhook verify --known` lists where"
+        f"known bugs of ptxas that kernels can trigger (number of kernels): {listed}; `tritonhook verify --known` "
+        "lists the statements"
     ]

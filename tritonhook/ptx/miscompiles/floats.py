@@ -1,4 +1,4 @@
-"""Miscompilations in which ptxas mistakes a register for another kind of number; and those of conversions and sums."""
+"""Miscompilations of floats, conversions and sums. In some, ptxas reads a register as a number of another type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tritonhook.ptx.dataflow import Operation, Part, Source, elements, only_make
 from tritonhook.ptx.miscompiles.packed import CUTS, has_negated_16_bits
 from tritonhook.ptx.miscompiles.record import Miscompilation, Range, all_targets
 
-_LEAST = 1 << 31  # the bits of the smallest .s32 number
+_LEAST = 1 << 31  # the bits of the smallest .s32 number, -2147483648
 _TYPE = re.compile(r"(?:[bsuf]|bf|tf|e\dm)\d+(?:x2)?")
 
 
@@ -50,14 +50,14 @@ _OF_PAIRS = ("add", "sub", "mul", "fma", "min", "max", "neg", "abs", "set", "cvt
 
 
 def _subtracts_the_least(operation: Operation) -> bool:
-    """Match `sub.sat` of -2147483648, and `add.sat` and `sub.sat` of a negation."""
+    """Match a `sub.sat` that subtracts -2147483648, and an `add.sat` or `sub.sat` with a negated operand."""
     if operation.is_a("sub.sat", "s32") and operation.number(1) == _LEAST:
         return True
     return operation.name in ("add.sat", "sub.sat") and _has_a_negation(operation)
 
 
 def _converts_a_negated(operation: Operation) -> bool:
-    """Match `cvt.sat` of a negated .s32, and of a negated .s16 to a type of at most 16 bits."""
+    """Match a `cvt.sat` of a negated .s32, and a `cvt.sat` from a negated .s16 to .u8, .s8 or .u16."""
     if operation.type == "s16" and operation.name in CUTS:
         return has_negated_16_bits(operation)
     return operation.name.startswith("cvt.sat.") and operation.type == "s32" and _has_a_negation(operation)
@@ -72,7 +72,8 @@ def _has_a_negation(operation: Operation) -> bool:
 
 
 def _saturates_a_cancelled_sum(operation: Operation) -> bool:
-    """Match `sub.sat` of two sums with the same term, or of a sum and its term; `add.sat`, if a term is negated."""
+    """Match a `sub.sat` of two sums that have a term in common, or of a sum and one of its terms. Match `add.sat`
+    likewise if one of the equal terms is negated."""
     if operation.name not in ("add.sat", "sub.sat") or operation.source(0) == operation.source(1):
         return False
     first, second = (_terms(operation, index) for index in (0, 1))
@@ -82,10 +83,10 @@ def _saturates_a_cancelled_sum(operation: Operation) -> bool:
 
 
 def _terms(operation: Operation, index: int) -> set[tuple[Source | None, int]]:
-    """Return an operand and the terms of the sum that made it, each with its sign."""
+    """Return the set of an operand and the terms of the sum that produced it, each with its sign."""
     found, made = {(operation.source(index), 1)}, operation.made_by(index)
     if made is None or made.statement.opcode.partition(".")[0] not in ("add", "sub"):
-        return found  # ptxas does not split the sum in a `mad`
+        return found  # a `mad` is no such sum: ptxas does not split it into terms
     if made.is_a("add", "b32"):
         found |= {(source, 1) for source in made.sources}
     elif made.is_a("sub", "b32") or made.is_a("sub.cc", "u32", "s32"):
@@ -132,8 +133,8 @@ def _converts_what_was_there(operation: Operation) -> bool:
 
 
 def kept(operation: Operation) -> Source | None:
-    """Return the old value of a register, which it keeps if a guarded statement is not executed; None if nothing wrote
-    it before."""
+    """Return the value that a register had before a guarded statement and keeps if the statement is not executed; None
+    if nothing wrote the register before."""
     guard = operation.statement.guard
     if not guard or not operation.is_a("selp", "b32"):
         return None
@@ -222,8 +223,9 @@ FLOATS = (
     ),
     Miscompilation(
         name="saturated-difference",
-        does="evaluates -(-2147483648) as +2147483648, or not at all, in `add.sat.s32` and `sub.sat.s32`",
-        instead="write `not.b32` plus 1 for the negation",
+        does="mistakes the sign of -2147483648 in `add.sat.s32` and `sub.sat.s32`: adds it instead of subtracting it, "
+        "or negates it to +2147483648",
+        instead="negate with `not.b32` and add 1",
         sources=(),
         ranges=all_targets("11.7.99", "12.9.86"),
         words=(("add.sat.s32", "sub.sat.s32"),),
@@ -232,7 +234,7 @@ FLOATS = (
     ),
     Miscompilation(
         name="saturated-cancellation",
-        does="replaces `sub.sat.s32` of `x + y` and `x` by `y`, also if `x + y` overflowed",
+        does="replaces `sub.sat.s32` of `x + y` and `x` by `y`, even if `x + y` overflowed",
         instead="write the sum with `add.sat.s32`, or in 64 bits",
         sources=(),
         ranges=all_targets("11.7.99", "13.3.73"),
@@ -242,7 +244,7 @@ FLOATS = (
     ),
     Miscompilation(
         name="product-shifted-away",
-        does="drops a `shl.b64` by 64 or more of a product with a constant; the result should be 0",
+        does="leaves out a `shl.b64` by 64 or more that shifts a product with a constant; the result should be 0",
         instead="write 0",
         sources=(),
         ranges=all_targets("11.7.99", "13.5.37"),
@@ -267,7 +269,7 @@ FLOATS = (
     ),
     Miscompilation(
         name="guarded-set-to-float",
-        does="also converts the old value of the register of a guarded `set`, if the result is a float",
+        does="converts the old value of the register, too, if a guarded `set` with a float result is not executed",
         instead="write `set` without a guard, and `selp`",
         sources=(),
         ranges=all_targets("11.7.99", "13.5.37"),
@@ -278,7 +280,7 @@ FLOATS = (
     ),
     Miscompilation(
         name="nan-at-least",
-        does="evaluates `x >= y` as true, also for NaN, if y is a lower bound of x, e.g. `abs(z) >= 0`",
+        does="evaluates `x >= y` as true for NaN, too, if y is a lower bound of x, e.g. `abs(z) >= 0`",
         instead="write the opposite, `setp.ltu`",
         sources=(),
         ranges=all_targets("11.7.99", "13.5.37"),
@@ -300,7 +302,7 @@ FLOATS = (
     Miscompilation(
         name="saturated-negation",
         does="evaluates -(-2147483648) as +2147483648 in `cvt.sat`, and -(-32768) as +32768",
-        instead="write `not` plus 1 for the negation",
+        instead="negate with `not` and add 1",
         sources=(),
         ranges=all_targets("11.7.99", "13.5.37"),
         words=(("cvt.sat.",), ("neg.s", "abs.s16", "sub.", "mul.lo")),
@@ -309,8 +311,8 @@ FLOATS = (
     ),
     Miscompilation(
         name="saturated-conversion",
-        does="merges `cvt.sat` with the conversion of a float before it; the integers differ for NaN, and from .u32 to "
-        ".s16 also for negative numbers",
+        does="merges `cvt.sat` with a preceding conversion of a float to an integer; the result is wrong for NaN, and "
+        "from .u32 to .s16 also for negative numbers",
         instead="clamp with `min` and `max`",
         sources=(),
         ranges=all_targets("11.7.99", "13.5.37"),
@@ -320,8 +322,8 @@ FLOATS = (
     ),
     Miscompilation(
         name="high-products-in-loop",
-        does="executes a `mad.hi` that adds to its own result twice, if it unrolls the loop four times",
-        instead="write `mul.wide`, a shift and `add`",
+        does="adds the product twice in a `mad.hi` that adds to its own result, if the loop is unrolled four times",
+        instead="write `mul.wide`, a shift and `add` instead of `mad.hi`",
         sources=(),
         ranges=all_targets("11.7.99", "13.3.73"),
         words=(("mad.hi.",), ("bra",)),

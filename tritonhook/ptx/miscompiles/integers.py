@@ -13,13 +13,13 @@ _NAN = 0x7F80_0001  # the smallest positive integer whose bits are a NaN in floa
 
 
 def _is_spelled(operation: Operation, *names: str) -> bool:
-    """Return True if the text has one of these instructions. Some bugs occur only with them: ptxas converts equivalent
-    instructions to the same form only after the pass with the bug."""
+    """Return True if the operation is written as one of these instructions in the text. Some bugs need this spelling:
+    ptxas converts equivalent instructions to the same form only after the pass with the bug."""
     return operation.statement.opcode.partition(".")[0] in names
 
 
 def _made(value: Source | None, name: str, *types: str) -> Operation | None:
-    """Find the operation with this name that made a value, also if a guard may replace the value by 0."""
+    """Find the operation with this name that produced a value. A guard that may replace the value by 0 is allowed."""
     made = only_maker(value)
     if made is not None and (guarded := _guarded(made)) is not None:
         made = made.made_by(guarded)
@@ -54,7 +54,7 @@ def _is_rotation(left: Operation, right: Operation) -> bool:
 
 
 def _greatest_of_three(operation: Operation) -> bool:
-    """Match `max(max(x, -x), y)`, or `min`, if nothing else reads the inner result."""
+    """Match `max(max(x, -x), y)`, and the same with `min`, if nothing else reads the inner result."""
     if operation.name not in ("max", "min") or operation.type != "s32":
         return False
     for inner, index in operation.operands(operation.name, "s32"):
@@ -84,8 +84,8 @@ def _selects_by_nan(operation: Operation) -> bool:
 
 def _compares_shifted_sign(operation: Operation) -> bool:
     """Match an unsigned comparison of a constant with `(x | 0x80000000) >> k`, an arithmetic shift of a negative
-    number, if the comparison would always be true or false for a logical shift. With more than four leading sign bits
-    ptxas is right."""
+    number. If the shift were logical, the comparison would have to be always true or always false. If the shifted
+    number has more than four leading sign bits, ptxas is right."""
     if operation.name not in ("setp.lt", "setp.le") or operation.type != "u32":
         return False
     for index, source in enumerate(operation.sources):
@@ -103,8 +103,8 @@ def _compares_shifted_sign(operation: Operation) -> bool:
 
 
 def _multiplies_known_bits(operation: Operation) -> bool:
-    """Match a product of two numbers whose lowest 1 bit is known, if single bits of the product are read. The lowest 1
-    bit of the product is then also known."""
+    """Match a product of two numbers if the position of the lowest 1 bit is known for both, and if single bits of the
+    product are read. The position of the product's lowest 1 bit is then also known."""
     if not operation.is_a("mul.lo", "b32"):
         return False
     places = [_lowest_one(operation.source(index)) for index in (0, 1)]
@@ -114,9 +114,9 @@ def _multiplies_known_bits(operation: Operation) -> bool:
 
 
 def _reads_known(place: int, product: Operation) -> bool:
-    """Return True if an operation on the product depends only on the bits up to its lowest 1 bit, `place`: an `and`
-    with a mask of such bits, an `or` with a mask of such bits or of all higher bits, a left shift that keeps only such
-    bits. A guard, a left shift, an added constant or a truncation may be in between."""
+    """Return True if some operation depends only on the product's low bits, up to its lowest 1 bit at `place`. It is an
+    `and` with a mask of low bits, an `or` with a mask of low bits or of all higher bits, or a left shift that keeps
+    only low bits. A guard, a left shift, an added constant or a truncation may stand between product and operation."""
     for _, reader in product.readers:
         count = reader.number(1)
         if reader.is_a("and", "b32", "b16") or reader.is_a("or", "b32"):
@@ -141,8 +141,8 @@ def _passes_on(operation: Operation) -> bool:
 
 
 def _lowest_one(value: Source | None) -> int | None:
-    """Find the position of the lowest 1 bit of `(x << k) + constant`, if it is below k, or of `x | 1`; a further shift
-    may follow. None if not known."""
+    """Find the position of the lowest 1 bit of `x | 1`, or of `(x << k) + constant` if the constant has a 1 bit below
+    k. A further left shift may follow. None if the position is not known."""
     made = only_maker(value)
     added = made.number(1) if made is not None else None
     if made is not None and added and made.is_a("shl", "b32"):
@@ -173,9 +173,9 @@ def _inserts_too_many_bits(operation: Operation) -> bool:
 
 
 def _masks_signs(operation: Operation) -> bool:
-    """Match a mask on a `prmt`: an `and`, a register of 16 or 8 bits that is zero-extended, or a store of 16 or 8 bits.
-    The mask must keep whole bytes, among them the lowest; all of them must be replicated signs, at least one of them of
-    the first operand."""
+    """Match a mask on the result of a `prmt`: an `and`, a zero-extension from 16 or 8 bits, or a store of 16 or 8 bits.
+    The mask must keep whole bytes, including the lowest. In `prmt`, each of these bytes must be a replicated sign, and
+    at least one of them a sign in the first operand."""
     mask = operation.number(1)
     if operation.is_a("and", "b32", "b64") and _is_spelled(operation, "and", "cvt"):
         value = operation.sources[0]
@@ -193,7 +193,7 @@ def _masks_signs(operation: Operation) -> bool:
 
 
 def _widest(value: Source) -> Source:
-    """Find the 32-bit number of which this value is the low bits or the extension to 64 bits."""
+    """Find the 32-bit number that was truncated or extended to this value; else return the value."""
     made = only_maker(value)
     if isinstance(value, Part) and value.operation.is_a("mov", "b32") and not value.index:
         return value.operation.sources[0] if value.operation.results == 2 else value
@@ -203,7 +203,7 @@ def _widest(value: Source) -> Source:
 
 
 def _clamps_to_zero(operation: Operation) -> bool:
-    """Match `min.s32` with 0 of `max.u32` with 0."""
+    """Match `min.s32(max.u32(x, 0), 0)`."""
     if not operation.is_a("min", "s32") or operation.number(1) != 0:
         return False
     return any(made.number(1) == 0 for made, _ in operation.operands("max", "u32"))
@@ -244,9 +244,9 @@ def _borrows_after_cnot(operation: Operation) -> bool:
 
 
 def _folds_repeated_operand(operation: Operation) -> bool:
-    """Match a logical operation on the result of a `lop3` with a repeated operand and on one of that `lop3`'s operands.
-    ptxas replaces one of the two equal operands by 0. The result is wrong if that changes a row of the truth table that
-    the logical operation does not mask."""
+    """Match a logical operation whose operands are the result of a `lop3` with a repeated operand, and an operand of
+    that `lop3`. ptxas replaces one of the two equal operands by 0. The result is wrong if that changes the `lop3` for
+    an input for which the logical operation depends on it."""
     if operation.name not in ("and", "or", "xor"):
         return False
     narrow = [_narrow(source) if operation.name == "and" else source for source in operation.sources]
@@ -269,7 +269,7 @@ def _folds_repeated_operand(operation: Operation) -> bool:
 
 
 def _narrow(value: Source) -> Source:
-    """Find the 32-bit number that was extended to this value, or is the low half of this pair; else return the
+    """Find the 32-bit number that was extended to this value or is the low half of this 64-bit pair; else return the
     value."""
     made = only_maker(value)
     is_wide = made is not None and (made.is_a("cvt.u64", "u32") or made.is_a("cvt.s64", "s32"))
@@ -280,8 +280,8 @@ def _narrow(value: Source) -> Source:
 INTEGERS = (
     Miscompilation(
         name="shift-sub-rotate-64",
-        does="compiles the 64-bit difference `(x << k) - (x >> 64 - k)` as a rotation, which is the sum",
-        instead="write `add` and a negation",
+        does="compiles the 64-bit difference `(x << k) - (x >> 64 - k)` as a rotation, which is the sum of both terms",
+        instead="negate the second term and use `add`",
         sources=(_OPENPTXAS,),
         ranges=all_targets("11.7.99", "13.2.86"),
         words=(("shr.", "div.u64"), ("shl.b64",)),
@@ -290,7 +290,7 @@ INTEGERS = (
     ),
     Miscompilation(
         name="greatest-of-three",
-        does="drops the negation in `max(max(x, -x), y)`, which becomes `max(x, y)`; the same for `min`",
+        does="drops the negation in `max(max(x, -x), y)`, so that it becomes `max(x, y)`; likewise with `min`",
         instead="write `abs.s32`",
         sources=(
             "https://github.com/pytorch/pytorch/issues/190973",
@@ -303,7 +303,8 @@ INTEGERS = (
     ),
     Miscompilation(
         name="product-low-bits",
-        does="assumes 0 for the lowest 1 bit of a product, e.g. of `(x | 1) * (y | 1)`, if single bits are read",
+        does="assumes that the lowest 1 bit of a product is 0, e.g. of `(x | 1) * (y | 1)`, if single bits of the "
+        "product are read",
         instead="use the low half of `mul.wide`",
         sources=(),
         ranges=all_targets("13.4.59", "13.5.37"),
@@ -323,7 +324,7 @@ INTEGERS = (
     ),
     Miscompilation(
         name="bit-field-beyond-register",
-        does="returns all ones for `bfe.s32` if the field begins at bit 32 or later, also for positive numbers",
+        does="returns all ones for `bfe.s32` if the field begins at bit 32 or later, even if the number is positive",
         instead="use `shr.s32` by 31",
         sources=(f"{_FUZZX}m052-bfe-reg-pos-fold", _OPENPTXAS),
         ranges=all_targets("11.7.99", "13.4.92"),
@@ -343,8 +344,9 @@ INTEGERS = (
     ),
     Miscompilation(
         name="select-by-number",
-        does="chooses the wrong value in `slct.s32.s32` by a constant whose bits are a NaN, e.g. 0x7fc00000",
-        instead="write `mov` of the value to choose",
+        does="chooses the wrong value in `slct.s32.s32` if the last operand is a constant whose bits are a "
+        "NaN, e.g. 0x7fc00000",
+        instead="write a `mov` of the right value instead of `slct`",
         sources=(f"{_FUZZX}m016-slct-s32-immediate-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
         words=(("slct.s32.s32",),),
@@ -353,7 +355,7 @@ INTEGERS = (
     ),
     Miscompilation(
         name="signs-of-bytes",
-        does="drops the replicated signs of bytes in `prmt.b32` if `and.b32` masks the result",
+        does="loses the signs of bytes that `prmt.b32` replicates if `and.b32` masks the result",
         instead="mask before `prmt.b32`",
         sources=(f"{_FUZZX}m024-prmt-cvt-u16-fold", f"{_FUZZX}m066-prmt-sign-byte-and-fold"),
         ranges=all_targets("11.7.99", "13.3.73"),
@@ -363,7 +365,7 @@ INTEGERS = (
     ),
     Miscompilation(
         name="clamp-of-mixed-signs",
-        does="replaces `min.s32(max.u32(x, 0), 0)` by 0, also if x is negative",
+        does="replaces `min.s32(max.u32(x, 0), 0)` by 0, even if x is negative",
         instead="omit the `max.u32`, which has no effect",
         sources=(f"{_FUZZX}m020-mixed-minmax-signedness-fold",),
         ranges=all_targets("12.0.140", "13.3.73"),
@@ -393,7 +395,7 @@ INTEGERS = (
     ),
     Miscompilation(
         name="carry-of-nothing",
-        does="sets the carry of `add.cc` of a number that two shifts have made 0",
+        does="sets the carry of an `add.cc` although one operand is 0 after two left shifts",
         instead="write 0 instead of the shifted number",
         sources=(f"{_FUZZX}m017-addc-shift-carry-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
@@ -403,7 +405,7 @@ INTEGERS = (
     ),
     Miscompilation(
         name="borrow-after-cnot",
-        does="borrows 1 too much in `sub.cc` of a shifted `cnot` that is 0",
+        does="borrows 1 too much in a `sub.cc` if an operand is a shifted `cnot` that is 0",
         instead="write `setp` and `selp`",
         sources=(f"{_FUZZX}m018-subc-cnot-shift-borrow-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),

@@ -51,8 +51,8 @@ MATRICES = (
     ),
     Miscompilation(
         name="fp8-mma-in-place",
-        does="adds the product to itself instead of the addend, in an fp8 `mma` with the same registers for result and "
-        "addend",
+        does="adds the product to itself instead of to the addend, in an fp8 `mma` that writes its result to the "
+        "addend's registers",
         instead="use separate registers for the result",
         sources=(),
         ranges=(Range(("sm_90a",), "12.4.131", "12.4.131"),),

@@ -2,10 +2,12 @@
 needs only one form.
 
 Moves are removed, and equal computations become one value. Constants are folded, also through registers, and are the
-last operand of commutative operations. The following become one operation:
+last operand of commutative operations. Equivalent operations become one. Each line names the resulting operation, then
+the operations that become it:
 
 * `neg`: `0 - x`, a product with -1, and `not` plus 1; `sub`: the sum with a negation
-* `shl`: a product with a power of two, and a number added to itself; `mad` becomes a product and a sum
+* `shl`: a product with a power of two, and a number added to itself
+* a product and a sum: `mad`
 * `or`, `and`, `xor`, `not`: `bfi`, and sums of numbers that have no 1 bit in common
 * `max` and `min`: `setp` with `selp` or with a guarded `mov`; `selp`: a guarded statement
 * `setp.lt` and `setp.le`: `gt` and `ge` with exchanged operands; `cnot`: `setp.eq` with `selp`
@@ -25,7 +27,7 @@ from tritonhook.ptx.dataflow import Chain, Operation, Part, Source, only_maker, 
 from tritonhook.ptx.module import Ptx, Statement
 
 _WARP_SIZE = 32
-_DEPTH = 4  # how many operations back the search for constant bits goes
+_DEPTH = 4  # the search for constant bits follows at most so many operations back
 _TYPE = re.compile(r"[sub](8|16|32|64)")
 _FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}")  # a floating-point constant, written as its bits
 _SIGNLESS = frozenset(
@@ -69,7 +71,7 @@ class NormalChain(Chain):
         super().__init__(body)
 
     def add(self, statement: Statement, targets: Sequence[str], operands: Sequence[str]) -> None:
-        self.is_move = statement.opcode.startswith("mov.")  # then a float constant means its bits
+        self.is_move = statement.opcode.startswith("mov.")  # in a `mov`, a float constant stands for its bits
         super().add(statement, targets, operands)
 
     def source(self, text: str) -> Source:
@@ -182,7 +184,7 @@ def zeros(value: Source, bits: int, depth: int = _DEPTH) -> int:
 
 
 class _Rule:
-    """Rewrites one operation to its normal form. The method `_<opcode>` returns another value for it, or None."""
+    """Rewrites one operation to its normal form. The method `_<opcode>` returns the value that replaces it, or None."""
 
     def __init__(self, chain: NormalChain, statement: Statement, name: str, type_: str) -> None:
         self.chain, self.statement, self.name, self.type = chain, statement, name, type_
@@ -193,8 +195,8 @@ class _Rule:
         return self.chain.make(self.statement, name, type_ or self.type, *sources)
 
     def value(self, sources: tuple[Source, ...]) -> Source | None:
-        """Return another value for the operation: the source of a copy, a constant, or the result of the method for its
-        opcode. None: the operation already has normal form."""
+        """Return the value that replaces the operation: the source of a copy, a constant, or the result of the method
+        for its opcode. None if the operation already has normal form."""
         name = self.name
         numbers = [source for source in sources if isinstance(source, int)]
         if name == "mov" and len(numbers) == len(sources) > 1:
@@ -207,7 +209,7 @@ class _Rule:
         if self.bits and len(numbers) == len(sources) and name in _FOLDS:
             return _FOLDS[name](numbers[0], numbers[-1], self.bits) & self.ones
         if len(sources) == 2 and sources[1] == _SAME.get(name) and not (name in ("or", "xor") and self.bits == 64):
-            return sources[0]  # not `or` and `and` of 64 bits, which ptxas splits into halves first
+            return sources[0]  # not `or` and `xor` of 64 bits: ptxas first splits them into halves
         if len(sources) != _OPERANDS.get(name) or not (self.bits or name in _OF_ANY_TYPE):
             return None
         rule: Callable[..., Source | None] | None = getattr(self, "_" + name.partition(".")[0], None)

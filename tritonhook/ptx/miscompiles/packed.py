@@ -7,8 +7,9 @@ from tritonhook.ptx.miscompiles.record import Miscompilation, Range, all_targets
 
 
 def _twice_the_pair(operation: Operation) -> bool:
-    """Match `mov.b32 r, {h, h}` of a pair converted to fp8, also as a half of `mov.b64`, or a store of `{h, h}`. Two
-    conversions of equal operands count as the same pair, as in ptxas."""
+    """Match an instruction that puts the same pair of fp8 numbers, h, twice into a register or into memory: `mov.b32 r,
+    {h, h}`, a `mov.b64` with `{h, h}` as one half, or a store of `{h, h}`. Two conversions of equal operands count as
+    the same pair, as in ptxas."""
     if not operation.is_a("mov", "b32", "b64") and not operation.name.startswith("st."):
         return False
     makers = [only_maker(source) for source in operation.sources[operation.name.startswith("st.") :]]
@@ -100,7 +101,7 @@ PACKED = (
     ),
     Miscompilation(
         name="video-upper-half",
-        does="writes the upper half of a result into `.h1`; PTX defines it as the lower half",
+        does="writes the upper half of a result into `.h1`; PTX requires the lower half there",
         instead="write `.h0` and move it with `prmt`",
         sources=(),
         ranges=all_targets("11.7.99", "13.2.86"),

@@ -30,8 +30,8 @@ class PtxasVerdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The versions of ptxas that have a bug for some targets: from `first` to `last`, both tried. targets: some of
-    TARGETS."""
+    """The versions of ptxas that have a bug for some targets: from `first` to `last`; both were tested. targets: some
+    of TARGETS."""
 
     targets: tuple[str, ...]
     first: str
@@ -118,5 +118,5 @@ def _generation(target: str) -> int:
 
 
 def all_targets(first: str, last: str) -> tuple[Range, ...]:
-    """Make a range for all targets."""
+    """Make a Range from `first` to `last` for all targets."""
     return (Range(TARGETS, first, last),)
