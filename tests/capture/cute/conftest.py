@@ -14,7 +14,7 @@ from tritonhook.errors import DeviceError
 
 
 def _arch() -> str:
-    """The GPU's architecture, since tests of other folders in this process may launch kernels; sm_120a without a GPU."""
+    """The GPU's architecture, because other tests of this process may launch kernels; sm_120a without a GPU."""
     try:
         driver = Driver()
         driver.init()
