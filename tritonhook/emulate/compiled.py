@@ -1,7 +1,7 @@
 """Compile LLVM IR to machine code of this computer with Triton's LLVM, if Triton is installed.
 
-Also the step that runs such code: float32 fma, for kernels with unrolled products. NumPy has no fma: numbers.fma32
-takes ten times as long."""
+`fma32` makes a step that runs such code: float32 fma, for kernels with unrolled products. NumPy has no fma, and
+numbers.fma32 takes ten times as long."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tritonhook.emulate.words import Array
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Step
 
-MANY = 256  # fewest fma instructions of a kernel that repay the compiler's 30 ms
+MANY = 256  # a kernel with fewer fma instructions does not repay the compiler's 30 ms
 # d = a * b + c of n float32 numbers (n: a multiple of 8) where the mask is true. Every NaN gets the bits %nan.
 _FMA = """
 target triple = "x86_64-unknown-linux-gnu"

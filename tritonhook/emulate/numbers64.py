@@ -146,7 +146,7 @@ def sqrt64(a: Array, mode: str = "rn") -> Array:
     if mode != "rn":
         for i in np.flatnonzero(np.isfinite(x) & (x > 0)):
             near, exact = float(found.flat[i]), Fraction(float(x.flat[i]))
-            side = Fraction(near) ** 2 - exact  # above the root where positive
+            side = Fraction(near) ** 2 - exact  # positive if `near` is above the root
             found.flat[i] = _directed(near, Fraction(near) - (side > 0) * _TINY + (side < 0) * _TINY, mode)
     return _finish64(found, a)
 
@@ -211,8 +211,8 @@ def to_whole(codes: Array, source: str, bits: int, signed: bool, mode: str, ftz:
 def between(
     codes: Array, source: str, target: str, mode: str = "rn", whole: str = "", ftz: bool = False, **how: Any
 ) -> Array:
-    """Convert bit patterns of one format to another. whole: rounding mode to whole numbers, applied first; "": none.
-    how: further arguments of `numbers.encode`."""
+    """Convert bit patterns of one format to another. whole: mode for rounding to whole numbers before the conversion;
+    "": do not round. how: further arguments of `numbers.encode`."""
     if ftz and source == "f32":
         codes = numbers.flush32(codes)
     if not whole and not how.get("unit") and not how.get("relu") and "f64" in (source, target):

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 RESIDENT_BYTES = 896 << 20  # limit for all resident waves
 WAVE_BYTES = RESIDENT_BYTES // 2  # limit for one wave
-_WATCHED = 3  # divides WAVE_BYTES if a watcher is there, which needs memory of its own
-_KEPT_BYTES = 128 << 20  # limit for the machines of decoded kernels, kept for the next launch
+_WATCHED = 3  # WAVE_BYTES is divided by this for a watcher, which needs memory of its own
+_KEPT_BYTES = 128 << 20  # limit for the machines of decoded kernels that are kept for the next launch
 _MOST_WAVES = 8  # most resident waves with Run.room
 _ROUNDS = 10_000  # rounds in which all waves only poll, after which the run is given up
 
@@ -41,7 +41,8 @@ _ROUNDS = 10_000  # rounds in which all waves only poll, after which the run is 
 class Loaded:
     """A prepared launch. memory, placed: its memory with its buffers and arguments. decode: makes the kernel's code for
     a machine, and lists the errors of instructions that are not understood. cta_bytes: estimated bytes of a CTA.
-    kernel: the kernel to decode. alike: launches of a kernel with equal `alike` have the same code; None: none have."""
+    kernel: the kernel to decode. alike: launches of a kernel with equal `alike` share their decoded code; None: this
+    launch's code is never shared."""
 
     memory: Memory
     placed: Placed
@@ -119,8 +120,8 @@ class Waves:
 
     @cached_property
     def _key(self) -> tuple[Hashable, ...] | None:
-        """The key under which the decoded kernel is kept; None if it is not kept: the launch has several waves, is
-        watched, or is large."""
+        """The key under which the decoded kernel is kept. None: it is not kept, because the launch has several waves,
+        is watched, or is large."""
         loaded, launch, memory = self.loaded, self.run.launch, self.loaded.memory
         is_watched = self.watcher is not None or memory.watch is not None or memory.observe is not None
         is_one_wave = len(self.run.ctas) <= self.clusters and math.prod(launch.cluster) == 1

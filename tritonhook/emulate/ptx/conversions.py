@@ -72,7 +72,8 @@ def convert(site: Site) -> Step:
         options |= {"mode": rounding(how), "whole": "".join(whole), "ftz": ftz}
         between: Callable[..., Array] = partial(numbers64.between, source=source, target=to, **options)
         function = between
-        if ftz and (source, to) == ("f32", "f64"):  # for sm_80 to sm_120 ptxas first multiplies by 1: NaN is canonical
+        # As in the code of ptxas for sm_80 to sm_120, which first multiplies by 1: NaN becomes canonical.
+        if ftz and (source, to) == ("f32", "f64"):
             function = lambda a: between(numbers.finish32(a.view(np.float32), True, False))  # noqa: E731
     else:
         raise site.refuse()

@@ -307,7 +307,8 @@ def to_uniform(site: Site) -> Step:
 
     def step(g: Group) -> None:
         put(g, of_first_lane(g, read(g)))
-        for write in writers:  # true if no lanes have diverged; if false, the BRA.DIV that follows waits for them
+        # True would mean that no lanes have diverged; after false, the BRA.DIV that follows waits for them.
+        for write in writers:
             write(g, np.zeros(g.size, bool))
 
     return step

@@ -157,7 +157,8 @@ class Site:
         return (lambda g: ~row[g.s]) if sign == "~" else lambda g: row[g.s]
 
     def counting(self) -> Reader:
-        """Take a source of 32 bits as int64, so that carries are kept. A negated source is inverted, plus one."""
+        """Take a source of 32 bits as int64, so that carries are kept. A negated source becomes its inverted bits plus
+        1."""
         sign, size, text = modified(self.text())
         row = self.source_row(text)
         if size:
