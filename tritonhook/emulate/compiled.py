@@ -104,7 +104,7 @@ def _code_of(image: bytes) -> bytes:
 
 
 def fma32(target: Array, rows: Sequence[Array], everyone: Array) -> Step | None:
-    """Make the step that writes a * b + c of float32, rounded to nearest, with the results of numbers.fma32.
+    """Make the step that writes a * b + c of float32, rounded to nearest, with the same results as numbers.fma32.
 
     target, rows: the registers d and (a, b, c), one element per thread of the machine. everyone: an array of True of
     that length. Return None if the code cannot be compiled, or if a register's elements are not contiguous."""

@@ -66,13 +66,12 @@ class AsyncCopies:
         return found
 
     def commit(self, g: Group) -> None:
-        """Write the data of all but the latest `pending` commit groups of these threads. pending None: write the data
-        of all their copies, also of copies in no group."""
+        """Close the current commit group of each thread."""
         self._committed[g.s] += g.active
 
     def wait(self, g: Group, pending: int | None) -> None:
-        """Write the data of all but the latest `pending` commit groups of these threads. None: of all their copies,
-        also of those in no group."""
+        """Write the data of all but the latest `pending` commit groups of these threads. pending None: write the data
+        of all their copies, also of copies in no group."""
         limit = np.full(len(self._committed), -1, np.int64)
         active = g.active
         limit[g.s][active] = 1 << 62 if pending is None else self._committed[g.s][active] - pending

@@ -143,7 +143,7 @@ class Group:
         return Group(self.machine, self.s, None if self.mask is None else self.mask.copy(), self.pc)
 
     def give_way(self) -> None:
-        """Let other threads run first, because these poll for a result of theirs."""
+        """Let other threads run first, because these threads poll for a result of the others."""
         self.gave_way = True
 
     def converge(self, lanes: Array | int) -> None:

@@ -440,7 +440,7 @@ def fma_oob(a: Array, b: Array, c: Array, name: str, relu: bool) -> Array:
 
 
 def _packed(operation: Callable[..., Array]) -> Callable[..., Array]:
-    """Make a function of words that hold two f16 or bf16 each, from a function of float64. The result takes the
+    """Make a function of words that hold two f16 or bf16 each, from a function of float64. The new function takes the
     keywords ftz, unit and relu of `encode`."""
 
     def apply(*words: Array, name: str = "f16", **how: Any) -> Array:

@@ -98,7 +98,8 @@ def _exact_fma(x: float, y: float, z: float, mode: str) -> float:
 
 
 def _directed(found: float, exact: Fraction, mode: str) -> float:
-    """Correct a number that was rounded to nearest to another rounding mode. exact: the unrounded number."""
+    """Replace `found`, the result of rounding to nearest, by the result of another rounding mode. exact: the unrounded
+    number."""
     is_inf = found in (float("inf"), float("-inf"))
     above = found > 0 if is_inf else Fraction(found) > exact
     below = found < 0 if is_inf else Fraction(found) < exact
@@ -152,8 +153,8 @@ def sqrt64(a: Array, mode: str = "rn") -> Array:
 
 
 def with_sign(a: Array, sign: str = "-", absolute: bool = False) -> Array:
-    """Negate an operand of an instruction, or take its absolute value first (`absolute`). NaN stays as it is. (Measured
-    on a GPU.)"""
+    """Apply the modifiers of an operand: first the absolute value (`absolute`), then the sign. NaN stays as it is.
+    (Measured on a GPU.)"""
     size = a & ~_SIGN64 if absolute else a
     return np.where(numbers.is_nan(a, "f64"), a, size ^ _SIGN64 if sign == "-" else size)
 

@@ -159,7 +159,7 @@ def store_tile(
     memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int, source: int, thread: int, operation: str = ""
 ) -> None:
     """Copy a box from the shared memory of a CTA to the tensor; elements outside of the tensor are not written. source:
-    a shared address. operation: the reduction that combines them with the tensor's elements; "": none."""
+    a shared address. operation: the reduction that combines the box's elements with the tensor's; "": copy only."""
     addresses, inside = tensor.places(begin, thread, writes=True)
     places = _in_shared(memory, tensor, cta, source, thread)
     index, unit = (addresses - GLOBAL_BASE)[inside], tensor.element

@@ -1,10 +1,11 @@
 """Execute the CTAs of a launch in waves, so that the emulator's memory stays limited for launches of any size.
 
-A wave is a set of CTAs that begin together on one machine; a small launch is one wave. Others are executed one wave
-after the other, on the same global memory. If all threads of a wave poll or wait, they may wait for CTAs that have not
-begun: then the next wave begins, and the resident waves alternate, as many as fit into RESIDENT_BYTES. A cooperative
-launch needs all of its CTAs at once: Unfinished is raised if they do not fit. RESIDENT_BYTES limits the estimated size
-of NumPy arrays. With Run.room, a GPU that holds so many CTAs is modelled: CTAs begin when others have ended.
+A wave is a set of CTAs that begin together on one machine. A small launch is one wave; a larger one is executed one
+wave after the other, on the same global memory. If all threads of a wave poll or wait, they may wait for CTAs that have
+not begun. Then the next wave begins, and the resident waves take turns; as many waves are resident as fit into
+RESIDENT_BYTES. A cooperative launch needs all of its CTAs at once: Unfinished is raised if they do not fit.
+RESIDENT_BYTES limits the estimated size of NumPy arrays. Run.room models a GPU that holds so many CTAs: CTAs begin when
+others have ended.
 """
 
 from __future__ import annotations
@@ -85,9 +86,9 @@ def _keep(key: tuple[Hashable, ...], one: _Decoded) -> None:
 class Waves:
     """The waves of one launch.
 
-    resident: machines that have begun and have not ended; the first one runs now. clusters: clusters of a wave. most:
-    most resident waves. finished: number of CTAs that have ended. steps: executed by waves that have ended. unknown:
-    errors of instructions that were not understood.
+    resident: machines that have begun and have not ended; the first one runs now. clusters: number of clusters in a
+    wave. most: largest number of resident waves. finished: number of CTAs that have ended. steps: number of steps of
+    waves that have ended. unknown: errors of instructions that were not understood.
     """
 
     def __init__(self, loaded: Loaded, run: Run, watcher: Watcher | None = None) -> None:

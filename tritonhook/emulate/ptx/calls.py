@@ -114,8 +114,8 @@ def address_of(begin: int) -> int:
 
 @opcode("call", moves=True)
 def call(site: Site) -> Step:
-    """Make the step of a call. If the operand is a register, each thread calls the function at its address, which must
-    have the right number of arguments and results."""
+    """Make the step of a call. If the operand is a register, each thread calls the function at the address in its
+    register. This function must have as many arguments and results as the call."""
     site.known("uni")
     decoder, operands = site.decoder, [*site.operands]
     results = _names(operands.pop(0)) if operands[0].startswith("(") else []

@@ -206,8 +206,8 @@ def is_in_space(site: Site) -> Step:
 
 @opcode("mapa", "getctarank")
 def map_to_cluster(site: Site) -> Step:
-    """Make the step of mapa, the address of the same variable in another CTA of the cluster, or of getctarank, the rank
-    of an address's CTA."""
+    """Make the step of mapa (address of the same variable in another CTA of the cluster) or of getctarank (rank of the
+    CTA to which an address belongs)."""
     how = site.known("u32", "u64", "shared::cluster")
     if len(how & {"u32", "u64"}) != 1:
         raise site.refuse()

@@ -84,8 +84,8 @@ def _finish(site: Site, kind: str, saturates: bool, second: str) -> Callable[[Gr
 
 
 def _modifiers(site: Site, kinds: int, *others: str) -> tuple[Sequence[str], list[str]]:
-    """Return the types, which are the first modifiers, and the other modifiers. kinds: number of types. others: those
-    allowed. Raises NotUnderstood."""
+    """Return the types, which are the first modifiers, and the other modifiers. kinds: number of types. others: the
+    other modifiers that are allowed. Raises NotUnderstood."""
     types = site.modifiers[:kinds]
     if len(types) < kinds or set(types) - set(_KINDS) or set(site.modifiers[kinds:]) - set(others):
         raise site.refuse()

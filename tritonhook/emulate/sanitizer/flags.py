@@ -57,8 +57,8 @@ class Published:
 @dataclass(frozen=True, slots=True)
 class _Carried:
     """State of an actor besides its clock. knows: serial numbers of publications that it has acquired, by flag. fenced:
-    its clock at its last fence. wide: its clock at its last fence of GPU scope. with_fence: its `knows` at that fence.
-    pending, seen: clocks and publications that it has read since its last fence; the next fence acquires them."""
+    its clock at its last fence. wide, with_fence: its clock and its `knows` at its last fence of GPU scope. pending,
+    seen: clocks and publications that it has read since its last fence; the next fence acquires them."""
 
     knows: Mapping[Flag, int] = field(default_factory=dict)
     fenced: Array | None = None

@@ -2,8 +2,8 @@
 
 Each warp has a clock; if a CTA is a single warp, each of its lanes has one, and "warp" below means a lane. A clock
 counts the warp's own time and records which time of each other warp is ordered before it (clocks.py). Barriers and
-mbarriers pass this on. Two accesses of a byte by different warps are a race if one of them writes and the first is not
-ordered before the second. But a write that leaves a byte unchanged does not race with an earlier write.
+mbarriers pass this order on. Two accesses of a byte by different warps are a race if one of them writes and the first
+is not ordered before the second. But a write that leaves a byte unchanged does not race with an earlier write.
 
 The bulk copies that one mbarrier waits for have a clock of their own, and so has a CTA's tensor core for tcgen05. Reads
 of wgmma and of bulk stores last until they are waited for, reads of tcgen05 until their commit has arrived, copies of

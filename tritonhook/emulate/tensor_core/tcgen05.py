@@ -1,5 +1,5 @@
-"""tcgen05.mma (UTCHMMA, UTCQMMA, UTCOMMA): matrix products accumulated in tensor memory, by one CTA or a pair;
-tcgen05.cp.
+"""tcgen05.mma (UTCHMMA, UTCQMMA, UTCOMMA): matrix products accumulated in tensor memory, by one CTA or a pair.
+tcgen05.cp (UTCCP): copies to tensor memory.
 
 Not supported: sparse matrices, numbers of 6 bits, A in other lanes of tensor memory than D, scale factors with M other
 than 128 per CTA. Source: PTX ISA 9, "Instruction descriptor", "Shared memory descriptor", "Data Path Layout
