@@ -25,9 +25,10 @@ OPERATIONS = tuple(_WHOLE)
 def combination(operation: str, kind: str, ftz: bool, in_a_loop: bool = False) -> Callable[..., Array]:
     """Return the function that computes new contents from old contents and operands, all as unsigned integers.
 
-    kind: type of the numbers: u32, s64, b16, f32, f16x2, ... Floating-point numbers can be added; min and max exist
-    for 16-bit ones only. ftz: flush subnormal f32 to zero. in_a_loop: the memory is not global and has no atomic f64
-    sum, so that ptxas writes a loop of a plain sum and a compare-and-swap. Raises NotUnderstood."""
+    kind: type of the numbers: u32, s64, b16, f32, f16x2, ... ftz: flush subnormal f32 to zero. in_a_loop: add f64 as
+    ptxas's loop of a plain sum and a compare-and-swap does; ptxas writes it for memory other than global, which has no
+    atomic f64 sum. Floating-point types have only add, and those of 16 bits also min and max; other operations raise
+    NotUnderstood."""
     if re.fullmatch(r"[usb]\d+", kind) or operation in ("exch", "cas"):
         return partial(_viewed, _WHOLE[operation], "i" if kind[0] == "s" else "u")
     if operation in ("min", "max") and "16" in kind:

@@ -33,7 +33,8 @@ class Barriers:
         self._generation = np.zeros(ctas * NUMBERS, np.int64)
         self._whole: set[int] = set()  # barriers that wait for all threads of their CTA
         self._counts: dict[int, int] = {}  # threads that a barrier waits for, if its instruction has a count
-        self._sums: dict[int, tuple[int, int]] = {}  # of a reduction: number of true predicates, number of votes
+        # By barrier: number of true predicates, and number of votes, of a reduction.
+        self._sums: dict[int, tuple[int, int]] = {}
         self._targets: dict[int, list[tuple[Array, Array, str]]] = {}
         clusters = ctas // machine.geometry.cluster_size
         self._cluster = machine.cta // machine.geometry.cluster_size
@@ -43,7 +44,7 @@ class Barriers:
 
     def arrive(self, g: Group, numbers: Array, counts: Array | None, waits: bool, vote: Vote | None = None) -> None:
         """Arrive at barriers of the CTA. numbers, counts: one per thread of the slice; counts None: wait for all
-        threads of the CTA. waits: bar.sync rather than bar.arrive."""
+        threads of the CTA. waits: True for bar.sync, False for bar.arrive."""
         keys = self._keys(g, numbers)
         before = self._generation[keys]
         watch, is_plain = self.machine.memory.watch, vote is None and counts is None and not self._sums
@@ -58,8 +59,8 @@ class Barriers:
             self._wait_for(g, self._generation, keys, before)
 
     def _are_whole(self, keys: Array) -> bool:
-        """Return True if all live threads of these CTAs arrive at one barrier of their CTA, where none arrived before.
-        keys: the barrier of each arriving thread."""
+        """Return True if, in each of these CTAs, all live threads arrive at one barrier at which no thread arrived
+        before. keys: the barrier of each arriving thread."""
         came = np.bincount(keys, minlength=len(self._arrived))
         at = np.flatnonzero(came)
         return bool((came[at] == self._live[at // NUMBERS]).all() and not self._arrived[at].any())
@@ -84,8 +85,8 @@ class Barriers:
     def _arrive_one_by_one(
         self, g: Group, keys: Array, counts: Array | None, waits: bool, vote: Vote | None, before: Array
     ) -> None:
-        """Arrive, warp by warp if the barrier opens before the last of these threads. before: gets the generation of
-        the barrier at which each thread arrived."""
+        """Arrive at one barrier after another. If a barrier opens before all of these threads have arrived, arrive warp
+        by warp. before: output array; gets the generation of the barrier at which each thread arrived."""
         for key, lanes in _each(keys, g.active):
             opens = counts is not None and int(counts[lanes[0]]) < self._arrived[key] + len(lanes)
             ends = np.flatnonzero(np.diff((lanes + g.s.start) // WARP)) + 1 if opens else []
@@ -113,7 +114,7 @@ class Barriers:
                 self._settle(key, None)
 
     def unmet(self) -> Iterator[str]:
-        """Describe each barrier that waits for a count of threads in a CTA with threads that have ended."""
+        """Describe each barrier that waits for a fixed number of threads although threads of its CTA have ended."""
         live = self._live
         for key, count in self._counts.items():
             cta, number = divmod(key, NUMBERS)
@@ -125,7 +126,7 @@ class Barriers:
 
     def _keys(self, g: Group, numbers: Array) -> Array:
         if int(numbers[g.active].max()) >= NUMBERS:
-            text = f"barrier {int(numbers[g.active].max())}: a CTA has barriers 0 to {NUMBERS - 1}"
+            text = f"barrier {int(numbers[g.active].max())} does not exist: a CTA has barriers 0 to {NUMBERS - 1}"
             raise Fault(text, int(g.numbers[0]))
         return self.machine.cta[g.s] * NUMBERS + numbers.astype(np.int64) % NUMBERS
 
@@ -137,7 +138,8 @@ class Barriers:
             count = int(self.machine.live[cta * padded : (cta + 1) * padded].sum())
         else:
             if count % WARP:
-                raise Fault(f"a barrier of {count} threads: not a multiple of {WARP}", int(self.machine.first_thread))
+                text = f"a barrier waits for {count} threads: must be a multiple of {WARP}"
+                raise Fault(text, int(self.machine.first_thread))
             self._counts[key] = count
         if self._arrived[key] < count:
             return
@@ -193,7 +195,7 @@ def _each(keys: Array, active: Array) -> Iterator[tuple[int, Array]]:
 
 def _too_many(arriving: int, pending: int, thread: int) -> Fault:
     arrivals = "1 arrival" if arriving == 1 else f"{arriving} arrivals"
-    return Fault(f"{arrivals} at an mbarrier that waits for {pending}", thread)
+    return Fault(f"{arrivals} at an mbarrier that waits for {pending} more", thread)
 
 
 @dataclass(slots=True)
@@ -216,7 +218,7 @@ class Phase:
 
 
 class SharedBarriers:
-    """The mbarriers of a machine, by their index in its shared memory (bytes, over all CTAs)."""
+    """The mbarriers of a machine. phases: one per mbarrier, by its byte index in the shared memory of all CTAs."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -228,7 +230,7 @@ class SharedBarriers:
 
     def at(self, place: int) -> Phase:
         if place not in self.phases:
-            raise Fault("an mbarrier that was not initialised", int(self.machine.first_thread))
+            raise Fault("access to an mbarrier that was not initialised", int(self.machine.first_thread))
         return self.phases[place]
 
     def init(self, g: Group, space: str, addresses: Array, counts: Array) -> None:
@@ -251,7 +253,8 @@ class SharedBarriers:
         drop: bool = False,
     ) -> Array:  # fmt: skip
         """Expect `expect` more bytes, then arrive. Return the state before the arrival, for `is_complete`: the phase in
-        bits 0 to 31, the number of missing arrivals in the bits above. drop: the next phases expect fewer arrivals."""
+        bits 0 to 31, the number of missing arrivals in the bits above. drop: also subtract these arrivals from the
+        number that later phases expect."""
         states = np.zeros(g.size, np.uint64)
         counts = np.broadcast_to(np.asarray(counts), (g.size,))
         for place, lanes in _each(self.places(g, space, addresses), g.active):
@@ -277,7 +280,7 @@ class SharedBarriers:
             self.at(place).transactions += int(sizes[lanes].astype(np.int64).sum())
 
     def completed(self, g: Group, space: str, addresses: Array, sizes: Array) -> None:
-        """Count arrived bytes, a size from each thread."""
+        """Count bytes that have arrived. sizes: number of bytes at each thread's mbarrier."""
         places = self.places(g, space, addresses)
         for lane in np.flatnonzero(g.active):
             self.complete(int(places[lane]), int(sizes[lane]))
@@ -291,8 +294,9 @@ class SharedBarriers:
         self._settle(place, one)
 
     def commit(self, g: Group, addresses: Array, lanes: Array, masks: Array | None = None) -> None:
-        """Arrive once for each of these lanes, because its tcgen05 products are complete. addresses: of the mbarriers.
-        masks: bit masks of the ranks of the CTAs whose mbarrier gets the arrival; None: the CTA of the address."""
+        """Arrive once for each of these lanes, because its tcgen05 products are complete. addresses: where the
+        mbarriers are. masks: bit masks of the ranks of the CTAs whose mbarrier gets the arrival; None: only the CTA of
+        the address."""
         places, size = self.places(g, CLUSTER, addresses), self.machine.memory.shared_bytes
         for lane in np.flatnonzero(lanes):
             place, thread = int(places[lane]), g.s.start + int(lane)
@@ -314,8 +318,8 @@ class SharedBarriers:
             watch.open(("mbarrier", place))
 
     def is_complete(self, g: Group, space: str, addresses: Array, states: Array, by_parity: bool) -> Array:
-        """Return True for each thread whose phase is complete. states: those that `arrive` returned, or with by_parity,
-        the parities (0 or 1) of the phases."""
+        """Return True for each thread whose phase is complete. states: the states that `arrive` returned; with
+        by_parity, the parities (0 or 1) of the phases."""
         found = self._are_complete(g, space, addresses, states, by_parity)
         if (watch := self.machine.memory.watch) is not None and found[g.active].any():
             for place, lanes in _each(self.places(g, space, addresses), g.active & found):

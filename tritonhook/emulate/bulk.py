@@ -55,8 +55,8 @@ def copy(
 
 
 def store_elsewhere(g: Group, address: Array, gate: Array, unit: int, values: Sequence[Array]) -> None:
-    """Store to shared memory of another CTA of the cluster, whose mbarrier counts the bytes (st.async). address, gate:
-    addresses of the values and of the mbarrier in the cluster's shared memory."""
+    """Store to shared memory of another CTA of the cluster; an mbarrier there counts the bytes (st.async). address,
+    gate: addresses of the values and of the mbarrier in the cluster's shared memory."""
     memory, size = g.machine.memory, unit * len(values)
     store, index = memory.locate(g, CLUSTER, address, size, "c")
     active, gates = g.active, g.machine.shared_barriers.places(g, CLUSTER, gate)

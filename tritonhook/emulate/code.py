@@ -35,9 +35,9 @@ class Instruction:
 class Code:
     """A decoded kernel.
 
-    targets: indices of the instructions that others jump to. entry: index of the first instruction. origin: finds where
-    an address was computed, from the index of the instruction, the thread and the address; empty for machine code.
-    decoder: the decoder of a PTX kernel that calls no functions; else None."""
+    targets: indices of the instructions that others jump to. entry: index of the first instruction. origin: finds how
+    an address was computed, from the index of the instruction, the thread and the address; for machine code, it returns
+    an empty Origin. decoder: the decoder of a PTX kernel that calls no functions; else None."""
 
     instructions: Sequence[Instruction]
     targets: frozenset[int]

@@ -44,18 +44,18 @@ def shown(codes: Array, kind: str) -> Array:
 def extreme(
     x: Array, y: Array, lower: Any, nan: bool, kind: str, ftz: bool = False, signs: bool = False
 ) -> Array:  # fmt: skip
-    """Return the bit patterns of min (where `lower`) or max; -0 is below +0.
+    """Return the bit patterns of min (where `lower` is true) or max; -0 is below +0.
 
-    nan: if one operand is NaN, return NaN; else return the other operand. signs: compare absolute values, and give the
-    result the product of both signs (.xorsign). Two NaNs give the canonical NaN; of f64, the second one, made quiet.
-    (Measured on a GPU.)"""
+    nan: True: the result is NaN if one operand is NaN; False: it is the other operand. Two NaNs give the canonical NaN;
+    two NaNs of f64 give the second one as a quiet NaN. signs: compare absolute values, and give the result the product
+    of both signs (.xorsign). (Measured on a GPU.)"""
     dtype, one = x.dtype.type, FORMATS[kind]
     sign, others = dtype(1 << one.bits - 1), dtype((1 << one.bits - 1) - 1)
     if ftz:
         x, y = flush(x, kind), flush(y, kind)
     if kind == "f32" and isinstance(lower, bool) and not signs:
         below, above = x.view(np.float32) <= y.view(np.float32), x.view(np.float32) >= y.view(np.float32)
-        if (below | above).all():  # no NaN; of equal numbers, only zeros have two bit patterns, joined by | or &
+        if (below | above).all():  # no NaN; equal numbers with different bits are +0 and -0: | gives -0, & gives +0
             return np.where(below & above, x | y if lower else x & y, np.where(below if lower else above, x, y))
     negative = (x ^ y) & sign
     if signs:

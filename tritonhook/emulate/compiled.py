@@ -1,7 +1,7 @@
 """Compile LLVM IR to machine code of this computer with Triton's LLVM, if Triton is installed.
 
-Also the step that runs such code: float32 fma, for kernels with unrolled products. NumPy has no fma: numbers.fma32
-takes ten times as long."""
+`fma32` makes a step that runs such code: float32 fma, for kernels with unrolled products. NumPy has no fma, and
+numbers.fma32 takes ten times as long."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tritonhook.emulate.words import Array
 if TYPE_CHECKING:
     from tritonhook.emulate.machine import Group, Step
 
-MANY = 256  # fewest fma instructions of a kernel that repay the compiler's 30 ms
+MANY = 256  # a kernel with fewer fma instructions does not repay the compiler's 30 ms
 # d = a * b + c of n float32 numbers (n: a multiple of 8) where the mask is true. Every NaN gets the bits %nan.
 _FMA = """
 target triple = "x86_64-unknown-linux-gnu"
@@ -104,7 +104,7 @@ def _code_of(image: bytes) -> bytes:
 
 
 def fma32(target: Array, rows: Sequence[Array], everyone: Array) -> Step | None:
-    """Make the step that writes a * b + c of float32, rounded to nearest, with the results of numbers.fma32.
+    """Make the step that writes a * b + c of float32, rounded to nearest, with the same results as numbers.fma32.
 
     target, rows: the registers d and (a, b, c), one element per thread of the machine. everyone: an array of True of
     that length. Return None if the code cannot be compiled, or if a register's elements are not contiguous."""

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Copy:
-    """One copy of some threads. threads: their numbers. index: where each writes in `store`. unit: bytes of a value.
-    values: shape (count, threads). groups: number of the commit group of each thread that the copy belongs to."""
+    """One copy of some threads. threads: their numbers. index: where each thread writes in `store`. unit: bytes of a
+    value. values: shape (count, threads). groups: for each thread, the number of its commit group that contains the
+    copy."""
 
     threads: Array
     store: Store
@@ -28,7 +29,7 @@ class _Copy:
     groups: Array
 
     def only(self, some: Array) -> _Copy:
-        """Return the part of the copy that some of its threads made."""
+        """Return the part of the copy that belongs to some of its threads."""
         values, groups = self.values[:, some], self.groups[some]
         return _Copy(self.threads[some], self.store, self.index[some], self.unit, values, groups)
 
@@ -38,7 +39,7 @@ class AsyncCopies:
 
     def __init__(self, machine: Machine) -> None:
         self._memory = machine.memory
-        self._committed = np.zeros(machine.threads, np.int64)  # number of commit groups of each thread
+        self._committed = np.zeros(machine.threads, np.int64)  # number of commit groups that each thread has closed
         self._waiting: list[_Copy] = []
 
     def start(self, g: Group, store: Store, index: Array, unit: int, values: Array) -> None:
@@ -69,8 +70,8 @@ class AsyncCopies:
         self._committed[g.s] += g.active
 
     def wait(self, g: Group, pending: int | None) -> None:
-        """Write the data of all but the latest `pending` commit groups of these threads. None: of all their copies,
-        also of those in no group."""
+        """Write the data of all but the latest `pending` commit groups of these threads. pending None: write the data
+        of all their copies, also of copies in no group."""
         limit = np.full(len(self._committed), -1, np.int64)
         active = g.active
         limit[g.s][active] = 1 << 62 if pending is None else self._committed[g.s][active] - pending

@@ -10,8 +10,9 @@ from tritonhook.errors import EmulationError, TritonHookError
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """How an address was computed. pointers: 64-bit values that went into it. wrapped: describes a 32-bit number in the
-    computation that overflowed, pc: index of its instruction; "" and None if none overflowed."""
+    """How an address was computed. pointers: 64-bit values from which it was computed. wrapped: describes a 32-bit
+    number in the computation that overflowed. pc: index of the instruction that computed this number. "" and None if
+    none overflowed."""
 
     pointers: tuple[int, ...] = ()
     pc: int | None = None
@@ -84,7 +85,7 @@ class Unfinished(TritonHookError):
 
 
 class NotExecuted(EmulationError):
-    """A launch of a program without results, because the emulator did not understand it or did not finish it. kind:
+    """A program's launch gave no results, because the emulator did not understand it or did not finish it. kind: names
     which of the two, for messages."""
 
     def __init__(self, kind: str, text: str) -> None:

@@ -68,8 +68,8 @@ def specials(machine: Machine) -> dict[str, Array]:
 
 
 def halves(cta: Array, unit: Array, random: np.random.Generator | None) -> Array:
-    """Divide the threads into two halves at random; half 0 is scheduled first. Return the half of each thread, 0 for
-    all without `random`.
+    """Divide the threads into two halves at random; half 0 is scheduled first. Return the half of each thread; without
+    `random`, 0 for all.
 
     cta: CTA of each thread. unit: number of each thread's warp in the CTA, or of its warpgroup if warpgroups compute
     products; threads of a unit stay together."""

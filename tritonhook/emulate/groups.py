@@ -21,9 +21,9 @@ Ready = Callable[[], Any]  # returns whether a wait is over: a bool, or an array
 
 
 class Parked(Exception):
-    """Raised by a step whose threads must run the instruction again: when `ready` returns true, or, if `ready` is None,
-    when the missing lanes of their warps have arrived. late: True for threads of warps with missing lanes, one per
-    thread of the slice."""
+    """Raised by a step whose threads must wait and then run the instruction again. They wait until `ready` returns
+    true. If `ready` is None, they wait for the missing lanes of their warps. late: True for threads of warps with
+    missing lanes, one per thread of the slice."""
 
     def __init__(self, ready: Ready | None = None, late: Array | None = None) -> None:
         self.ready, self.late = ready, late
@@ -32,9 +32,10 @@ class Parked(Exception):
 class Group:
     """Threads that execute together: those of the slice `s` where `mask` is true (None: all).
 
-    pc: index of the next instruction. ready: tells when their wait is over; None: they do not wait. parked: they wait
-    for lanes of their warps. late: see Parked. retries: after the wait, the same instruction runs again. timed_out: it
-    runs again before the wait is over, as all threads of the machine wait. gave_way: they poll, others run first.
+    pc: index of the next instruction. ready: returns whether their wait is over; None: they do not wait. parked: they
+    wait for lanes of their warps. late: see Parked. retries: after the wait, the same instruction runs again.
+    timed_out: the instruction runs again before the wait is over, because all threads of the machine wait. gave_way:
+    they poll, so others run first.
     """
 
     __slots__ = ("gave_way", "late", "machine", "mask", "parked", "pc", "ready", "retries", "s", "timed_out")
@@ -112,7 +113,8 @@ class Group:
         self.pc = pc
 
     def scatter(self, pcs: Array) -> None:
-        """Jump to a different instruction in each thread. pcs: its index, one per thread of the slice."""
+        """Jump to a different instruction in each thread. pcs: index of the instruction, one per thread of the
+        slice."""
         begin = self.s.start
         for pc in np.unique(pcs[self.active]):
             part = self.part(pcs[self.s.start - begin : self.s.stop - begin] == pc)  # part() may shrink the slice
@@ -141,7 +143,7 @@ class Group:
         return Group(self.machine, self.s, None if self.mask is None else self.mask.copy(), self.pc)
 
     def give_way(self) -> None:
-        """Let other threads run first, because these poll for a result of theirs."""
+        """Let other threads run first, because these threads poll for a result of the others."""
         self.gave_way = True
 
     def converge(self, lanes: Array | int) -> None:
@@ -150,7 +152,7 @@ class Group:
         if self.mask is None:
             return
         by_warp = np.where(self.mask, np.asarray(lanes, np.uint32), np.uint32(0)).reshape(-1, WARP)
-        wanted = np.repeat(np.bitwise_or.reduce(by_warp, axis=1), WARP)  # masks of inactive lanes do not count
+        wanted = np.repeat(np.bitwise_or.reduce(by_warp, axis=1), WARP)  # ignore the masks of inactive lanes
         named = (wanted >> self.machine.lane[self.s] & 1).astype(bool) & self.machine.live[self.s]
         warps_here = np.repeat(self.mask.reshape(-1, WARP).any(1), WARP)
         if (missing := named & warps_here & ~self.mask).any():

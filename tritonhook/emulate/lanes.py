@@ -24,10 +24,11 @@ ALL = 0xFFFF_FFFF
 
 
 def shuffled(g: Group, kind: str, values: Array, by: Array, mask: Array) -> tuple[Array, Array]:
-    """Return the value that each lane reads from another lane, and the predicate: whether that lane is in its segment.
+    """Return the value that each lane reads from another lane, and a predicate: whether that other lane is in the
+    reading lane's segment.
 
     kind: up, down, bfly or idx. by: operand b, distance or lane. mask: operand c, clamp (bits 0 to 4) and segment mask
-    (bits 8 to 12). A lane outside the segment is replaced by the reading lane itself."""
+    (bits 8 to 12). A lane whose source lies outside of its segment reads its own value."""
     if by.strides == mask.strides == (0,) and g.size > WARP:  # constants: compute the first warp, all others equal it
         warps, one = g.size // WARP, Group(g.machine, slice(g.s.start, g.s.start + WARP), None, g.pc)
         others, good = shuffled(one, kind, np.arange(WARP), by[:WARP], mask[:WARP])
@@ -46,8 +47,8 @@ def shuffled(g: Group, kind: str, values: Array, by: Array, mask: Array) -> tupl
 
 
 def absent(g: Group, kind: str, by: Array, mask: Array, members: Array) -> Array:
-    """Return True for active lanes with an undefined result: lanes that are no members, or that read a lane which is no
-    member or not active. members: mask of lanes per thread."""
+    """Return True for active lanes with an undefined result. Such a lane is not in its mask `members`, or it reads a
+    lane that is not in the mask or not active. members: one mask of lanes per thread."""
     others, _ = shuffled(g, kind, g.machine.lane[g.s], by, mask)
     here = np.repeat(lanes_of(g.active), WARP) & members
     lost: Array = (here >> g.machine.lane[g.s] & here >> others & 1 == 0) & g.active
@@ -55,8 +56,8 @@ def absent(g: Group, kind: str, by: Array, mask: Array, members: Array) -> Array
 
 
 def masks_of(g: Group, members: Array | None = None) -> Array:
-    """Return per thread the mask of the lanes that take part: active and in `members` (the mask that the thread's
-    instruction names; None: all)."""
+    """Return per thread the mask of the lanes that take part: the active lanes in `members`. members: the mask that
+    each thread's instruction names; None: all lanes."""
     active = np.repeat(lanes_of(g.active), WARP)
     return active if members is None else active & members
 
@@ -72,7 +73,7 @@ def by_mask(g: Group, members: Array) -> Iterator[Group]:
 
 def matched(g: Group, values: Array, every: bool, members: Array | None = None) -> tuple[Array, Array]:
     """Return per thread the mask of participating lanes with the same value, and whether all participating lanes have
-    it (match.sync). every: 0 instead of the mask if not all have it (match.all)."""
+    this value (match.sync). every: return 0 instead of the mask if not all have it (match.all)."""
     rows, asked = values.reshape(-1, WARP), masks_of(g, members).reshape(-1, WARP)
     weights = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
     masks = ((rows[:, :, None] == rows[:, None, :]) * weights).sum(2, dtype=np.uint32) & asked
@@ -88,8 +89,8 @@ def voted(g: Group, values: Array, kind: str, members: Array | None = None) -> A
 
 
 def reduced(values: Array, name: str, asked: Array) -> Array:
-    """Combine the integers of each warp's participating lanes. name: add, min, max, and, or, xor. asked: True for those
-    lanes."""
+    """Combine the integers of each warp's participating lanes. name: add, min, max, and, or, xor. asked: True for
+    participating lanes."""
     info = np.iinfo(values.dtype)
     neutral = {"min": info.max, "max": info.min, "and": info.max if info.min == 0 else -1}.get(name, 0)
     rows = np.where(asked, values, values.dtype.type(neutral)).reshape(-1, WARP)
@@ -98,7 +99,7 @@ def reduced(values: Array, name: str, asked: Array) -> Array:
 
 def extreme(codes: Array, lower: bool, size: bool, nan: bool, asked: Array) -> Array:
     """Return the min (`lower`) or max of the float32 numbers of each warp's participating lanes. size: use absolute
-    values. nan: a NaN gives NaN. asked: True for those lanes."""
+    values. nan: return NaN if one number is NaN. asked: True for participating lanes."""
     both = partial(comparisons.extreme, lower=lower, nan=nan, kind="f32")
     rows = (codes & np.uint32(0x7FFF_FFFF) if size else codes).reshape(-1, WARP)
     asked = asked.reshape(-1, WARP)
@@ -107,8 +108,8 @@ def extreme(codes: Array, lower: bool, size: bool, nan: bool, asked: Array) -> A
 
 
 def elected(g: Group, asked: Array) -> tuple[Array, Array]:
-    """Return the lowest participating lane of each warp, one number per thread, and True for the threads that are it.
-    asked: True for participating lanes."""
+    """Return two arrays with one element per thread: the lowest participating lane of its warp, and whether the thread
+    is this lane. asked: True for participating lanes."""
     first = np.repeat(asked.reshape(-1, WARP).argmax(1).astype(np.uint32), WARP)
     return first, g.machine.lane[g.s] == first
 
@@ -125,8 +126,8 @@ def transposed(register: Array) -> Array:
 
 
 class Matrices:
-    """ldmatrix and stmatrix of `count` matrices: 8 rows of eight 16-bit numbers, or (of_bytes) 16 rows of 16 bytes.
-    Lane 8 m + r, or 16 m + r with of_bytes, holds the address of row r of matrix m."""
+    """ldmatrix and stmatrix of `count` matrices. A matrix has 8 rows of eight 16-bit numbers; with of_bytes, 16 rows of
+    16 bytes. Lane 8 m + r, or 16 m + r with of_bytes, holds the address of row r of matrix m."""
 
     def __init__(self, machine: Machine, count: int, transposed: bool, of_bytes: bool = False) -> None:
         self.memory, self.count, self.transposed, self.of_bytes = machine.memory, count, transposed, of_bytes

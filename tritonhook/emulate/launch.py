@@ -39,7 +39,7 @@ def place(launch: Launch, contents: Sequence[bytes], memory: Memory) -> Placed:
     buffers, names, elements = [], names_of(launch), element_names(launch)
     for number, (buffer, data) in enumerate(zip(launch.buffers, contents, strict=True)):
         if len(data) != buffer.size:
-            raise UsageError(f"buffer {number}: {len(data)} bytes, but the launch recorded {buffer.size}")
+            raise UsageError(f"buffer {number}: {len(data)} bytes of contents, but the launch recorded {buffer.size}")
         buffers.append(memory.allocate(data, names[number]))
         memory.elements[buffers[-1].begin] = elements[number]
     arguments = []
@@ -71,16 +71,16 @@ def names_of(launch: Launch) -> list[str]:
 
 
 def element_names(launch: Launch) -> list[Callable[[int], str]]:
-    """Return for each buffer a function that names the element at a byte offset, see `element_of`. It uses the first
-    pointer into the buffer; without one it returns ""."""
+    """Return for each buffer a function that names the element at a byte offset, see `element_of`. The function uses
+    the first pointer into the buffer; without a pointer it returns ""."""
     pointers = {one.buffer: one for one in reversed(launch.parameters) if isinstance(one, Pointer)}
     every = (pointers.get(number) for number in range(len(launch.buffers)))
     return [(lambda byte: "") if one is None else partial(element_of, one) for one in every]
 
 
 def element_of(one: Pointer, byte: int) -> str:
-    """Name the tensor element at a byte offset of its buffer, e.g. "x[3, 6] of (4, 64)". Behind the tensor's end, the
-    indices go on beyond its shape. Return "" if shape or dtype are not known, or if no element lies there."""
+    """Name the tensor element at a byte offset of its buffer, e.g. "x[3, 6] of (4, 64)". For a byte behind the tensor's
+    end, an index exceeds the shape. Return "" if shape or dtype are not known, or if no element lies there."""
     size, at = DTYPE_BYTES.get(one.dtype or "", 0), dict[int, int]()
     if not size or not one.shape or byte < one.offset:
         return ""

@@ -1,4 +1,5 @@
-"""Detect a livelock: threads that poll forever. Registers and memory return to an earlier state, and so must repeat."""
+"""Detect a livelock: threads that poll forever. If registers and memory are again in an earlier state, the execution
+must repeat forever."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def _state(machines: Sequence[Machine]) -> int:
     for machine in sorted(machines, key=lambda one: one.geometry.ctas):
         for array in (*machine.held, machine.memory.shared.data, machine.memory.local.data):
             state = crc32(array, state)
-        barriers = machine.shared_barriers.phases.items()  # only the parity of a phase: polling threads test no more
+        # Hash only the parity of a phase: polling threads test nothing else of it.
+        barriers = machine.shared_barriers.phases.items()
         phases = [(at, one.phase & 1, one.expected, one.pending, one.transactions) for at, one in barriers]
         state = crc32(repr((machine.polling, phases)).encode(), state)
     return state

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from tritonhook.emulate.tensor_memory import TensorMemory
 
 MOST_STEPS = 20_000_000
-_PATIENCE = 20_000  # steps charged when all threads wait and those with a time limit (try_wait) are released
+# When all threads wait, those with a time limit (try_wait) are released. This counts as so many steps.
+_PATIENCE = 20_000
 
 
 class Machine:
@@ -100,8 +101,8 @@ class Machine:
         self.memory.attach(self)
 
     def restart(self, memory: Memory, seed: int, most_steps: int, limit_s: float, began: float) -> None:
-        """Reset this machine for another launch of the kernel that was decoded for it. The steps refer to arrays of
-        this machine: these stay, and get the contents of a new machine."""
+        """Reset this machine for another launch of the kernel that was decoded for it. The steps refer to the arrays of
+        this machine. So the arrays stay, and only their contents become those of a new machine."""
         vars(self.memory).update(vars(memory))
         self._begin(seed, most_steps, limit_s, began)
         of_steps, self.held = self.held[self._own :], []
@@ -249,8 +250,8 @@ class Machine:
         return [group for group in self._groups if group.ready is None and not group.parked]
 
     def _part_parked(self) -> bool:
-        """Run the complete warps of a parked group, which waits for lanes of other warps; return True if there are any.
-        This divides groups, and small groups execute more steps: called only when no other group can run."""
+        """Run the complete warps of a parked group that waits for lanes of other warps. Return True if there are any.
+        Call this only when no other group can run: it divides groups, and small groups execute more steps in total."""
         for group in self._groups:
             if group.parked and group.late is not None:
                 late, group.late = group.late, None
@@ -261,8 +262,8 @@ class Machine:
         return False
 
     def _timed_out(self) -> list[Group]:
-        """Return the groups whose waits have a time limit (`retries`), as if the limit had passed. Raises Hang if there
-        are none."""
+        """Release and return the groups whose waits have a time limit (`retries`), as if the limit had passed. Raises
+        Hang if there are none."""
         able = [group for group in self._groups if group.retries]
         self.steps_left -= _PATIENCE
         if not able or self.steps_left < 0:
@@ -351,8 +352,9 @@ class Machine:
         return self._blocks[pc]
 
     def parted(self) -> list[tuple[int, str, list[tuple[str, int]]]]:
-        """List the groups that wait for lanes of their warps: index of the instruction, description of the lanes, and
-        description and index for each group with other lanes of the first warp."""
+        """List the groups that wait for lanes of their warps. For each: index of its instruction; description of its
+        lanes in its first warp; and for each group with other lanes of this warp, their description and index of the
+        instruction."""
         found = []
         for group in self._groups:
             if not group.parked:

@@ -218,7 +218,8 @@ class Memory:
         store, index = self.locate(group, space, addresses, unit * len(values), "w")
         if group.mask is not None:
             index, values = index[group.mask], [np.broadcast_to(row, group.mask.shape)[group.mask] for row in values]
-        if (random := self.machine.random) is not None:  # if several threads write one address, the last one wins
+        # Random order, because the last of several writes to one address wins.
+        if (random := self.machine.random) is not None:
             order = random.permutation(len(index))
             index, values = index[order], [np.broadcast_to(row, order.shape)[order] for row in values]
         store.write(index, unit, values)
@@ -251,7 +252,7 @@ class Memory:
         places = index[lanes]
         first = np.flatnonzero(np.r_[True, places[1:] != places[:-1]])
         turn = np.arange(len(lanes)) - np.repeat(first, np.diff(np.r_[first, len(lanes)]))
-        for number in range(int(turn.max()) + 1):  # turn: how many threads access the same address earlier
+        for number in range(int(turn.max()) + 1):  # turn: number of earlier threads that access the same address
             now = lanes[turn == number]
             before = store.read(index[now], unit, 1)[0]
             old[now] = before
@@ -261,7 +262,8 @@ class Memory:
     def locate(
         self, group: Group, space: str, addresses: Array, size: int, how: str, aligned: int = 0
     ) -> tuple[Store, Array]:
-        """Return the store of a space, and the byte indices of these addresses in it (valid ones for inactive lanes).
+        """Return the store of a space, and the byte indices of these addresses in it. Inactive lanes get valid indices,
+        too.
 
         size: bytes that each lane accesses. how: kind of access: "r" read, "w" write, "a" atomic, "b" mbarrier, "c"
         copy. aligned: required alignment in bytes; 0: `size`. Raises Fault for a bad address."""
@@ -323,9 +325,9 @@ class Memory:
         return getattr(self, begins[space])[group.s] if space in begins else None
 
     def check_copy(self, index: Array, size: int, thread: int) -> None:
-        """Check that a copy by descriptor accesses only buffers. Raises Outside. size: bytes of an element."""
+        """Check that a copy by TMA descriptor accesses only buffers. Raises Outside. size: bytes of an element."""
         if len(index) and (first := self._outside(index, size)) is not None:
-            at, access = int(index[first]), f"copy by descriptor, {size} bytes an element,"
+            at, access = int(index[first]), f"copy by descriptor ({size} bytes per element)"
             raise Outside(access, at, self.outside(access, at), thread)
 
     def _check_global(self, group: Group, index: Array, size: int, how: str) -> None:
@@ -363,8 +365,8 @@ class Memory:
         return f", at {name}" if name else ""
 
     def outside(self, access: str, index: int, pointers: Sequence[int] = ()) -> str:
-        """Describe an access outside of all buffers. pointers: values that its address was computed from. The text
-        names the buffer of one of them; without such a buffer, the nearest one."""
+        """Describe an access outside of all buffers. pointers: values from which its address was computed. The text
+        names the buffer to which one of them points; if there is none, the nearest buffer."""
         named = [a for a in self.allocations if any(a.address <= one <= a.address + a.size for one in pointers)]
         near = named or [a for a in self.allocations if abs(a.begin - index) < _FAR]
         if not near:
@@ -400,7 +402,8 @@ def _in_space(space: str, addresses: Array) -> Array:
 def _each_space(
     group: Group, spaces: dict[str, Array], addresses: Array
 ) -> Iterator[tuple[Group, str, Array, Array]]:  # fmt: skip
-    """Divide an access by generic addresses: yield the lanes of each space, the space, its addresses, and the mask."""
+    """Divide an access by generic addresses into one access per state space. Yield the lanes in this space (a group),
+    the space, its addresses, and a mask of the lanes."""
     for space, where in spaces.items():
         inner = group.under(where)
         assert inner is not None
@@ -422,7 +425,8 @@ def rank_of(addresses: Array) -> Array:
 
 
 def _one_space(group: Group, addresses: Array) -> Any:
-    """Return the space of the active lanes' generic addresses. If they differ: a dict with the lanes of each space."""
+    """Return the space of the active lanes' generic addresses. If they are in several spaces, return a dict: by space,
+    a mask of its lanes."""
     high = addresses >> np.uint64(32)
     active = high if group.mask is None else high[group.mask]
     least, most = int(active.min()), int(active.max())

@@ -61,7 +61,8 @@ def mufu64(name: str, high: Array) -> Array:
     x = np.where(np.abs(x) < 2.0**-1022, np.copysign(0.0, x), x)
     found = _FUNCTIONS[name](x)
     found = np.where(np.abs(found) < 2.0**-1022, np.copysign(0.0, found), found)
-    # Measured on a GPU: the result is truncated, except that the upper 7% between two words go up or down.
+    # Measured on a GPU: the result is truncated to the upper word, except that values in the upper 7% between two words
+    # may be rounded up.
     return np.where(np.isnan(found), NAN32, (found.view(np.uint64) >> np.uint64(32)).astype(np.uint32))
 
 
@@ -83,8 +84,8 @@ def rsqrt64(bits: Array) -> Array:
     return np.where((x > 0) & (x < np.inf), found, special)
 
 
-# Scaling that ptxas adds without .ftz, for subnormal arguments (of ex2: for subnormal results): factor of the argument,
-# and function that corrects the result.
+# How ptxas, without .ftz, scales subnormal arguments of MUFU (for ex2: arguments with subnormal results): factor of the
+# argument, and function that corrects the result.
 _SCALED: dict[str, tuple[float, Callable[[Array], Array]]] = {
     "ex2": (0.5, lambda y: y * y),
     "lg2": (2.0**24, lambda y: y - np.float32(24)),

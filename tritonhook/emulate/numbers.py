@@ -169,8 +169,8 @@ def _encode_scale(x: Array, mode: str) -> Array:
 
 
 def _rounded(x: Array, one: Format, mode: str, finite: bool) -> Array:
-    """Round to numbers of the format, as float64; overflow gives infinity or, with `finite` or by the mode, the largest
-    number."""
+    """Round to numbers of the format, as float64. Overflow gives the largest number with `finite`, or if the mode
+    rounds it towards zero; otherwise it gives infinity."""
     _, exponent = np.frexp(x)
     step = np.maximum(exponent - 1, one.least) - one.mantissa
     found = np.ldexp(integral(np.ldexp(x, -step), mode), step)
@@ -231,14 +231,16 @@ def is_nan(codes: Array, name: str) -> Array:
     return (codes & kind((1 << one.bits - 1) - 1)) > kind((1 << one.bits - 1) - (1 << one.mantissa))
 
 
-# NaNs that `other_nan` can give in place of a GPU's. 1 to 4: two bit patterns, each with the opposite sign (1, 3) and
-# with the same sign (2, 4). 5 and 6: the last and the first NaN among the operands, made quiet.
+# NaNs that `other_nan` can give in place of a GPU's NaN. 1 to 4: two bit patterns (1 and 2, 3 and 4); 1 and 3 have the
+# opposite sign of the GPU's NaN, 2 and 4 the same sign. 5 and 6: the last and the first NaN among the operands, made
+# quiet.
 OTHER_NANS = range(1, 7)
 _PATTERNS = (0x5A5A_5A5A_5A5A, 0)
 
 
 def other_nan(found: Array, name: str, which: int, *operands: Array) -> Array:
-    """Replace each NaN in the results of an operation by another NaN. found: the results. which: of OTHER_NANS."""
+    """Replace each NaN in the results of an operation by another NaN. found: the results. which: a number of
+    OTHER_NANS."""
     one, kind = FORMATS[name], found.dtype.type
     if which > 2 * len(_PATTERNS):
         for code in operands if which % 2 else operands[::-1]:
@@ -256,9 +258,9 @@ def _mark(name: str, which: int) -> int:
 def open_by_nans(wanted: bytes, found: bytes, others: Sequence[bytes]) -> bool:
     """Return True if two results differ only in bits that follow from the bits of NaNs, which PTX leaves open.
 
-    wanted, found: contents of a buffer after both runs. others: its contents with each of OTHER_NANS instead of the
-    NaNs of `wanted`. A difference in 8 bytes counts as open if these bytes change with one of OTHER_NANS, unless they
-    hold that NaN itself and `found` holds a number there."""
+    wanted, found: contents of a buffer after both runs. others: contents of the buffer after runs like that of
+    `wanted`, but with each of OTHER_NANS. Differences are tested in pieces of 8 bytes. A piece may differ if it changes
+    with one of OTHER_NANS. This does not count if the piece holds that NaN itself and `found` holds a number there."""
     a, b, *all_ = (np.frombuffer(one + bytes(-len(one) % 8), np.uint64) for one in (wanted, found, *others))
     is_open = a == b
     for which, c in enumerate(all_, 1):
@@ -282,8 +284,9 @@ def flush(codes: Array, name: str) -> Array:
 
 
 def with_sign(codes: Array, name: str, negates: bool, ftz: bool = False) -> Array:
-    """Negate numbers (`negates`), or take their absolute values. Machine code of sm_80 to sm_120 adds -0 for it: NaN
-    becomes the canonical NaN, but NaN of f64 becomes quiet and keeps its sign. (Measured on a GPU.)"""
+    """Negate numbers (`negates`), or take their absolute values. Machine code of sm_80 to sm_120 does it by adding
+    -0, which changes NaN: it becomes the canonical NaN; NaN of f64 becomes quiet and keeps its sign. (Measured on a
+    GPU.)"""
     one, kind = FORMATS[name], codes.dtype.type
     sign = kind(1 << one.bits - 1)
     codes = flush(codes, name) if ftz else codes
@@ -338,8 +341,9 @@ def fma32(a: Array, b: Array, c: Array, mode: str = "rn", ftz: bool = False, uni
 
 
 def _is_middle(total: Array) -> Array:
-    """Return True for float64 in the middle between two float32. A sum that was rounded to such a float64 may round to
-    the wrong float32. (So may subnormal sums and, for ftz, the smallest normal number: callers test these.)"""
+    """Return True for float64 in the middle between two float32. A sum that was rounded to such a float64 may round
+    to the wrong float32. Subnormal sums may do so, too, and with ftz the smallest normal number; callers test for
+    these."""
     return (total.view(np.uint64) & np.uint64(0x1FFF_FFFF)) == np.uint64(0x1000_0000)
 
 
@@ -355,7 +359,8 @@ def add32(a: Array, b: Array, mode: str = "rn", ftz: bool = False, unit: bool = 
 
 
 def _zero_of_sum(a: Array, b: Array, mode: str) -> Array:
-    """Return the signed zero of a sum that is zero: -0 if both operands are negative, or, rounding down, if one is."""
+    """Return the signed zero of a sum that is zero: -0 if both operands are negative; when rounding down, -0 if at
+    least one is negative."""
     both, one = np.signbit(a) & np.signbit(b), np.signbit(a) | np.signbit(b)
     return np.where(one if mode == "rm" else both, -0.0, 0.0)
 
@@ -435,7 +440,7 @@ def fma_oob(a: Array, b: Array, c: Array, name: str, relu: bool) -> Array:
 
 
 def _packed(operation: Callable[..., Array]) -> Callable[..., Array]:
-    """Make a function of words that hold two f16 or bf16 each, from a function of float64. The result takes the
+    """Make a function of words that hold two f16 or bf16 each, from a function of float64. The new function takes the
     keywords ftz, unit and relu of `encode`."""
 
     def apply(*words: Array, name: str = "f16", **how: Any) -> Array:

@@ -98,7 +98,8 @@ def _exact_fma(x: float, y: float, z: float, mode: str) -> float:
 
 
 def _directed(found: float, exact: Fraction, mode: str) -> float:
-    """Correct a number that was rounded to nearest to another rounding mode. exact: the unrounded number."""
+    """Replace `found`, the result of rounding to nearest, by the result of another rounding mode. exact: the unrounded
+    number."""
     is_inf = found in (float("inf"), float("-inf"))
     above = found > 0 if is_inf else Fraction(found) > exact
     below = found < 0 if is_inf else Fraction(found) < exact
@@ -146,14 +147,14 @@ def sqrt64(a: Array, mode: str = "rn") -> Array:
     if mode != "rn":
         for i in np.flatnonzero(np.isfinite(x) & (x > 0)):
             near, exact = float(found.flat[i]), Fraction(float(x.flat[i]))
-            side = Fraction(near) ** 2 - exact  # above the root where positive
+            side = Fraction(near) ** 2 - exact  # positive if `near` is above the root
             found.flat[i] = _directed(near, Fraction(near) - (side > 0) * _TINY + (side < 0) * _TINY, mode)
     return _finish64(found, a)
 
 
 def with_sign(a: Array, sign: str = "-", absolute: bool = False) -> Array:
-    """Negate an operand of an instruction, or take its absolute value first (`absolute`). NaN stays as it is. (Measured
-    on a GPU.)"""
+    """Apply the modifiers of an operand: first the absolute value (`absolute`), then the sign. NaN stays as it is.
+    (Measured on a GPU.)"""
     size = a & ~_SIGN64 if absolute else a
     return np.where(numbers.is_nan(a, "f64"), a, size ^ _SIGN64 if sign == "-" else size)
 
@@ -211,8 +212,8 @@ def to_whole(codes: Array, source: str, bits: int, signed: bool, mode: str, ftz:
 def between(
     codes: Array, source: str, target: str, mode: str = "rn", whole: str = "", ftz: bool = False, **how: Any
 ) -> Array:
-    """Convert bit patterns of one format to another. whole: rounding mode to whole numbers, applied first; "": none.
-    how: further arguments of `numbers.encode`."""
+    """Convert bit patterns of one format to another. whole: mode for rounding to whole numbers before the conversion;
+    "": do not round. how: further arguments of `numbers.encode`."""
     if ftz and source == "f32":
         codes = numbers.flush32(codes)
     if not whole and not how.get("unit") and not how.get("relu") and "f64" in (source, target):

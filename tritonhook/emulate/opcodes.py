@@ -1,6 +1,7 @@
 """Tables of opcodes, for the decoders of PTX and machine code: a *maker* turns an instruction into its step.
 
-A *site* is one instruction during decoding (ptx/site.py, sass/site.py). Also: steps under a predicate.
+A *site* is one instruction during decoding (ptx/site.py, sass/site.py). `guarded` makes a step that runs under a
+predicate.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ _EXCLUSIVE = tuple(
 
 
 def contradict(modifiers: Iterable[str]) -> bool:
-    """Whether two of these modifiers exclude each other, e.g. rn and rz; a decoder would ignore one. Case does not
-    matter."""
+    """Whether two of these modifiers exclude each other, e.g. rn and rz. A decoder would silently ignore one of them.
+    Case does not matter."""
     return _contradict(tuple(modifiers))
 
 

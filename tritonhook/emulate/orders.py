@@ -21,9 +21,9 @@ _MOST_PLACES = 3  # most instructions that are named per buffer
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A launch in another order than program order. seed: chooses the order. contents: of its buffers after the launch.
-    differing: numbers of the buffers that differ from program order, with the instructions that stored the first byte
-    that differs."""
+    """A launch in another order than program order. seed: chooses the order. contents: bytes of each buffer after the
+    launch. differing: numbers of the buffers that differ from those of program order, each with the instructions that
+    stored the first byte that differs."""
 
     seed: int
     contents: tuple[bytes, ...]
@@ -34,11 +34,11 @@ def in_orders(
     ptx: Ptx, kernel: Kernel, run: Run, contents: Sequence[bytes], stored: Sequence[bytes], orders: int,
     storing: Callable[[Run], Sequence[bytes]] | None = None,
 ) -> Iterator[Ordered]:  # fmt: skip
-    """Execute a launch in `orders` - 1 other orders, with seeds from 1 on, and yield them.
+    """Execute a launch in `orders` - 1 other orders, with seeds from 1 on, and yield the results.
 
-    contents: of the buffers before the launch. stored: of the buffers after the launch in program order. orders: number
-    of orders, program order included. storing: executes the launch and returns the contents; None: run_ptx. Raises as
-    run_ptx."""
+    contents: bytes of each buffer before the launch. stored: bytes of each buffer after the launch in program order.
+    orders: number of orders, program order included. storing: executes the launch and returns the contents; None:
+    run_ptx. Raises the errors of run_ptx."""
     known: dict[int, tuple[Place, ...]] = {}
     for seed in range(1, orders):
         ordered = replace(run, seed=seed)
@@ -51,8 +51,8 @@ def in_orders(
 
 
 def writers(ptx: Ptx, kernel: Kernel, run: Run, contents: Sequence[bytes], buffer: int, byte: int) -> tuple[Place, ...]:
-    """Find the instructions that write a byte of a buffer, at most three. If it is one plain store of one thread, the
-    result may depend on the order of earlier atomics: they are listed after it."""
+    """Find the instructions that write a byte of a buffer, at most three. If only one plain store of one thread writes
+    it, the stored value may depend on the order of earlier atomics: these are listed after the store."""
     loaded = load_ptx(kernel, run, contents)
     watcher = _Writers(loaded.placed.buffers[buffer].begin + byte, ptx)
     execute(loaded, run, watcher)
@@ -63,8 +63,8 @@ def writers(ptx: Ptx, kernel: Kernel, run: Run, contents: Sequence[bytes], buffe
 
 
 class _Writers:
-    """Collects the instructions that write one byte of global memory, at index `at`. threads: number of writes, one per
-    thread. atomics: all other atomics of the launch."""
+    """Collects the instructions that write one byte of global memory, at index `at`. threads: number of writes to it;
+    each thread counts. atomics: all other atomics of the launch."""
 
     def __init__(self, at: int, ptx: Ptx) -> None:
         self.at, self.source, self.lines = at, source_lines(ptx), ptx.text.splitlines()

@@ -28,17 +28,17 @@ _BYTES = {"p": 1, "rb": 1, "rs": 2, "r": 4, "rd": 8}  # bytes of a register, by 
 _SASS_REGISTER = re.compile(r"\bU?[RP]\d+")
 _NUMBER = re.compile(r"(?<![\w$%.+])-?\d[\w.]*")
 _PRODUCT, _TENSOR = re.compile(r"\bw?gmma\b|\bmma\b|tcgen05|\w*MMA\b"), re.compile(r"tcgen05|\b(?:UTC|LDTM|STTM)")
-# Estimated bytes per thread beside its registers, for the machine's arrays and for intermediate results of steps: of a
-# kernel without and with tensor core products.
+# Estimated bytes per thread beside its registers, for the machine's arrays and for intermediate results of steps: for
+# kernels without tensor core products, and for kernels with them.
 _THREAD_BYTES, _PRODUCT_BYTES = 1024, 5120
 _TENSOR_BYTES = 128 * 512 * 4  # tensor memory of a CTA
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A launch that was executed. contents: of its buffers after it. steps: executed instructions, counted once per
-    group of threads. unknown: errors of the instructions that were not understood, executed or not. polled: whether at
-    some time all threads of a wave polled or waited."""
+    """A launch that was executed. contents: bytes of each buffer after the launch. steps: executed instructions,
+    counted once per group of threads. unknown: errors of the instructions that were not understood, executed or not.
+    polled: whether at some time all threads of a wave polled or waited."""
 
     contents: tuple[bytes, ...]
     steps: int
@@ -52,11 +52,10 @@ class Run:
 
     ctas: linear numbers of the CTAs to execute; CTAs of the same clusters are added. seed: chooses the order of CTAs,
     warps and atomics; 0 is program order. most_steps: a wave with more steps raises Hang. limit_s: seconds after
-    `began` (time.monotonic) at which the run raises Hang.
-    shared, local, registers: the value of each byte of these until the kernel writes it; the first two for PTX only.
-    other_nan: one of numbers.OTHER_NANS, the NaN that operations of PTX give (PTX leaves open which); 0: that of a GPU.
-    absent: see Memory; PTX only. room: number of CTAs that the GPU holds at once; 0: as many as fit into the emulator's
-    memory."""
+    `began` (time.monotonic) at which the run raises Hang. shared, local, registers: value of each byte of shared
+    memory, local memory and registers until the kernel writes it; shared and local are for PTX only. other_nan: one of
+    numbers.OTHER_NANS, the NaN that operations of PTX give (PTX does not define its bits); 0: a GPU's NaN. absent: see
+    Memory; PTX only. room: number of CTAs that the GPU holds at once; 0: as many as fit into the emulator's memory."""
 
     launch: Launch
     ctas: Sequence[int]
@@ -73,8 +72,8 @@ class Run:
 
 
 def load_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Loaded:
-    """Prepare a launch of PTX: memory, arguments and a decoder. contents: of its buffers before the launch. Raises
-    UsageError if no GPU can run it."""
+    """Prepare a launch of PTX: memory, arguments and a decoder. contents: bytes of each buffer before the launch.
+    Raises UsageError if no GPU can run it."""
     launch, begin = run.launch, kernel.shared.begin
     variables = sum(one.size for one in kernel.module)
     _check(kernel.entry, launch, kernel.target, kernel.shared.size - begin, kernel.local.size)
@@ -109,7 +108,7 @@ def load_ptx(kernel: Kernel, run: Run, contents: Sequence[bytes]) -> Loaded:
 
 
 def run_ptx(kernel: Kernel | Ptx, run: Run, contents: Sequence[bytes]) -> Ran:
-    """Execute a launch of PTX. contents: of its buffers before the launch. Raises NotUnderstood, Fault, Hang,
+    """Execute a launch of PTX. contents: bytes of each buffer before the launch. Raises NotUnderstood, Fault, Hang,
     Unfinished."""
     if isinstance(kernel, Ptx):
         name = run.launch.kernel
@@ -141,16 +140,16 @@ def load_code(kernel: SassKernel, run: Run, contents: Sequence[bytes]) -> Loaded
 
 
 def run_code(kernel: SassKernel, run: Run, contents: Sequence[bytes], watcher: Watcher | None = None) -> Ran:
-    """Execute a launch of machine code. contents: of its buffers before the launch. Raises NotUnderstood, Fault, Hang,
-    Unfinished."""
+    """Execute a launch of machine code. contents: bytes of each buffer before the launch. Raises NotUnderstood, Fault,
+    Hang, Unfinished."""
     return execute(load_code(kernel, run, contents), run, watcher)
 
 
 def run_together(kernel: Kernel | SassKernel, run: Run, inputs: Sequence[Sequence[bytes]]) -> list[tuple[bytes, ...]]:
     """Execute a launch on several contents of its buffers at once, each with its own CTAs and its own global memory.
 
-    inputs: contents of the buffers before each launch. Return their contents after each launch. An error in one launch
-    ends all. A copy by descriptor raises NotUnderstood."""
+    inputs: for each launch, the contents of the buffers before it. Return the contents after each launch. An error in
+    one launch ends all. A copy by TMA descriptor raises NotUnderstood."""
     loaded = load_ptx(kernel, run, inputs[0]) if isinstance(kernel, Kernel) else load_code(kernel, run, inputs[0])
     memory, buffers = loaded.memory, loaded.placed.buffers
     memory.divide(buffers, inputs)
@@ -167,8 +166,8 @@ def execute(loaded: Loaded, run: Run, watcher: Watcher | None = None) -> Ran:
 
 
 def _check(entry: str, launch: Launch, arch: str, shared: int, local: int, registers: int = 0) -> None:
-    """Raise UsageError if no GPU can execute a launch. shared, local: bytes that the kernel declares. registers: per
-    thread."""
+    """Raise UsageError if no GPU can execute a launch. shared, local: bytes that the kernel declares. registers: number
+    of registers per thread."""
     why = why_not(launch, arch, shared, registers)
     if local > LOCAL_BYTES:
         why = f"{local:,} bytes of local memory per thread; a GPU allows {LOCAL_BYTES:,}"

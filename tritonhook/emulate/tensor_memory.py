@@ -80,8 +80,9 @@ class TensorMemory:
     def by_core(
         self, thread: int, cta: int, address: int, columns: int, writes: bool, lanes: Array = _EVERY
     ) -> Array:  # fmt: skip
-        """Return the cells of `columns` columns, all lanes (a view), for an operation of the tensor core that a thread
-        begins. lanes: those that the operation reads or writes. Raises Fault if the columns are not allocated."""
+        """Return the cells of all lanes in `columns` columns (a view), for an operation of the tensor core that a
+        thread begins. lanes: the lanes that the operation reads or writes. Raises Fault if the columns are not
+        allocated."""
         begin = address & 0xFFFF
         self._check(np.array([cta])[:, None], begin + np.arange(columns)[None], np.array([thread]))
         if (watch := self.machine.memory.watch) is not None:
@@ -108,7 +109,8 @@ class TensorMemory:
         return found.reshape(one.count, -1)
 
     def store(self, g: Group, addresses: Array, one: Fragment, registers: Array, lanes: slice = slice(None)) -> None:
-        """Store registers of whole warps, shape (count, threads of the slice). lanes: those of each warp that write."""
+        """Store registers of whole warps, shape (count, threads of the slice). lanes: the lanes of each warp that
+        write."""
         warps, (ctas, rows, columns) = self._places(g, addresses, one, True)
         values = registers.reshape(one.count, -1, WARP)[:, warps].transpose(1, 2, 0)
         if one.packed:

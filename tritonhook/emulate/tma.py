@@ -33,11 +33,11 @@ _KINDS = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", 
 class TensorMap:
     """The contents of a TMA descriptor, innermost dimension first.
 
-    address: of the first element. element: bytes of an element. shape: in elements. strides: in bytes; the first is
-    `element`. box: shape of the tile that one copy moves, in elements. swizzle: bytes of a row of the swizzle pattern,
-    16 for none. fills_nan: elements outside of the tensor are read as NaN instead of 0. numbers: how many numbers an
-    element holds; coordinates count numbers. padding: unused bytes after an element in shared memory, which mbarriers
-    do not count. kind: type of the numbers for reductions, "" if these are impossible.
+    address: that of the first element. element: bytes of an element. shape: number of elements. strides: in bytes; the
+    first is `element`. box: shape of the tile that one copy moves, in elements. swizzle: bytes of a row of the swizzle
+    pattern, 16 for none. fills_nan: elements outside of the tensor are read as NaN instead of 0. numbers: how many
+    numbers an element holds; coordinates count numbers. padding: unused bytes after an element in shared memory, which
+    mbarriers do not count. kind: type of the numbers for reductions; "": reductions are impossible.
     """
 
     address: int
@@ -159,7 +159,7 @@ def store_tile(
     memory: Memory, tensor: TensorMap, begin: Sequence[int], cta: int, source: int, thread: int, operation: str = ""
 ) -> None:
     """Copy a box from the shared memory of a CTA to the tensor; elements outside of the tensor are not written. source:
-    a shared address. operation: the reduction that combines them with the tensor's elements; "": none."""
+    a shared address. operation: the reduction that combines the box's elements with the tensor's; "": copy only."""
     addresses, inside = tensor.places(begin, thread, writes=True)
     places = _in_shared(memory, tensor, cta, source, thread)
     index, unit = (addresses - GLOBAL_BASE)[inside], tensor.element

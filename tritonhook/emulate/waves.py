@@ -1,10 +1,11 @@
 """Execute the CTAs of a launch in waves, so that the emulator's memory stays limited for launches of any size.
 
-A wave is a set of CTAs that begin together on one machine; a small launch is one wave. Others are executed one wave
-after the other, on the same global memory. If all threads of a wave poll or wait, they may wait for CTAs that have not
-begun: then the next wave begins, and the resident waves alternate, as many as fit into RESIDENT_BYTES. A cooperative
-launch needs all of its CTAs at once: Unfinished is raised if they do not fit. RESIDENT_BYTES limits the estimated size
-of NumPy arrays. With Run.room, a GPU that holds so many CTAs is modelled: CTAs begin when others have ended.
+A wave is a set of CTAs that begin together on one machine. A small launch is one wave; a larger one is executed one
+wave after the other, on the same global memory. If all threads of a wave poll or wait, they may wait for CTAs that have
+not begun. Then the next wave begins, and the resident waves take turns; as many waves are resident as fit into
+RESIDENT_BYTES. A cooperative launch needs all of its CTAs at once: Unfinished is raised if they do not fit.
+RESIDENT_BYTES limits the estimated size of NumPy arrays. Run.room models a GPU that holds so many CTAs: CTAs begin when
+others have ended.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 RESIDENT_BYTES = 896 << 20  # limit for all resident waves
 WAVE_BYTES = RESIDENT_BYTES // 2  # limit for one wave
-_WATCHED = 3  # divides WAVE_BYTES if a watcher is there, which needs memory of its own
-_KEPT_BYTES = 128 << 20  # limit for the machines of decoded kernels, kept for the next launch
+_WATCHED = 3  # WAVE_BYTES is divided by this for a watcher, which needs memory of its own
+_KEPT_BYTES = 128 << 20  # limit for the machines of decoded kernels that are kept for the next launch
 _MOST_WAVES = 8  # most resident waves with Run.room
 _ROUNDS = 10_000  # rounds in which all waves only poll, after which the run is given up
 
@@ -41,7 +42,8 @@ _ROUNDS = 10_000  # rounds in which all waves only poll, after which the run is 
 class Loaded:
     """A prepared launch. memory, placed: its memory with its buffers and arguments. decode: makes the kernel's code for
     a machine, and lists the errors of instructions that are not understood. cta_bytes: estimated bytes of a CTA.
-    kernel: the kernel to decode. alike: launches of a kernel with equal `alike` have the same code; None: none have."""
+    kernel: the kernel to decode. alike: launches of a kernel with equal `alike` share their decoded code; None: this
+    launch's code is never shared."""
 
     memory: Memory
     placed: Placed
@@ -84,9 +86,9 @@ def _keep(key: tuple[Hashable, ...], one: _Decoded) -> None:
 class Waves:
     """The waves of one launch.
 
-    resident: machines that have begun and have not ended; the first one runs now. clusters: clusters of a wave. most:
-    most resident waves. finished: number of CTAs that have ended. steps: executed by waves that have ended. unknown:
-    errors of instructions that were not understood.
+    resident: machines that have begun and have not ended; the first one runs now. clusters: number of clusters in a
+    wave. most: largest number of resident waves. finished: number of CTAs that have ended. steps: number of steps of
+    waves that have ended. unknown: errors of instructions that were not understood.
     """
 
     def __init__(self, loaded: Loaded, run: Run, watcher: Watcher | None = None) -> None:
@@ -119,8 +121,8 @@ class Waves:
 
     @cached_property
     def _key(self) -> tuple[Hashable, ...] | None:
-        """The key under which the decoded kernel is kept; None if it is not kept: the launch has several waves, is
-        watched, or is large."""
+        """The key under which the decoded kernel is kept. None: it is not kept, because the launch has several waves,
+        is watched, or is large."""
         loaded, launch, memory = self.loaded, self.run.launch, self.loaded.memory
         is_watched = self.watcher is not None or memory.watch is not None or memory.observe is not None
         is_one_wave = len(self.run.ctas) <= self.clusters and math.prod(launch.cluster) == 1

@@ -30,7 +30,8 @@ def octets(words: Array, kind: type = np.uint8) -> Array:
 
 
 def in_halves(function: Callable[..., Array], kind: type) -> Callable[..., Array]:
-    """Make a function of words from one of numbers of type `kind`: 16-bit numbers are both halves of a word."""
+    """Make a function of words from a function of numbers of type `kind`. For a 16-bit type, it computes both halves of
+    a word."""
 
     def apply(*words: Array) -> Array:
         found = function(*(np.ascontiguousarray(word).view(kind) for word in words))
@@ -104,7 +105,7 @@ def distance(a: Array, b: Array, c: Array) -> Array:
 
 def dot(a: Array, b: Array, c: Array, kinds: tuple[type, type], first: int = 0) -> Array:
     """Compute c plus the dot product of the parts of words a and b. kinds: types of a's and b's parts, e.g. (np.int16,
-    np.int8). first: b may have more parts than a; the number of its first part that is used."""
+    np.int8). first: number of the first part of b to use, because b may have more parts than a."""
     x, y = octets(a, kinds[0]).astype(np.int64), octets(b, kinds[1]).astype(np.int64)
     return ((x * y[:, first : first + x.shape[1]]).sum(1) + c).astype(np.uint32)
 
@@ -178,7 +179,8 @@ def shifted(low: Array, high: Array, count: Array, wraps: bool, kind: type | Non
     return left(both, by) if kind is None else right(both.view(kind), by).view(np.uint64)
 
 
-# Modes of prmt (PTX ISA): for each value of the two lowest bits of its operand c, the selector of the default mode.
+# Modes of prmt (PTX ISA): the selector in the default mode that has the same effect, for each value of the two lowest
+# bits of operand c.
 PERMUTATIONS = {
     "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
     "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
@@ -190,9 +192,9 @@ PERMUTATIONS = {
 
 
 def permuted(a: Array, b: Array, chosen: Array, mode: str = "") -> Array:
-    """Select four bytes of a (bytes 0 to 3) and b (4 to 7), as prmt does. chosen: the selector, 4 bits per result byte:
-    number of the byte in the lower three, and the highest replaces it by its sign in all bits. mode: see PERMUTATIONS;
-    "": default."""
+    """Select four bytes of a (bytes 0 to 3) and b (4 to 7), as prmt does. chosen: the selector, 4 bits per result byte.
+    Its lower three bits are the number of the byte; if its highest bit is 1, the result is the byte's sign in all bits.
+    mode: see PERMUTATIONS; "": default."""
     if mode:
         chosen = np.array(PERMUTATIONS[mode], np.uint32)[chosen & np.uint32(3)]
     both = np.ascontiguousarray(np.stack([a, b], -1)).view(np.uint8)
@@ -231,8 +233,8 @@ def bit_length(a: Array) -> Array:
 
 
 def leading(a: Array, from_top: bool) -> Array:
-    """Return the position of the highest bit that differs from the sign bit (of unsigned numbers: of the highest 1), or
-    with `from_top` the shift that moves it to the top. If there is no such bit, return all ones."""
+    """Return the position of the highest bit that differs from the sign bit (for unsigned numbers: of the highest 1).
+    With `from_top`, return the shift that moves this bit to the top. If there is no such bit, return all ones."""
     unsigned = (np.where(a < 0, ~a, a) if a.dtype.kind == "i" else a).astype(f"u{a.dtype.itemsize}")
     place = bit_length(unsigned) - np.uint32(1)
     return np.where(unsigned == 0, place, np.uint32(8 * a.dtype.itemsize - 1) - place) if from_top else place

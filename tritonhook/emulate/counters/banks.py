@@ -45,8 +45,8 @@ def local_sectors(offsets: Array, active: Array, size: int) -> Array:
 
 
 def sectors_in_turns(addresses: Array, active: Array) -> Array:
-    """Count the sectors that atomics request. Lanes with the same address are served in turns, and each turn requests
-    its sectors again."""
+    """Count the sectors that atomics request. Lanes with the same address are served one after another, and each of
+    these turns requests its sectors again."""
     return distinct(_turns(addresses, active) << 48 | addresses // SECTOR, active)
 
 
@@ -77,8 +77,8 @@ def _turns(addresses: Array, active: Array) -> Array:
 def wavefronts(addresses: Array, active: Array, size: int, may_join: bool = False) -> tuple[Array, Array]:
     """Count the wavefronts of shared memory of each warp, with bank conflicts and without.
 
-    Lanes are served in parts: half warps for 8 bytes per lane, quarter warps for 16. may_join: two neighbouring parts
-    are served as one if their addresses repeat, as for loads, but not for loads of matrices."""
+    Lanes are served in parts: half warps for 8 bytes per lane, quarter warps for 16. may_join: serve two neighbouring
+    parts as one if their addresses repeat. True for loads, but not for loads of matrices."""
     cost, ideal = _by_part(addresses, active, size)
     if may_join and (parts := cost.shape[1]) > 1:
         pairs = addresses.reshape(-1, 2 * LANES // parts), active.reshape(-1, 2 * LANES // parts)

@@ -17,7 +17,7 @@ MEASURED, DOCUMENTED = "measured on an H100", "documented"
 INSTRUCTIONS, GLOBAL, SHARED, LOCAL = "instructions", "global memory", "shared memory", "local memory"
 WGMMA = "operands of wgmma"
 _BANKS = dict.fromkeys((INSTRUCTIONS, GLOBAL, SHARED), DOCUMENTED)
-# Documented: the CUDA programming guide has 32 banks of 4 bytes and sectors of 32 bytes for these.
+# Documented: the CUDA programming guide states 32 banks of 4 bytes and sectors of 32 bytes for these architectures.
 RULES: Mapping[int, Mapping[str, str]] = {
     90: dict.fromkeys((INSTRUCTIONS, GLOBAL, SHARED, LOCAL, WGMMA), MEASURED),
     **dict.fromkeys((80, 86, 87, 89, 120, 121), _BANKS),
@@ -50,12 +50,12 @@ _FLOPS = {"FADD": 1, "FMUL": 1, "FFMA": 2, "DADD": 1, "DMUL": 1, "DFMA": 2, "HAD
 class Counters:
     """Counters of one instruction, source line or kernel. None: no rule is known.
 
-    instructions: executed by warps. threads, threads_on: executed by lanes; by lanes that no predicate turns off.
-    ..._requests: accesses by warps. tags: accessed lines of 128 bytes. sectors: accessed sectors of 32 bytes.
-    ..._ideal: the number if bytes were contiguous, or without bank conflicts. global_bytes: requested by lanes. turns:
-    like sectors, but those of atomics count again for each lane with the same address. wavefronts: of shared memory.
-    local_bytes, local_sectors: of the stack, spills included. tensor_ops, flops: multiplications and additions by
-    tensor cores and by floating-point instructions."""
+    instructions: executions by warps. threads: executions by lanes. threads_on: executions by lanes that no predicate
+    turns off. ..._requests: accesses by warps. tags: accessed lines of 128 bytes. sectors: accessed sectors of 32
+    bytes. ..._ideal: what the counter would be with contiguous bytes, or without bank conflicts. global_bytes: bytes
+    that lanes request. turns: like sectors, but an atomic's sectors count again for each lane with the same address.
+    wavefronts: of shared memory. local_bytes, local_sectors: of the stack, spills included. tensor_ops, flops:
+    multiplications and additions by tensor cores and by floating-point instructions."""
 
     instructions: int = 0
     threads: int = 0
@@ -137,8 +137,8 @@ def total(several: Iterable[Counters]) -> Counters:
 
 @dataclass(frozen=True, slots=True)
 class CountedInstruction:
-    """One instruction with its counters. index: in the kernel. text: with predicate and operands. file, line: of the
-    source; "" and 0 if unknown."""
+    """One instruction with its counters. index: its index in the kernel. text: the instruction with predicate and
+    operands. file, line: its place in the source; "" and 0 if unknown."""
 
     index: int
     opcode: str
@@ -154,9 +154,10 @@ class CountedInstruction:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Counters of one launch. ctas, of_ctas: number of executed CTAs, and of all. agree: whether each cluster (or CTA)
-    that was executed alone has the same counters; None if all were executed together. distinct_sectors: number of
-    sectors of global memory that loads, stores and atomics touch; None if clusters were executed alone."""
+    """Counters of one launch. ctas: number of executed CTAs. of_ctas: number of CTAs of the launch. agree: whether all
+    clusters (or CTAs), each executed alone, have the same counters; None if all CTAs were executed together.
+    distinct_sectors: number of sectors of global memory that loads, stores and atomics touch; None if clusters were
+    executed alone."""
 
     kernel: str
     arch: int
@@ -191,13 +192,13 @@ class Counted:
 
     @property
     def factor(self) -> float | None:
-        """Factor from the counted events to those of the whole launch; None: unknown, because counters of CTAs
-        differ."""
+        """The factor by which to multiply the counted events to get those of the whole launch. None: unknown, because
+        the counters of the CTAs differ."""
         return 1.0 if self.ctas == self.of_ctas else self.of_ctas / self.ctas if self.agree else None
 
     @property
     def without(self) -> tuple[str, ...]:
-        """Base opcodes of executed instructions with unknown counters, which no total includes."""
+        """Base opcodes of executed instructions with unknown counters. No total includes these counters."""
         unknown = (one for one in self.instructions if one.counters.instructions)
         return tuple(sorted({one.base for one in unknown if None in (one.counters.sectors, one.counters.wavefronts)}))
 
@@ -212,7 +213,7 @@ class Counted:
 
     @property
     def raw(self) -> dict[str, int]:
-        """Totals by their names on ncu's raw page, without totals to which an unknown counter belongs."""
+        """Totals by their names on ncu's raw page. A total is omitted if one of its counters is unknown."""
         whole = self.total
         found = {
             "smsp__inst_executed.sum": whole.instructions,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _JOINING = ("BSYNC", "WARPSYNC")
 _ZEROS = -1  # in place of a line number: this lane's LDGSTS writes zeros
 _FLAG = re.compile(r",\s*(!?U?P\w+)$")  # the predicate operand of LDGSTS, which writes zeros where it is false
-_CLASS = 40  # bits of the class in a key of warp and class
+_CLASS = 40  # the key of a class in a warp: warp << _CLASS | class
 _GENERIC = ("LD", "ST", "ATOM", "RED")
 _VECTOR = {"F32x2": 2, "F32x4": 4}  # elements of an atomic access
 _BYTES = (1, 2, 4, 8, 16)  # possible sizes of one lane's access
@@ -35,9 +35,10 @@ _BYTES = (1, 2, 4, 8, 16)  # possible sizes of one lane's access
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one instruction; metrics.Counters describes most of them. warps: instructions of warps. on: threads
-    that no predicate turns off. odd: accesses without a known rule. mixed: warps that both copy and write zeros in one
-    LDGSTS.BYPASS; they have no known rule. parts: elements of the current vector access that were seen so far."""
+    """Counts of one instruction; metrics.Counters describes most of them. warps: executions by warps. on: executions by
+    threads that no predicate turns off. odd: accesses without a known rule. mixed: warps whose LDGSTS.BYPASS both
+    copies and writes zeros, for which no rule is known. parts: elements of the current vector access that were seen so
+    far."""
 
     warps: int = 0
     threads: int = 0
@@ -60,8 +61,8 @@ class Tally:
 
 
 class Counter:
-    """Counts for all machines of a launch. opcodes: of the kernel's instructions, split at dots. flags: the last
-    operand of each instruction if it is a predicate, else ""."""
+    """Counts for all machines of a launch. opcodes: the opcodes of the kernel's instructions, split at dots. flags: the
+    last operand of each instruction if it is a predicate, else ""."""
 
     def __init__(self, instructions: Sequence[SassInstruction]) -> None:
         self.opcodes = [one.opcode.split(".") for one in instructions]
@@ -78,7 +79,7 @@ class Counter:
 
 class _Counting:
     """Counts the events of one machine. classes: the convergence class of each thread. is_parted: whether any warp has
-    several classes. waiting: by instruction, a mask of the threads that were counted and still wait there."""
+    several classes. waiting: by instruction, a mask of the threads that were counted there and still wait."""
 
     def __init__(self, counter: Counter, machine: Machine) -> None:
         self.counter, self.machine, self.memory = counter, machine, machine.memory
@@ -165,7 +166,7 @@ class _Counting:
             self.is_parted = bool(((rows != most[:, None]) & live).any())
 
     def _moved(self, tally: Tally, numbers: Array) -> None:
-        """Give lanes of a class that are now at different instructions different classes."""
+        """Split each class whose lanes are now at different instructions."""
         places = self.machine.places()[numbers]
         numbers, places = numbers[places >= 0], places[places >= 0]
         if not len(numbers) or (places == places[0]).all():
@@ -184,7 +185,7 @@ class _Counting:
     # --- memory ------------------------------------------------------------------------------
 
     def access(self, g: Group, store: Store, index: Array, size: int, how: str) -> None:
-        """Count an access of memory. index: byte indices for the threads of the group's slice. how: see
+        """Count an access to memory. index: byte indices for the threads of the group's slice. how: see
         Memory.locate."""
         tally, opcode = self.counter.tallies[self.pc], self.counter.opcodes[self.pc]
         if store is self.memory.local:
@@ -203,7 +204,8 @@ class _Counting:
             if tally.parts != 1:
                 return
         allowed = on = g.active
-        if packed and (off := self.off) is not None and off.any():  # lanes that are off count, except for tags
+        # Lanes that the guard turns off count, too, except for tags.
+        if packed and (off := self.off) is not None and off.any():
             tally.odd += self.counter.flags[self.pc] != ""
             allowed = allowed | off
         if opcode[0] == "LDGSTS" and store is self.memory.global_:
@@ -260,8 +262,8 @@ def _copied(
     rule.
 
     lines: the line of global memory that each lane copies from. Each line is written separately, and so are zeros. For
-    BYPASS, this holds only with a predicate operand other than P0 (measured: 128 instructions). Otherwise, all lines
-    are written together (measured with P0: 20 instructions).
+    BYPASS, this holds only with a predicate operand other than P0 (measured: 128 instructions). With P0 or without a
+    predicate, BYPASS writes all lines together (measured with P0: 20 instructions).
     """
     order = np.argsort(lines, axis=1)
     sorted_lines = np.take_along_axis(lines, order, 1)

@@ -17,10 +17,11 @@ from tritonhook.emulate.sass.kernel import SassKernel, read_sass_kernel
 
 
 def count(cubin: Cubin, sass: Sass, run: Run, contents: Sequence[bytes]) -> tuple[Counted, Ran]:
-    """Execute machine code, and count events. sass: the code of the kernel. contents: of the buffers before.
+    """Execute machine code, and count events. sass: the kernel's code. contents: bytes of each buffer before the
+    launch.
 
     If `run` has only some of the launch's CTAs, each of their clusters is executed alone on the same contents, so that
-    their counters can be compared. Raises NotUnderstood, Fault, Hang, Unfinished."""
+    the clusters' counters can be compared. Raises NotUnderstood, Fault, Hang, Unfinished."""
     kernel = read_sass_kernel(cubin, sass)
     of_ctas = math.prod(run.launch.grid)
     if len(run.ctas) == of_ctas:

@@ -82,8 +82,8 @@ def wait(site: Site) -> Step:
 
 @opcode("cp.async.mbarrier.arrive")
 def arrive_after_copies(site: Site) -> Step:
-    """Make the step that completes the thread's copies (cp.async) and then arrives. Without noinc, the arrival is not
-    counted: PTX adds one to the missing arrivals first."""
+    """Make the step that completes the thread's copies (cp.async) and then arrives. Without noinc, the step need not
+    count the arrival, because PTX first adds one to the missing arrivals."""
     space = take_space(site)
     noinc = "noinc" in site.known("noinc", "b64")
     address, barriers, copies = site.address(0), site.machine.shared_barriers, site.machine.copies
@@ -98,8 +98,8 @@ def arrive_after_copies(site: Site) -> Step:
 
 @opcode("cp.async.bulk.commit_group", "cp.async.bulk.wait_group", "wgmma.commit_group", "wgmma.wait_group")
 def groups(site: Site) -> Step:
-    """Make a step that only informs the sanitizer of the end of a group, or of a wait. Copies and products complete at
-    once."""
+    """Make a step that only informs the sanitizer that a group ends, or that threads wait for groups. Copies and
+    products complete at once."""
     is_read = "read" in site.known("read", "sync", "aligned")
     kind, commits = site.name.split(".")[0].replace("cp", "bulk"), site.name.endswith("commit_group")
     memory, pending = site.machine.memory, 0 if commits else site.integer(0)
@@ -130,8 +130,8 @@ _COORDINATES = re.compile(r"\[\s*([^,\s]+)\s*,\s*(\{.*\})\s*\]", re.DOTALL)
 
 
 def _receivers(site: Site, thread: int, target: int, mask: int | None, is_cluster: bool) -> list[int]:
-    """Return the machine's indices of the CTAs that a copy to shared memory writes. target: shared address. mask: bit
-    mask of ranks, for multicast. is_cluster: the address has the rank of its CTA."""
+    """Return the indices, in the machine, of the CTAs to whose shared memory a copy writes. target: shared address.
+    mask: bit mask of ranks, for multicast. is_cluster: the address has the rank of its CTA."""
     if mask is None and not is_cluster:
         return [int(site.machine.cta[thread])]
     return site.machine.ctas_of(thread, 1 << (target >> RANK_SHIFT) if mask is None else mask)
@@ -161,8 +161,8 @@ def copy_by_descriptor(site: Site) -> Step:
 
 
 def _box(site: Site, operand: int) -> tuple[Reader, list[Array]]:
-    """Return the reader of the descriptor's address, and the rows of the coordinates, of an operand such as `[%rd1,
-    {%r2, %r3}]`."""
+    """Return the reader of the descriptor's address, and the registers of the coordinates, of an operand such as
+    `[%rd1, {%r2, %r3}]`."""
     text = _COORDINATES.match(site.operands[operand])
     if text is None:
         raise site.refuse("operands")
@@ -255,13 +255,14 @@ def pending(site: Site) -> Step:
 
 
 # Fields of a TMA descriptor, by name: type; list of (first bit in the descriptor, number of bits, right shift of the
-# value, distance in bits between two ordinals); the number that is subtracted from the value before.
+# value, distance in bits between two ordinals); number that is first subtracted from the value.
 _FIELDS = {
     "global_address": ("b64", ((0, 32, 0, 0), (32, 32, 32, 0)), 0),
     "rank": ("b32", ((68, 3, 0, 0),), 0),
     "elemtype": ("b32", ((71, 4, 0, 0),), 0),
     "interleave_layout": ("b32", ((75, 2, 0, 0),), 0),
-    "swizzle_mode": ("b32", ((77, 2, 0, 0), (86, 1, 63, 0)), 0),  # also clears bit 86, swizzles of larger atoms
+    # The second entry clears bit 86, which selects swizzles of larger atoms.
+    "swizzle_mode": ("b32", ((77, 2, 0, 0), (86, 1, 63, 0)), 0),
     "fill_mode": ("b32", ((79, 1, 0, 0),), 0),
     "global_stride": ("b64", ((96, 32, 4, 32), (224, 4, 36, 4)), 0),
     "global_dim": ("b32", ((256, 32, 0, 32),), 1),

@@ -23,8 +23,9 @@ MOST_CALLS = 256  # deepest nesting of calls
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call instruction. behind: index of the next instruction. results: for each result, its offset in local memory,
-    the offset to copy it to, and its bytes. kept: the caller's registers, to be saved; None: nothing is saved."""
+    """A call instruction. behind: index of the next instruction. results: for each result, its offset in local
+    memory, the offset to copy it to, and its bytes. kept: registers of the caller that the call saves; None: it
+    saves nothing."""
 
     behind: int
     results: tuple[tuple[int, int, int], ...]
@@ -113,8 +114,8 @@ def address_of(begin: int) -> int:
 
 @opcode("call", moves=True)
 def call(site: Site) -> Step:
-    """Make the step of a call. If the operand is a register, each thread calls the function at its address, which must
-    have the right number of arguments and results."""
+    """Make the step of a call. If the operand is a register, each thread calls the function at the address in its
+    register. This function must have as many arguments and results as the call."""
     site.known("uni")
     decoder, operands = site.decoder, [*site.operands]
     results = _names(operands.pop(0)) if operands[0].startswith("(") else []
@@ -135,7 +136,7 @@ def call(site: Site) -> Step:
         begin, addresses = g.s.start, row[g.s].copy()
         for address in np.unique(addresses[g.active]):
             if (of_one := steps.get(int(address))) is None:
-                raise Fault(f"a call of {address:#x}, where no function with such arguments begins", int(g.numbers[0]))
+                raise Fault(f"a call of {address:#x}, where no function with such parameters begins", int(g.numbers[0]))
             part = g.part(addresses[g.s.start - begin : g.s.stop - begin] == address)  # part() may shrink the slice
             assert part is not None
             of_one(part)

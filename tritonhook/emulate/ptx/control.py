@@ -57,8 +57,8 @@ def trap(site: Site) -> Step:
 
 @opcode("membar", "fence", "nanosleep", "griddepcontrol", "prefetch", "prefetchu", "applypriority", "discard")
 def nothing(site: Site) -> Step:
-    """Make a step without effect on memory, where each access completes at once. Fences inform the sanitizer; nanosleep
-    lets other threads run."""
+    """Make a step without effect on memory, because each emulated access completes at once. Fences inform the
+    sanitizer; nanosleep lets other threads run."""
     known = {
         "membar": "cta gl sys",
         "fence": "sc acq_rel acquire release cta cluster gpu sys proxy alias async global shared::cta "
@@ -85,7 +85,8 @@ def nothing(site: Site) -> Step:
 
 @opcode("bar", "barrier", moves=True)
 def barrier(site: Site) -> Step:
-    """Make the step of bar.sync, bar.arrive or bar.red, or of barrier.*, which need no whole warps without .aligned."""
+    """Make the step of bar.sync, bar.arrive or bar.red, or of barrier.*. Without .aligned, barrier.* needs no whole
+    warps."""
     how = site.known("sync", "arrive", "red", "cta", "aligned", "popc", "and", "or", "u32", "pred")
     barriers, operands, vote = site.machine.barriers, site.operands, None
     if "red" in how:

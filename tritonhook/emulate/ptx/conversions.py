@@ -72,7 +72,8 @@ def convert(site: Site) -> Step:
         options |= {"mode": rounding(how), "whole": "".join(whole), "ftz": ftz}
         between: Callable[..., Array] = partial(numbers64.between, source=source, target=to, **options)
         function = between
-        if ftz and (source, to) == ("f32", "f64"):  # for sm_80 to sm_120 ptxas first multiplies by 1: NaN is canonical
+        # As in the code of ptxas for sm_80 to sm_120, which first multiplies by 1: NaN becomes canonical.
+        if ftz and (source, to) == ("f32", "f64"):
             function = lambda a: between(numbers.finish32(a.view(np.float32), True, False))  # noqa: E731
     else:
         raise site.refuse()
@@ -205,8 +206,8 @@ def is_in_space(site: Site) -> Step:
 
 @opcode("mapa", "getctarank")
 def map_to_cluster(site: Site) -> Step:
-    """Make the step of mapa, the address of the same variable in another CTA of the cluster, or of getctarank, the rank
-    of an address's CTA."""
+    """Make the step of mapa (address of the same variable in another CTA of the cluster) or of getctarank (rank of the
+    CTA to which an address belongs)."""
     how = site.known("u32", "u64", "shared::cluster")
     if len(how & {"u32", "u64"}) != 1:
         raise site.refuse()

@@ -98,13 +98,13 @@ class Decoder:
         }
         self.carry = self.machine.registers(1, np.bool_)[0]
         has_many = self.kernel.text.count("fma.rn.f32 ") >= MANY
-        # For compiled.fma32; None: the kernel has too few fma to compile code for them.
+        # Argument of compiled.fma32; None: the kernel has too few fma to compile code for them.
         self.everyone = np.ones(self.machine.threads, bool) if has_many else None
 
     def code(self) -> Code:
         """Decode the entry, then the functions that it calls, each with a return at its end."""
         listed, made = list[tuple[Any, ...]](), list[Instruction]()
-        parts: list[Part] = []  # no attribute of the decoder, to avoid a reference cycle
+        parts: list[Part] = []  # a local variable, no attribute of the decoder, to avoid a reference cycle
         for function in self.kernel.functions:
             self.begins[function.name] = sum(len(items) for items, *_ in listed)
             listed.append(self._items(function, self.begins[function.name]))
@@ -120,8 +120,8 @@ class Decoder:
         return Code(made, frozenset(self.targets), origin=partial(origin, parts), decoder=decoder)
 
     def again(self, item: Item, rows: Mapping[str, Array]) -> Step:
-        """Decode an instruction of the entry once more, with other arrays for some registers. rows: by register
-        name."""
+        """Decode an instruction of the entry once more, with other arrays for some registers. rows: these arrays, by
+        register name."""
         other = copy(self)
         other.named = lambda name: rows[name] if name in rows else self.named(name)  # type: ignore[method-assign]
         return other._instruction(item).step
@@ -181,7 +181,8 @@ class Decoder:
         return files[prefix][int(name[1 + len(prefix) :])]
 
     def _parameter(self, operand: str) -> int | None:
-        """Read 8 bytes of the entry's parameters; None if the operand is no address of a parameter."""
+        """Return the 8 bytes of the entry's parameters that an operand addresses; None if it does not address a
+        parameter."""
         match = re.fullmatch(r"\[\s*([\w$%]+)\s*(?:\+\s*(\d+))?\s*\]", operand)
         if match is None or match[1] not in self.kernel.parameters.names:
             return None

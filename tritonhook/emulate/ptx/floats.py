@@ -19,8 +19,8 @@ _HALVES = "f16 bf16 f16x2 bf16x2"
 
 
 def _each(site: Site, kind: str, function: Callable[..., Array]) -> Callable[..., Array]:
-    """Make a function of registers from a function of numbers' bit patterns: two numbers per register for types x2.
-    With Run.other_nan, it gives another NaN."""
+    """Make a function of registers from a function of bit patterns of single numbers. For x2 types, it computes both
+    numbers of a register. With Run.other_nan, it returns another NaN in place of each NaN."""
     if which := site.decoder.other_nan:
         given, name = function, kind.removesuffix("x2")
         function = lambda *codes: numbers.other_nan(given(*codes), name, which, *codes)  # noqa: E731
@@ -31,7 +31,8 @@ def _each(site: Site, kind: str, function: Callable[..., Array]) -> Callable[...
     return function if kind in ("f32", "f64") else lambda *given: function(*given).astype(np.uint16)
 
 
-_OPERATIONS: Mapping[str, tuple[Any, Any, Any]] = {  # for 16 bits (on float64), f32, f64
+# Functions for 16-bit types (on float64), f32 and f64, in this order.
+_OPERATIONS: Mapping[str, tuple[Any, Any, Any]] = {
     "add": (numbers.odd_sum, numbers.add32, numbers64.add64),
     "mul": (np.multiply, numbers.mul32, numbers64.mul64),
     "fma": (lambda a, b, c: numbers.odd_sum(a * b, c), numbers.fma32, numbers64.fma64),

@@ -57,7 +57,7 @@ def of_one_type(site: Site) -> Step:
 @opcode("add.cc", "sub.cc", "addc", "subc", "mad.lo.cc", "mad.hi.cc", "madc.lo", "madc.hi")
 def with_carry(site: Site) -> Step:
     """Make the step of a sum or product with carry, for parts of long integers. As in machine code, a subtraction that
-    borrows clears the carry bit; PTX reveals it if addc follows sub.cc."""
+    borrows clears the carry bit. A PTX kernel sees this if addc follows sub.cc."""
     kind, how = site.typed("u32 s32 u64 s64 b32 b64", "cc")
     carry = site.decoder.carry
     is_wide, parts = SIZES[kind] == 8, site.name.split(".")

@@ -91,8 +91,8 @@ def read_variable(text: str) -> Variable:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Variables with their offsets. begin: bytes reserved before the first one. size: of all, reserved ones
-    included."""
+    """Variables with their offsets. begin: bytes reserved before the first variable. size: bytes of all variables,
+    reserved bytes included."""
 
     variables: tuple[tuple[Variable, int], ...]
     size: int
@@ -222,7 +222,7 @@ def _own(function: Function) -> list[Variable]:
 
 
 def _called(begin: Iterable[Function], functions: Iterable[Function]) -> dict[str, Function]:
-    """Return the functions that those of `begin` call, directly or not, by name."""
+    """Return the functions that the functions in `begin` call, directly or indirectly, by name."""
     by_name, found, left = {one.name: one for one in functions}, dict[str, Function](), list(begin)
     while left:
         for item in left.pop().items:

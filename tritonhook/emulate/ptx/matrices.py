@@ -20,8 +20,8 @@ _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
 
 def _computing(site: Site, product: Callable[..., Array], kind: str = "b32", more: tuple[int, ...] = ()) -> Step:
-    """Make the step that computes D from A, B and C, and from further operands of one register each (`more`: their
-    numbers)."""
+    """Make the step that computes D from A, B and C, and from further operands. more: numbers of these further
+    operands, which are one register each."""
     targets, stacks = site.targets(0, kind), [site.rows(at, kind) for at in (1, 2, 3)]
     others = [site.row(at, kind) for at in more]
 
@@ -39,7 +39,7 @@ def multiply_by_warp(site: Site) -> Step:
     is_sparse = site.name.startswith("mma.sp")
     if "block_scale" in site.modifiers and not is_sparse:
         return _scaled(site)
-    counts = site.modifiers[-1] == "popc"  # a product of bits: counts ones of A and B, or of A xor B
+    counts = site.modifiers[-1] == "popc"  # a product of bits: counts the ones of A & B, or of A ^ B
     *others, d, a, b, c = site.modifiers[: -2 if counts else None]
     if counts:
         if (a, b) != ("b1", "b1") or site.modifiers[-2] not in ("and", "xor"):

@@ -106,8 +106,8 @@ def create_policy(site: Site) -> Step:
 
 
 def _bytes_to_copy(site: Site, given: str | None, size: int) -> Callable[[Group], Array]:
-    """Return the reader of the number of bytes that each thread copies. given: the operand src-size, or ignore-src, a
-    predicate: 0 bytes if true; None: all `size` bytes."""
+    """Return the reader of the number of bytes that each thread copies. given: the operand src-size (a number of
+    bytes), or the operand ignore-src (a predicate; true means 0 bytes); None: all `size` bytes."""
     full = site.constant(size, np.uint32)
     if given is not None and given.lstrip("!").startswith("%p"):
         ignored = site.predicate(given)

@@ -85,8 +85,8 @@ class _Walk:
         return Origin(tuple(pointers), *min(wrapped, default=(None, "")))
 
     def _loaded(self, item: Item, name: str) -> int:
-        """Return the value that a load gave to a register: if it loaded a parameter, the parameter, as the register may
-        have changed since."""
+        """Return the value that a load gave to a register. For the load of a parameter, read the parameter itself,
+        because the register may have changed since."""
         parameter = self.part.parameter(item.operands[-1]) if item.opcode.startswith("ld.param") else None
         return self.part.value(name, self.thread) if parameter is None else parameter
 

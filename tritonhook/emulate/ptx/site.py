@@ -55,7 +55,8 @@ class Site:
         self.modifiers = tuple(item.opcode[len(self.name) + 1 :].split(".")) if item.opcode != self.name else ()
 
     def refuse(self, why: str = "") -> NotUnderstood:
-        """Return the error to raise if the instruction is not understood. why: the operand or state; "": the opcode."""
+        """Return the error to raise if the instruction is not understood. why: the operand or state that is not
+        understood; "": the opcode itself is not understood."""
         return NotUnderstood(self.item.opcode, self.line, why)
 
     def known(self, *modifiers: str) -> frozenset[str]:
@@ -75,12 +76,13 @@ class Site:
         return kind, self.known(*modifiers)
 
     def count(self, *numbers: int) -> None:
-        """Check the number of operands. numbers: those allowed. Raises NotUnderstood."""
+        """Check the number of operands. numbers: the allowed numbers. Raises NotUnderstood."""
         if len(self.operands) not in numbers:
             raise self.refuse(f"{len(self.operands)} operands")
 
     def compute(self, function: Callable[..., Array], target: str, *sources: str) -> Step:
-        """Make the step that computes the first operand from the others. target, sources: their types."""
+        """Make the step that computes the first operand from the others. target: type of the first operand. sources:
+        types of the others."""
         rows = [self.row(number, kind) for number, kind in enumerate(sources, 1)]
         return computing(self.target(0, target), function, *rows)
 

@@ -33,8 +33,8 @@ def _together(site: Site) -> int:
 
 @opcode("tcgen05.alloc")
 def allocate(site: Site) -> Step:
-    """Make the step of an allocation, once per warp. In a pair of CTAs each allocates for itself. If too few columns
-    are free, a GPU waits; the emulator refuses."""
+    """Make the step of an allocation, once per warp. In a pair of CTAs, each CTA allocates its own columns. If too few
+    columns are free, a GPU waits; the emulator raises NotUnderstood."""
     space = take_space(site)
     site.known(*_GROUPS, "sync", "aligned", "b32")
     address, columns, machine = site.address(0), site.row(1, "u32"), site.machine
@@ -48,7 +48,7 @@ def allocate(site: Site) -> Step:
                 raise site.refuse(f"{count} columns")
             begin = machine.tensor_memory.allocate([int(machine.cta[thread])], count)
             if begin is None:
-                raise site.refuse(f"a GPU waits until {count} columns are free")
+                raise site.refuse(f"fewer than {count} columns are free; a GPU would wait")
             machine.memory.write(alone(g, int(lane)), space, address(g), 4, [np.uint32(begin)])
 
     return step
@@ -108,8 +108,9 @@ def store(site: Site) -> Step:
 
 @opcode("tcgen05.wait::ld", "tcgen05.wait::st")
 def wait(site: Site) -> Step:
-    """Make a step that only informs the sanitizer: loads and stores complete at once. Loaded registers are valid
-    without it, because ptxas waits before they are read; PTX requires it before tensor memory is accessed again."""
+    """Make a step that only informs the sanitizer: loads and stores complete at once. Loaded registers are valid even
+    without this wait, because ptxas waits before they are read. PTX requires the wait before tensor memory is accessed
+    again."""
     site.known("sync", "aligned")
     machine, writes = site.machine, site.name.endswith("st")
 
@@ -122,7 +123,8 @@ def wait(site: Site) -> Step:
 
 @opcode("tcgen05.mma")
 def multiply(site: Site) -> Step:
-    """Make the step of a product. With scale factors of blocks it has two more operands, their addresses."""
+    """Make the step of a product. A product with scale factors of blocks has two more operands: the addresses of the
+    factors."""
     vectors = {f"scale_vec::{number}X": number for number in (1, 2, 4)}
     how = site.known(*_GROUPS, *(f"kind::{kind}" for kind in tcgen05.FORMATS), *vectors, "block_scale")
     name = next((one.removeprefix("kind::") for one in how if one.startswith("kind::")), "")

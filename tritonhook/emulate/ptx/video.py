@@ -26,7 +26,8 @@ _PART = re.compile(r"(-?)(.+?)(?:\.([bh])([0-7]+))?$")
 
 
 def _cut(words: Array, at: int, bits: int, kind: str) -> Array:
-    """Extract the number of `bits` bits that begins at bit `at` of each word, as int64. kind: u32 or s32, its sign."""
+    """Extract the number of `bits` bits that begins at bit `at` of each word, as int64. kind: u32 for an unsigned
+    number, s32 for a signed one."""
     value = words.astype(np.int64) >> at & (1 << bits) - 1
     return value - ((value >> bits - 1) << bits) if kind == "s32" else value
 
@@ -74,7 +75,8 @@ def _finish(site: Site, kind: str, saturates: bool, second: str) -> Callable[[Gr
         found = _within(value, bits, kind, saturates) if site.name in ("vadd", "vsub") or saturates else value
         if third is not None and merges:
             found = (third[g.s].view(np.uint32) & kept) | (found << at & ~np.int64(kept))
-        elif third is not None:  # as in ptxas's code (which was emulated): only sums are cut to 32 bits before
+        # As in the code that ptxas writes (checked by emulating it): only sums are cut to 32 bits before `join`.
+        elif third is not None:
             found = join(found, third[g.s].astype(np.int64))
         g.put(target, (found & 0xFFFF_FFFF).astype(np.uint32))
 
@@ -82,8 +84,8 @@ def _finish(site: Site, kind: str, saturates: bool, second: str) -> Callable[[Gr
 
 
 def _modifiers(site: Site, kinds: int, *others: str) -> tuple[Sequence[str], list[str]]:
-    """Return the types, which are the first modifiers, and the other modifiers. kinds: number of types. others: those
-    allowed. Raises NotUnderstood."""
+    """Return the types, which are the first modifiers, and the other modifiers. kinds: number of types. others: the
+    other modifiers that are allowed. Raises NotUnderstood."""
     types = site.modifiers[:kinds]
     if len(types) < kinds or set(types) - set(_KINDS) or set(site.modifiers[kinds:]) - set(others):
         raise site.refuse()
@@ -127,8 +129,9 @@ def multiply(site: Site) -> Step:
 
 @opcode(*(f"{name}{count}" for name in (*_OPERATIONS, "vset") for count in (2, 4)))
 def of_parts(site: Site) -> Step:
-    """Make the step of a SIMD instruction on two or four numbers in a word. The digits after a source select parts of
-    both source words, the highest result first; those after the target select the parts that are computed."""
+    """Make the step of a SIMD instruction on two or four numbers in a word. The digits after a source select a part of
+    the two source words for each result, the highest result first. The digits after the target select the results that
+    are computed."""
     name, count = site.name[:-1], int(site.name[-1])
     bits, is_set = 32 // count, name == "vset"
     types, how = _modifiers(site, 2 if is_set else 3, *(comparisons.WHOLE if is_set else ["sat"]), "add")

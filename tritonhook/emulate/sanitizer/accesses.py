@@ -14,8 +14,8 @@ from tritonhook.emulate.words import Array
 
 PART = 16  # lanes of tensor memory that are tracked together
 PAGE = 64  # units in a page of `Reads`
-READ_BYTES = 8  # to record the last read of a unit by one warp
-READERS = 8  # warps; there is room for records of reads of all shared memory of a CTA by so many warps
+READ_BYTES = 8  # bytes of the record of one warp's last read of a unit
+READERS = 8  # so many warps can read all shared memory of a CTA, and there is room to record it
 _LEAST_READ_BYTES = 192 << 20
 
 

@@ -1,6 +1,6 @@
 """Track unordered writes of the same value by several actors (warps or lanes).
 
-If one of these writers reads the value, it is no race: it wrote the same itself.
+A read by one of these writers is no race, because it wrote the same value itself.
 """
 
 from __future__ import annotations

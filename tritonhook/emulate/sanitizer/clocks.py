@@ -2,7 +2,8 @@
 
 Actors are, in the order of their numbers: the warps (or the lanes, if a CTA is one warp), the tensor core of each CTA,
 and for each mbarrier the asynchronous copies that arrive there. A clock has entries only for the actors of its own
-cluster, because shared memory orders no others. So the size of all clocks is linear in the number of clusters.
+cluster, because synchronisation through shared memory orders no other actors. So the size of all clocks is linear in
+the number of clusters.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ class Elsewhere:
         self._open: dict[tuple[int, int], tuple[int, Access]] = {}
 
     def access(self, numbers: Array, ctas: Array, how: str) -> None:
-        """Check that other CTAs have started whose shared memory is accessed. numbers: of the threads. ctas: the CTAs
-        whose memory they access. how: see Memory.locate."""
+        """Check that the CTAs whose shared memory these threads access have started. numbers: numbers of the threads.
+        ctas: for each thread, the CTA whose memory it accesses. how: see Memory.locate."""
         order = self._order
         far = ctas != order.machine.cta[numbers]
         if not far.any():
@@ -45,8 +45,8 @@ class Elsewhere:
                 order.add(Conflict("begin", mine, mine, order.machine.geometry.ctas[cta]))
 
     def _known(self, cta: int, actor: int, by_actor: bool) -> int:
-        """Return the latest time of the CTA's warps that is ordered before the actor, if by_actor. Else return the
-        latest time of the actor that is ordered before a warp of the CTA."""
+        """With by_actor, return the latest time of the CTA's warps that is ordered before the actor. Without it, return
+        the latest time of the actor that is ordered before a warp of the CTA."""
         order, warps = self._order, np.arange(cta * self._of_cta, (cta + 1) * self._of_cta)
         pair = (np.full_like(warps, actor), warps) if by_actor else (warps, np.full_like(warps, actor))
         return int(order.clocks.known(SEEN, *pair).max())

@@ -19,8 +19,8 @@ ORDER, ROOM = "nondeterministic", "CTAs without room"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An access in a finding. what: e.g. "read by warp 2 of CTA 0". line: of the PTX. instruction: its text. source:
-    e.g. "f.py:12"; "" if unknown."""
+    """An access in a finding. what: e.g. "read by warp 2 of CTA 0". line: line of the PTX. instruction: text of the
+    instruction. source: e.g. "f.py:12"; "" if unknown."""
 
     what: str
     line: int

@@ -7,7 +7,7 @@ before the release of the same flag. Barriers pass this order on to the other wa
 Within a cluster, a release stores the warp's clock at the flag, and an acquire joins this clock. Between clusters, a
 release is a *publication* with a serial number. Each actor records the highest serial number that it has acquired of
 each flag, so its state does not grow with the number of clusters. All releases of a flag are kept, and an acquire
-counts for each of them. This may hide races, but never reports false ones.
+acquires all of them. This may hide races, but never reports false ones.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Published:
 @dataclass(frozen=True, slots=True)
 class _Carried:
     """State of an actor besides its clock. knows: serial numbers of publications that it has acquired, by flag. fenced:
-    its clock at its last fence. wide: its clock at its last fence of GPU scope. with_fence: its `knows` at that fence.
-    pending, seen: clocks and publications that it has read since its last fence; the next fence acquires them."""
+    its clock at its last fence. wide, with_fence: its clock and its `knows` at its last fence of GPU scope. pending,
+    seen: clocks and publications that it has read since its last fence; the next fence acquires them."""
 
     knows: Mapping[Flag, int] = field(default_factory=dict)
     fenced: Array | None = None
@@ -216,8 +216,8 @@ class Flags:
         return self.wave.first_cluster + int(self.clocks.cluster(actor))
 
     def is_ordered(self, actor: int, cluster: int, inside: int, time: int) -> bool:
-        """Whether accesses of an actor of another cluster, up to a time, are ordered before this actor. cluster,
-        inside: the other actor's cluster, and its number in it."""
+        """Whether the accesses of another actor up to `time` are ordered before this actor. The other actor belongs to
+        another cluster. cluster, inside: its cluster, and its number there."""
         if self.published.is_full:
             return True
         if (now := self.carried.get(actor)) is None or not now.knows:

@@ -94,8 +94,7 @@ class Lanes:
         self._wrote[who], self._wrote_at[who] = np.where(several[who] | again, _SEVERAL, lane), now
 
     def released(self, threads: Array) -> None:
-        """Record a release by these threads. If one lane of a warp releases alone, it does so for its own writes
-        only."""
+        """Record a release by these threads. If only one lane of a warp releases, it releases only its own writes."""
         warps, first, counts = np.unique(threads // WARP, return_index=True, return_counts=True)
         lanes, now = threads[first] % WARP, self._order.clocks.now(warps)
         alone = (counts == 1) & (self._wrote_at[warps] == now) & (self._wrote[warps] != lanes)
@@ -103,8 +102,8 @@ class Lanes:
             self._releases[warp, time] = lane
 
     def are_left_out(self, places: Array, actors: Array) -> Array:
-        """Return for each unit whether the lane that wrote it has not released the write: only another lane of its warp
-        has released."""
+        """Return for each unit whether its last write is not released: the lane that wrote it has not released it, only
+        another lane of its warp has."""
         order = self._order
         wrong = np.zeros(len(places), bool)
         if self._releases:

@@ -2,8 +2,8 @@
 
 Each warp has a clock; if a CTA is a single warp, each of its lanes has one, and "warp" below means a lane. A clock
 counts the warp's own time and records which time of each other warp is ordered before it (clocks.py). Barriers and
-mbarriers pass this on. Two accesses of a byte by different warps are a race if one of them writes and the first is not
-ordered before the second. But a write that leaves a byte unchanged does not race with an earlier write.
+mbarriers pass this order on. Two accesses of a byte by different warps are a race if one of them writes and the first
+is not ordered before the second. But a write that leaves a byte unchanged does not race with an earlier write.
 
 The bulk copies that one mbarrier waits for have a clock of their own, and so has a CTA's tensor core for tcgen05. Reads
 of wgmma and of bulk stores last until they are waited for, reads of tcgen05 until their commit has arrived, copies of
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int]  # a barrier: its kind, e.g. "mbarrier", and its number or byte index
 MOST = 32  # findings that are kept
-_UNIT_BYTES = 27  # to record the last write of a unit
-_WARP_BYTES = 13 << 10  # to record the latest accesses of a warp
+_UNIT_BYTES = 27  # bytes of the record of a unit's last write
+_WARP_BYTES = 13 << 10  # bytes of the record of a warp's latest accesses
 
 
 def watched_bytes(shared: int, launch: Launch, unit: int) -> int:
@@ -58,9 +58,10 @@ class Order:
     """Checks the shared memory of a machine.
 
     unit: bytes that are tracked as one. world: the checks of global memory. grain: threads per actor: 32, or 1 if a CTA
-    is one warp. conflicts: the unordered accesses that were found. Sets of faulty instructions: unwritten: reads of
-    unwritten memory. lost: shuffles that read absent lanes. parted: aligned barriers of warps that have ended lanes.
-    strangers: instructions whose mask lacks a lane that executes them. unfenced: products without wgmma.fence.
+    is one warp. conflicts: the unordered accesses that were found. The other sets contain faulty instructions.
+    unwritten: reads of unwritten memory. lost: shuffles that read absent lanes. parted: aligned barriers of warps that
+    have ended lanes. strangers: instructions whose mask lacks a lane that executes them. unfenced: products without
+    wgmma.fence.
     """
 
     def __init__(self, machine: Machine, memory: Memory, unit: int, world: World | None = None) -> None:
@@ -146,7 +147,7 @@ class Order:
             self._waiting.setdefault(place, []).append(actors)
 
     def open(self, place: Place) -> None:
-        """Open a barrier: order the waiting threads after all that came before the arrivals."""
+        """Open a barrier: order the waiting threads after everything that was executed before the arrivals."""
         if place[0] == "cluster":
             self.elsewhere.met(place[1])
         if place[0] == "barrier":
@@ -238,7 +239,7 @@ class Order:
         threads = np.repeat(numbers, places.shape[1])
         actors, places = threads // self.grain, places.reshape(-1)
         one = self._meaning(how)
-        if how == "a":  # kept apart from reads: only weak accesses conflict with it
+        if how == "a":  # recorded apart from reads, because only weak accesses conflict with atomics
             self.strong.note(actors % self.rows, places, self.clocks.now(actors), self.machine.pc)
         if how != "w":
             if self.grain > 1 and not one.scope:
@@ -253,7 +254,8 @@ class Order:
         if one.releases and how != "r" and self.grain > 1:
             self.lanes.released(numbers)
         if one.scope:
-            begin = self.wave.first // self.wave.of_cta * self.memory.shared_bytes  # of earlier waves
+            # Bytes of shared memory in earlier waves.
+            begin = self.wave.first // self.wave.of_cta * self.memory.shared_bytes
             self.flags.access("shared", begin + index[numbers - g.s.start], numbers // self.grain, how, one)
 
     def outside(self, g: Group, index: Array, size: int, how: str) -> None:
@@ -265,8 +267,8 @@ class Order:
             self.world.access(self, g, index, size, how, one)
 
     def copied_outside(self, thread: int, index: Array, size: int, how: str, changes: Array | None = None) -> None:
-        """Check a bulk copy that reads or writes global memory. index: of pieces of `size` bytes. changes: mask of the
-        pieces whose contents change."""
+        """Check a bulk copy that reads or writes global memory. index: byte indices of pieces of `size` bytes. changes:
+        mask of the pieces whose contents change."""
         if (unset := self.world.unset) is not None:
             unset.access(self.machine.pc, index, size, how)
         self.world.copied(self, thread, index, size, how, changes)
@@ -431,8 +433,8 @@ class Order:
             self.lanes.written(places, np.repeat(threads, len(places) // len(threads)))
 
     def bulk_write(self, thread: int, index: Array, size: int, barrier: int) -> None:
-        """Check and record a bulk copy to shared memory. Its actor is that of its mbarrier's copies, and it is ordered
-        after the earlier accesses of its thread."""
+        """Check and record a bulk copy to shared memory. The copy belongs to the actor of its mbarrier's copies, and is
+        ordered after the earlier accesses of its thread."""
         places, warp = self.places(index, size).reshape(-1), thread // self.grain
         actor = self._copies_for(("mbarrier", barrier))
         self.clocks.tell(actor, self.clocks.one(warp))

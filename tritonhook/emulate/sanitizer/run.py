@@ -32,8 +32,9 @@ from tritonhook.ptx.program import Item
 
 GARBAGE = 0x7F  # value of each unwritten byte; as a float, it is a huge number or a NaN
 _LONGEST = 120  # characters of an instruction that are shown
-_MOST_TRIED = 16  # most executions that look for races that do not matter
-_TIMES_AS_LONG, _LEAST_STEPS = 8, 200_000  # most steps of a run with garbage: times those of the first run, plus this
+_MOST_TRIED = 16  # limit of executions that look for races that do not matter
+# Most steps of a run with garbage: _TIMES_AS_LONG * those of the first run + _LEAST_STEPS.
+_TIMES_AS_LONG, _LEAST_STEPS = 8, 200_000
 _MOST_UNIT = 16  # bytes: the smallest access of wgmma, ldmatrix and bulk copies
 # Opcodes that access 4 bytes, by space.
 _SMALL = {"shared": ("tcgen05.alloc",), "global": ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")}
@@ -74,9 +75,9 @@ def sanitize(
 ) -> Sanitized:
     """Execute a launch, and check it for faults.
 
-    contents: of its buffers before the launch. kernel: the parsed PTX, if there is one. is_poisoned: unwritten bytes of
-    buffers hold POISON. room: the number of CTAs that the GPU holds at once, and the same in words. is_triton: accesses
-    of shared memory were placed by Triton's compiler, not by the source. Raises NotUnderstood, UsageError.
+    contents: bytes of each buffer before the launch. kernel: the parsed PTX, if there is one. is_poisoned: unwritten
+    bytes of buffers hold POISON. room: the number of CTAs that the GPU holds at once, and the same in words. is_triton:
+    Triton's compiler, not the source, placed the accesses of shared memory. Raises NotUnderstood, UsageError.
     """
     kernel = kernel or read_kernel(ptx, entry)
     loaded, unset = load_ptx(kernel, run, contents), None
@@ -214,9 +215,10 @@ class _Reporter:
     def __init__(self, ptx: Ptx, kernel: Kernel, world: World, is_triton: bool) -> None:
         self.kernel, self.world, self.hint = kernel, world, findings.HINT if is_triton else ""
         self.unit, self.source, self.lines = _unit(kernel), source_lines(ptx), ptx.text.splitlines()
-        self.orders: list[Order] = []  # of waves that have not ended
+        self.orders: list[Order] = []  # the checks of waves that have not ended
         self.found: dict[tuple[str, int, int], Finding] = {}
-        self.at: dict[str, set[int]] = {name: set() for name in ("unwritten", "lost", *_NAMED)}  # sets of Order
+        # By name of a set of Order: its instructions in all waves.
+        self.at: dict[str, set[int]] = {name: set() for name in ("unwritten", "lost", *_NAMED)}
         self.code: list[tuple[int, str]] = []
         self.undefined = {name for name, _ in read_unwritten(kernel.function)}
         self.shadow = Shadow(kernel.function.items, self.undefined, GARBAGE)
@@ -305,8 +307,8 @@ class _Reporter:
             ),
             "phase": (
                 findings.RACE,
-                f"nothing orders the second arrival at barrier {one.at} after the earlier arrivals that met there: "
-                "in another execution, it may meet those",
+                f"nothing orders the second arrival at barrier {one.at} after the arrivals of the phase before: "
+                "in another execution, it may count for that phase",
             ),
             "gate": (findings.RACE, f"a write overwrites the mbarrier at {one.at:#x}, which is still in use"),
             "accumulator": (findings.RACE, "no wgmma.wait_group lies between a product and the use of its accumulator"),

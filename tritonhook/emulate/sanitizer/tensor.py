@@ -54,8 +54,9 @@ class TensorOrder:
         self._note(where, warp, warp, NEVER, "write" if writes else "read", writes)
 
     def _note(self, where: Any, actor: int, knows: int, time: int, what: str, writes: bool) -> None:
-        """Report the last writes by other actors that are not ordered before the actor `knows`. If this is a write,
-        check the last reads, too. Then record this access. time: when it ends."""
+        """Report the last writes by other actors that are not ordered before this access. If this is a write, check the
+        last reads, too. Then record this access. knows: the actor whose clock shows what is ordered before the access.
+        time: when the access ends."""
         for kind in (True, False) if writes else (True,):
             last = self._last[kind]
             other, when = last.actor[where], last.time[where]

@@ -1,9 +1,9 @@
 """Check the order of accesses to global memory by all CTAs of a launch.
 
 For each unit of memory, the last write and the last reads of two actors are recorded, as numbers of *events*. An event
-is an actor, its time and an instruction. Within a cluster, the clocks of its warps order events; between clusters, the
-releases that actors have acquired do (flags.py). A write that leaves a byte unchanged does not race with an earlier
-write. Two strong accesses do not race if both are in the scope of the other.
+is an actor, its time and an instruction. Within a cluster, the clocks of its warps order events. Between clusters, the
+releases that actors have acquired order them (flags.py). A write that leaves a byte unchanged does not race with an
+earlier write. Two strong accesses do not race if each is in the scope of the other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tritonhook.emulate.sanitizer.unset import Unset
 
 MOST_BYTES = 384 << 20  # limit for records of accesses; if global memory needs more, it is not checked
-_UNIT_BYTES = 12  # for the records of a unit: a write and two reads
+_UNIT_BYTES = 12  # bytes of the records of a unit: a write and two reads
 _MOST_EVENTS = 1 << 23
 _COLUMNS = "actor", "time", "pc", "scope"
 _WORDS = {"r": "read", "w": "write", "a": "atomic access"}
@@ -204,7 +204,7 @@ class World:
             order.flags.access("global", at, lanes, how, one)
 
     def _leave_out(self, order: Order, threads: Array) -> None:
-        """Process a release. If one lane of a warp releases alone, it does so for its own writes only: writes of other
+        """Process a release. If only one lane of a warp releases, it releases only its own writes: writes of other
         lanes since the warp's last barrier get a later time, so that the release does not cover them."""
         warps, first, counts = np.unique(threads // WARP, return_index=True, return_counts=True)
         warps, alone = warps[counts == 1], threads[first[counts == 1]]
@@ -246,7 +246,7 @@ class World:
 
     def copied(self, order: Order, thread: int, index: Array, size: int, how: str, changes: Array | None) -> None:
         """Check and record a bulk copy of a thread. It reads at once; its writes end when the thread has waited for
-        them. index: of pieces of `size` bytes. changes: mask of the pieces whose contents change."""
+        them. index: byte indices of pieces of `size` bytes. changes: mask of the pieces whose contents change."""
         if not self.is_watched or not len(index):
             return
         self._are_used[:] = True
@@ -302,9 +302,9 @@ class World:
     ) -> Array | None:
         """Report accesses that are not ordered after earlier events.
 
-        lanes, rows: actor and index of each access. events: those of its units, a row per access; 0: no event. what:
-        the earlier and the current access. Return for each unit the actor of the event that is not ordered before
-        the access, else -1; None if all are ordered.
+        lanes, rows: actor and index of each access. events: the earlier events of the accessed units, a row per access;
+        0: no event. what: the earlier and the current access. Return for each unit the actor of the event that is not
+        ordered before the access, else -1; None if all are ordered.
         """
         if not events.any():
             return None
@@ -326,7 +326,7 @@ class World:
 
     def _note_alike(self, order: Order, lanes: Array, rows: Array, others: Array | None, events: Array) -> None:
         """Record the actors that write the same units. others: for each unit, the actor of an earlier write that is not
-        ordered before, -1 for none; None: none at all. events: the events of these writes."""
+        ordered before this one, or -1; None: no unit has such a write. events: the events of these writes."""
         count = events.shape[1]
         units, events = (rows[:, None] * count + np.arange(count)).reshape(-1), events.reshape(-1)
         last = self._slots[0][units]

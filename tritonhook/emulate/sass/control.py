@@ -77,7 +77,7 @@ def branch(site: Site) -> Step:
 
 
 def _only_waits(site: Site, begin: int) -> bool:
-    """Whether the code for diverged lanes does no work in its collective part. If so, they may wait at different
+    """Whether the collective part of the code for diverged lanes does no work. If so, the lanes may wait at different
     instructions."""
     code = [one.opcode for one in site.decoder.kernel.sass.instructions[begin : begin + 8]]
     together = code[: code.index("ENDCOLLECTIVE")] if "ENDCOLLECTIVE" in code else ["?"]
@@ -108,7 +108,7 @@ def branch_by_register(site: Site) -> Step:
 def call(site: Site) -> Step:
     """Decode a call or a return. The code before a call has put the return address into a register.
 
-    Both can jump to the address in a register, relative to the kernel's start plus an optional offset.
+    Both can jump to an address in a register, which is relative to the kernel's start; an optional offset is added.
     """
     if site.known("REL", "NOINC", "NODEC", "ABS") != {"REL", "NOINC" if site.base == "CALL" else "NODEC"}:
         raise site.refuse()
@@ -183,7 +183,7 @@ def move_barrier(site: Site) -> Step:
 @opcode("WARPSYNC")
 def warp_barrier(site: Site) -> Step:
     """Decode WARPSYNC, a barrier of the lanes in a mask. .COLLECTIVE: only these lanes execute the code up to
-    ENDCOLLECTIVE, and then go on at the address."""
+    ENDCOLLECTIVE, and then go on at the address in the operand."""
     how = site.known("ALL", "EXCLUSIVE", "COLLECTIVE")
     if len(how) > 1:
         raise site.refuse()

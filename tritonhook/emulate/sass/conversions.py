@@ -33,7 +33,8 @@ def _formats(site: Site) -> list[str]:
 def _part(site: Site, bits: int, signed: bool = False) -> Reader:
     """Take part of a register, e.g. R4.H1 (upper half) or R4.B2 (third byte)."""
     text = site.text()
-    is_float = FLOAT.match(text) is not None  # its dot separates no part; the immediate holds its bits
+    # A float's dot does not begin a part; the immediate holds the float's bits.
+    is_float = FLOAT.match(text) is not None
     head, _, part = text.partition("." if not is_float else " ")
     if (part and (part[0] not in "HB" or bits == 32)) or (bits < 32 and modified(text)[:2] != ("", False)):
         raise site.refuse(f"operand {text}")
@@ -90,7 +91,7 @@ def float_to_float(site: Site) -> Step:
 
 
 def _integer(site: Site) -> tuple[int, bool]:
-    """Return (bits, is signed) of the integer type among the modifiers; without one, that of S32."""
+    """Return (bits, is signed) of the integer type among the modifiers; without such a type, those of S32."""
     return _INTEGERS[only(site, [one for one in site.modifiers if one in _INTEGERS] or ["S32"])]
 
 

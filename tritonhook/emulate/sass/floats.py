@@ -138,8 +138,8 @@ def compare(site: Site) -> Step:
 
 
 def _extreme_of_doubles(site: Site) -> Step:
-    """Decode DSETP.MIN and .MAX (measured on a GPU). The first predicate is true if the result is the first source, the
-    second if both sources are NaN; then the result is the second source."""
+    """Decode DSETP.MIN and .MAX (measured on a GPU). The first predicate is true if the result is the first source. The
+    second predicate is true if both sources are NaN; then the result is the second source."""
     how = site.known("MIN", "MAX", "AND")
     first, both_nan, a, b, other = site.take("PPddp.")
 

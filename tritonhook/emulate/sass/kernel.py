@@ -36,8 +36,8 @@ class Places:
     descriptor: int  # descriptor of global memory
     parameters: int
     window: int | None = None  # generic address of the parameters
-    clustered: int | None = None  # 1 if CTAs are in clusters; then cluster extents, their reciprocals, cluster counts
-    limits: int | None = None  # limits of an address window; isspacep compares with them twice, so any value will do
+    clustered: int | None = None  # 1 if CTAs are in clusters; behind it: cluster extents, their reciprocals, counts
+    limits: int | None = None  # limits of an address window; no effect, because isspacep compares with them twice
     local: int | None = None  # generic address of local memory
     dynamic: int | None = None  # bytes of dynamic shared memory
     reserved: int | None = None  # bytes of shared memory that the system reserves
@@ -64,7 +64,7 @@ class SassKernel:
     bytes of static shared memory, reserved bytes included. banks: compiled constants by bank number. functions: byte
     offsets, by name, of functions that ptxas appended to the kernel's code. offsets: byte offsets of the parameters;
     empty if the image lacks them. variables: contents of global variables by section. pointers: see `_pointers`.
-    registers: per thread; 0: unknown.
+    registers: number of registers per thread; 0: unknown.
     """
 
     sass: Sass
@@ -112,8 +112,8 @@ class SassKernel:
         return found
 
     def constants(self, geometry: Geometry, parameters: bytes, address: int = 0, dynamic: int = 0) -> bytes:
-        """Build constant bank 0 of a launch. parameters: packed arguments. address: of their copy in global memory,
-        which TMA descriptors need. dynamic: bytes of dynamic shared memory."""
+        """Build constant bank 0 of a launch. parameters: packed arguments. address: where their copy in global memory
+        begins, which TMA descriptors need. dynamic: bytes of dynamic shared memory."""
         places = self.places
         # Code reads parameters in words of 8 bytes.
         image = bytearray(places.parameters) + parameters.ljust(-(-len(parameters) // 8) * 8, b"\0")

@@ -84,7 +84,8 @@ def multiply(site: Site) -> Step:
 
 
 def _sparse(site: Site, kinds: tuple[str, str, str], k: int, saturate: bool) -> Step:
-    """Decode a product with a sparse A. After C come its metadata and a selector of the threads that hold them."""
+    """Decode a product with a sparse A. Behind C, the operands are the metadata of A and a selector of the threads that
+    hold them."""
     if not re.fullmatch("0x[0-3]", site.given[-1]):
         raise site.refuse()
     selector, bits = int(site.given.pop(), 16), width(kinds[1])

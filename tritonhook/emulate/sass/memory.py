@@ -170,7 +170,8 @@ def atomic(site: Site) -> Step:
 
     def step(g: Group) -> None:
         begin = address(g)
-        if flag is not None:  # executed for global memory only; the flag selects code that follows for other memory
+        # Execute accesses of global memory only; the flag selects the code behind, which handles other memory.
+        if flag is not None:
             is_global = ~spaces.is_shared(begin) & ~spaces.is_local(begin)
             flag(g, is_global)
             if (inner := g.under(is_global)) is None:
@@ -307,7 +308,8 @@ def to_uniform(site: Site) -> Step:
 
     def step(g: Group) -> None:
         put(g, of_first_lane(g, read(g)))
-        for write in writers:  # true if no lanes have diverged; if false, the BRA.DIV that follows waits for them
+        # True would mean that no lanes have diverged; after false, the BRA.DIV that follows waits for them.
+        for write in writers:
             write(g, np.zeros(g.size, bool))
 
     return step

@@ -46,7 +46,7 @@ def origin(code: Sequence[Instruction], constants: bytes, pc: int, thread: int, 
 
 
 def _registers(text: str, width: int) -> Iterator[Register]:
-    """List the registers in operands, each followed by the next ones, `width` in all."""
+    """Yield, for each register in the operands, this register and the next ones: `width` registers in all."""
     for kind, number in _REGISTER.findall(text):
         yield from ((kind, int(number) + n) for n in range(width))
 
@@ -56,8 +56,8 @@ def _width(one: Instruction) -> int:
 
 
 def _writers(code: Sequence[Instruction], before: int, register: Register) -> Iterator[int]:
-    """Yield the indices of instructions that may have written a register, nearest first, up to the first without a
-    predicate."""
+    """Yield the indices of instructions that may have written a register, nearest first. Stop after the first one
+    without a predicate, which certainly wrote it."""
     for index in range(before - 1, -1, -1):
         one = code[index]
         if register in _registers(one.operands.partition(",")[0], _width(one)) and not one.opcode.startswith("ST"):

@@ -47,8 +47,9 @@ def split(text: str) -> list[str]:
 
 
 class Site:
-    """One instruction while it is decoded. base: the opcode without modifiers. modifiers: in order. given: the operands
-    that were not taken yet. immediate: bits 32 to 63 of the instruction, which hold its immediate."""
+    """One instruction while it is decoded. base: the opcode without modifiers. modifiers: the modifiers in order.
+    given: the operands that were not taken yet. immediate: bits 32 to 63 of the instruction, which hold its
+    immediate."""
 
     def __init__(self, decoder: Decoder, one: Instruction, immediate: int) -> None:
         self.decoder, self.one, self.immediate = decoder, one, immediate
@@ -117,7 +118,7 @@ class Site:
     # --- rows --------------------------------------------------------------------------------
 
     def register(self, text: str, offset: int = 0) -> Array:
-        """Return the row of a register, e.g. R4 or URZ. offset: is added to the register's number."""
+        """Return the row of a register, e.g. R4 or URZ. offset: number to add to the register's number."""
         match = _REGISTER.match(text)
         if match is None:
             raise self.refuse(f"operand {text}")
@@ -157,7 +158,8 @@ class Site:
         return (lambda g: ~row[g.s]) if sign == "~" else lambda g: row[g.s]
 
     def counting(self) -> Reader:
-        """Take a source of 32 bits as int64, so that carries are kept. A negated source is inverted, plus one."""
+        """Take a source of 32 bits as int64, so that carries are kept. A negated source becomes its inverted bits plus
+        1."""
         sign, size, text = modified(self.text())
         row = self.source_row(text)
         if size:

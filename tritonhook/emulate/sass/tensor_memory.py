@@ -170,7 +170,7 @@ def allocation(site: Site) -> Step:
 
 def _reserve(machine: Machine) -> None:
     """Set the initial contents of reserved shared memory for allocations by a pair of CTAs: an mbarrier of one arrival,
-    and the phase of it that each CTA waits for. The first CTA continues at once, the second one waits."""
+    and the phase of this mbarrier for which each CTA waits. The first CTA continues at once, the second one waits."""
     size = machine.memory.shared_bytes
     for cta in range(len(machine.geometry.ctas)):
         machine.shared_barriers.make(_PAIR_BARRIER + cta * size, 1)

@@ -113,7 +113,8 @@ def phase(site: Site) -> Step:
 
 @opcode("ARRIVES")
 def arrive_after_copies(site: Site) -> Step:
-    """Decode ARRIVES: arrive when the thread's copies are done; here, they complete now.
+    """Decode ARRIVES, which arrives when the thread's copies are done. Here, the step completes the copies and then
+    arrives.
 
     ARVCNT: the phase already expects this arrival. TRANSCNT: count it as the one byte that SYNCS.A0T1 expects. Without
     both, the phase expects one arrival more, so the count does not change.
@@ -145,7 +146,7 @@ def _initialise(site: Site) -> Step:
         low, high = word & np.uint64(0xFFFF_FFFF), word >> np.uint64(32)
         counts = np.uint64(_COUNTS) - (low >> np.uint64(1))
         if ((np.uint64(_COUNTS) - (high >> np.uint64(11))) != counts)[g.active].any():
-            raise site.refuse("the state of an mbarrier")
+            raise site.refuse("an initial mbarrier state whose two counts differ")
         barriers.init(g, spaces.SHARED, address(g), counts)
 
     return step

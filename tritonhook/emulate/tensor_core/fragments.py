@@ -43,7 +43,8 @@ def pack(numbers: Array, bits: int) -> Array:
 
 
 def matrix_a(registers: Array, bits: int) -> Array:
-    """Build A, (warps, rows, k), from registers. It has 16 rows, or 8 if there is one register. bits: of a number."""
+    """Build A, (warps, rows, k), from registers. It has 16 rows, or 8 if there is one register. bits: size of a
+    number."""
     numbers = unpack(registers, bits)
     count, threads, held = numbers.shape
     rows = min(count, 2)
@@ -52,7 +53,7 @@ def matrix_a(registers: Array, bits: int) -> Array:
 
 
 def matrix_b(registers: Array, bits: int) -> Array:
-    """Build B, (warps, k, 8), from registers. bits: of a number."""
+    """Build B, (warps, k, 8), from registers. bits: size of a number."""
     numbers = unpack(registers, bits)
     count, threads, held = numbers.shape
     parts = numbers.reshape(count, threads // 32, 8, 4, held)
@@ -85,9 +86,9 @@ def registers_of_c(matrix: Array, bits: int) -> Array:
 def kept(metadata: Array, k: int, bits: int, selector: int) -> Array:
     """Return the positions along k of the k / 2 numbers that each row of a sparse A keeps: (warps, 16, k / 2).
 
-    metadata: registers that hold it. bits: of a number. selector: which threads of each four hold the metadata (PTX:
-    sparsity selector). Four bits of metadata describe two numbers of 32 bits, four of 16 or 8 bits, or eight of 4 bits,
-    which are kept in pairs. (Measured on a GPU.)"""
+    metadata: the registers that hold the metadata. bits: size of a number. selector: which threads of each four hold
+    the metadata (PTX: sparsity selector). Four bits of metadata describe two numbers of 32 bits, four of 16 or 8 bits,
+    or eight of 4 bits, which are kept in pairs. (Measured on a GPU.)"""
     chunks = k // {32: 2, 4: 8}.get(bits, 4)  # groups of numbers that four bits describe
     words = metadata.reshape(-1, 8, 4, 1) >> np.arange(0, 32, 4, dtype=np.uint32) & np.uint32(15)
     if chunks == 16:  # of each four threads, 0 and 2 hold the metadata of row g, 1 and 3 that of row g + 8
@@ -108,13 +109,14 @@ def kept(metadata: Array, k: int, bits: int, selector: int) -> Array:
 
 def scales_of_rows(registers: Array, byte: int, pair: int) -> Array:
     """Return the scale factors (powers of two) of the 16 rows of A, as float64 (warps, 16, 1). Of each four threads,
-    2 * pair holds the factor of row g, the next one that of row g + 8. byte: which byte of the register."""
+    thread 2 * pair holds the factor of row g, and the next thread that of row g + 8. byte: which byte of the
+    register."""
     codes = (registers >> np.uint32(8 * byte) & np.uint32(255)).reshape(-1, 8, 4)[..., 2 * pair : 2 * pair + 2]
     return decode(codes.transpose(0, 2, 1).reshape(-1, 16, 1), "ue8m0")
 
 
 def scales_of_columns(registers: Array, byte: int, thread: int) -> Array:
-    """Return the scale factors of the 8 columns of B, as float64 (warps, 1, 8). thread: of each four, the one that
+    """Return the scale factors of the 8 columns of B, as float64 (warps, 1, 8). thread: which of each four threads
     holds the factor of column g. byte: which byte of the register."""
     codes = (registers >> np.uint32(8 * byte) & np.uint32(255)).reshape(-1, 8, 4)[..., thread]
     return decode(codes.reshape(-1, 1, 8), "ue8m0")

@@ -1,6 +1,6 @@
 """Matrix products of a warp or a warpgroup with results in registers: mma, wgmma, HMMA, IMMA, QMMA, HGMMA.
 
-Everywhere, `kinds` are formats: of C and D, of A, of B.
+`kinds` are always three formats: that of C and D, that of A, and that of B.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def _bits(codes: Array, axis: int, xor: bool) -> Array:
 
 
 def _product(kinds: tuple[str, str, str], k: int, arch: str, saturate: bool = False) -> Product:
-    """Return the function that computes D from A, B and C, as bit patterns. k: of the instruction. arch: e.g. "sm_90";
-    "" for products of a warpgroup. saturate: clamp integers. Raises NotUnderstood."""
+    """Return the function that computes D from A, B and C, as bit patterns. k: numbers along K in the instruction.
+    arch: e.g. "sm_90"; "" for products of a warpgroup. saturate: clamp integers. Raises NotUnderstood."""
     d, a, b = kinds
     if a in _WHOLE and b in _WHOLE and d == "s32":
         return lambda x, y, z: adding.multiply_integers(_integers(x, a), _integers(y, b), z, saturate)
@@ -62,11 +62,11 @@ def _product(kinds: tuple[str, str, str], k: int, arch: str, saturate: bool = Fa
     return lambda x, y, z: adding.multiply(x, y, z, (a, b, d), sums)
 
 
-# --- of a warp -----------------------------------------------------------------------------------
+# --- products of a warp --------------------------------------------------------------------------
 
 
 def of_warp(kinds: tuple[str, str, str], k: int, arch: str, saturate: bool = False) -> Product:
-    """Return the function that computes registers of D from registers of A, B and C: m16n8. Arguments: see
+    """Return the function that computes the registers of D from those of A, B and C, for m16n8 shapes. Arguments: see
     `_product`."""
     product = _product(kinds, k, arch, saturate)
     wide, wide_a, wide_b = map(width, kinds)
@@ -78,8 +78,9 @@ def of_warp(kinds: tuple[str, str, str], k: int, arch: str, saturate: bool = Fal
 
 
 def of_sparse_warp(kinds: tuple[str, str, str], k: int, arch: str, saturate: bool, selector: int) -> Product:
-    """Return the function for m16n8 of a sparse A, which stores half of its numbers. Its fourth argument is the
-    register with the metadata. selector: see fragments.kept. Sums of floats: for sm_90 only, measured on a GPU."""
+    """Return the function for m16n8 products with a sparse A, which stores half of its numbers. The function's fourth
+    argument is the register with the metadata. selector: see fragments.kept. Sums of floats are supported for sm_90
+    only, where they were measured on a GPU."""
     if kinds[1] in _FLOATS and generation(arch) != "sm_90":
         raise NotUnderstood("a sparse product of floating-point numbers", why=arch)
     product = _product(kinds, k // 2, arch, saturate)
@@ -97,8 +98,9 @@ def of_sparse_warp(kinds: tuple[str, str, str], k: int, arch: str, saturate: boo
 def scaled(
     kinds: tuple[str, str], of_a: tuple[int, int] = (0, 0), of_b: tuple[int, int] = (0, 0)
 ) -> Callable[..., Array]:
-    """Return the function for m16n8k32 of fp8 with a scale factor for each row of A and each column of B. kinds: of A,
-    of B. of_a, of_b: byte of the register, and the number of the lanes, that hold the factors (byte-id, thread-id)."""
+    """Return the function for m16n8k32 of fp8 with a scale factor for each row of A and each column of B. kinds:
+    formats of A and B. of_a, of_b: which byte of the register, and which lanes, hold the factors (PTX: byte-id,
+    thread-id)."""
     sums = scaled_sums("mxf8f6f4")
 
     def apply(a: Array, b: Array, c: Array, scale_a: Array, scale_b: Array) -> Array:
@@ -120,12 +122,13 @@ def of_doubles(a: Array, b: Array, c: Array) -> Array:
     return found.reshape(-1, rows, 8, 4, 2).transpose(1, 4, 0, 2, 3).reshape(2 * rows, -1)
 
 
-# --- of a warpgroup ------------------------------------------------------------------------------
+# --- products of a warpgroup ---------------------------------------------------------------------
 
 
 class Tile:
-    """A matrix in shared memory that each warpgroup names by a descriptor: (length, k) numbers. descriptor: reads it
-    for a group's threads. length: m or n. bits: of a number. is_k_major: numbers along k are adjacent."""
+    """A matrix in shared memory that each warpgroup names by a descriptor: (length, k) numbers. descriptor: reads
+    the descriptor for a group's threads. length: m or n. bits: size of a number. is_k_major: numbers along k are
+    adjacent."""
 
     def __init__(
         self, machine: Machine, descriptor: Callable[[Group], Array], length: int, k: int, bits: int, is_k_major: bool
@@ -174,8 +177,8 @@ class Tile:
 def of_warpgroup(
     kinds: tuple[str, str, str], n: int, k: int, a_tile: Tile | None, b_tile: Tile, flips: tuple[bool, bool]
 ) -> Callable[[Group, Array | None, Array], Array]:
-    """Return the function that computes registers of D from registers of A and C, for a group. n, k: of the
-    instruction. a_tile: A in shared memory; None: in registers. flips: whether A and B are negated."""
+    """Return the function that computes the registers of D from those of A and C, for a group. n, k: sizes N and K of
+    the instruction. a_tile: A in shared memory; None: A is in registers. flips: whether A and B are negated."""
     product, (wide, bits, _) = _product(kinds, k, ""), map(width, kinds)
     sign = UNSIGNED[bits // 8](1 << bits - 1)
 

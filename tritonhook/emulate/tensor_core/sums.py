@@ -46,7 +46,8 @@ class Scales:
 
 
 def multiply(a: Array, b: Array, c: Array, formats: tuple[str, str, str], sums: Sums) -> Array:
-    """Compute a b + c. Codes: a (..., m, k), b (..., k, n), c (..., m, n), and the result. formats: of a, b, c."""
+    """Compute a b + c. All are bit patterns: a (..., m, k), b (..., k, n), c and the result (..., m, n). formats: of a,
+    b and c."""
     x, y = decode(a, formats[0]), decode(b, formats[1])
     low = FORMATS[formats[0]].least, FORMATS[formats[1]].least
     added, name = c, formats[2]
@@ -69,7 +70,7 @@ def _compiled(x: Array, y: Array, added: Array, low: tuple[int, int], sums: Sums
 
 def hopper_fp8(a: Array, b: Array, c: Array, kinds: tuple[str, str], result: str) -> Array:
     """Compute mma.sync of fp8 on sm_90. The hardware has no such instruction: ptxas writes two products of f16, of the
-    lower and then of the upper two numbers in each register, and adds c to their sum. kinds: of a, of b."""
+    lower and then of the upper two numbers in each register, and adds c to their sum. kinds: formats of a and b."""
     lower = np.flatnonzero(np.arange(a.shape[-1]) % 4 < 2)
     sums = Sums(25, len(lower), result)
     halves = [encode(decode(one, kind), "f16") for one, kind in zip((a, b), kinds, strict=True)]

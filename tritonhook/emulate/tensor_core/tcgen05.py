@@ -1,5 +1,5 @@
-"""tcgen05.mma (UTCHMMA, UTCQMMA, UTCOMMA): matrix products accumulated in tensor memory, by one CTA or a pair;
-tcgen05.cp.
+"""tcgen05.mma (UTCHMMA, UTCQMMA, UTCOMMA): matrix products accumulated in tensor memory, by one CTA or a pair.
+tcgen05.cp (UTCCP): copies to tensor memory.
 
 Not supported: sparse matrices, numbers of 6 bits, A in other lanes of tensor memory than D, scale factors with M other
 than 128 per CTA. Source: PTX ISA 9, "Instruction descriptor", "Shared memory descriptor", "Data Path Layout
@@ -50,9 +50,9 @@ _LANES_OF_FACTORS = 32
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Properties of a product that its opcode determines. formats: of A and B, by number in the descriptor. factors:
-    scale factors per row of A and per column of B, 0 for none. ctas: 1, or 2 for a pair. near: A is in tensor
-    memory."""
+    """Properties of a product that its opcode determines. formats: possible formats of A and B, by their numbers in the
+    descriptor. factors: scale factors per row of A and per column of B; 0: none. ctas: 1, or 2 for a pair. near: A is
+    in tensor memory."""
 
     formats: Mapping[int, str]
     factors: int = 0
@@ -139,7 +139,7 @@ class _Product:
         folds = len(self.ctas) == 2 and rows == 64  # then lanes 64 to 127 hold the second half of D's columns
         lanes = np.arange(128) if folds else self._lanes(rows)
         if self.kind.near and (folds or one.a >> 16 != one.d >> 16 or shape.transposed[0] or width(shape.kinds[0]) < 8):
-            raise NotUnderstood(f"this A in tensor memory, from lane {one.a >> 16} on (D: from lane {one.d >> 16} on)")
+            raise NotUnderstood(f"A of this layout in tensor memory (A from lane {one.a >> 16}, D from {one.d >> 16})")
         for cta in self.ctas:
             if self.kind.near:
                 cells = self.memory.by_core(self.thread, cta, one.a, _K_BYTES // 4, False, lanes)
@@ -166,7 +166,7 @@ class _Product:
         lanes."""
         first = self.one.d >> 16
         if first not in ((0,) if rows == 128 else (0, 16)):
-            raise NotUnderstood(f"rows of M {rows} from lane {first} on")
+            raise NotUnderstood(f"D of {rows} rows that begins at lane {first}")
         at = np.arange(rows)
         return at if rows == 128 else first + at // 16 * 32 + at % 16
 
@@ -203,7 +203,8 @@ def copy_to_tensor_memory(
     machine: Machine, g: Group, lanes: Array, targets: Array, descriptors: Array, shape: str, ctas: int
 ) -> None:
     """Execute the copies that these lanes begin (tcgen05.cp): from the shared memory of each CTA to its tensor memory.
-    targets: addresses in tensor memory. descriptors: of shared memory. shape: of COPIES. ctas: 1 or 2."""
+    targets: addresses in tensor memory. descriptors: shared memory descriptors. shape: a key of COPIES. ctas: 1, or 2
+    for a pair."""
     rows, size, times = COPIES[shape]
     for lane in np.flatnonzero(lanes):
         thread, address = g.s.start + int(lane), int(targets[lane])
@@ -234,8 +235,8 @@ def in_shared(
 @lru_cache(maxsize=1024)
 def _tile(bits: int, length: int, k: int, size: int, is_k_major: bool) -> Array:
     """Return the addresses of a matrix's numbers, (length, k). bits: a shared memory descriptor, whose bits 46 to 48
-    are the constant 1. Raises NotUnderstood for absolute strides, other swizzles, and a base offset with a swizzle
-    (without one it has no effect)."""
+    are the constant 1. Raises NotUnderstood for absolute strides, other swizzles, and a base offset with a swizzle.
+    (Without a swizzle, a base offset has no effect.)"""
     swizzle, base = bits >> 61, bits >> 49 & 7
     known = bits >> 46 & 7 == 1 and not bits >> 52 & 0x1FF and swizzle in _SWIZZLES
     if not known or (base and swizzle) or (size == 4 and not is_k_major):
