@@ -335,8 +335,8 @@ def _why_not_cache(c: Config) -> str | None:
         return f"kv_dtype {c.kv_dtype!r}: must be e4m3 (with cache_rows only), or empty for the queries' dtype"
     if c.kv_dtype and c.head_dim % 16:
         return (
-            f"head_dim {c.head_dim} with a cache in {c.kv_dtype}: must be a multiple of 16, as rows are copied in "
-            "chunks of 16 bytes"
+            f"head_dim {c.head_dim} with a cache in {c.kv_dtype}: must be a multiple of 16, so that a row is whole "
+            "16-byte chunks"
         )
     return None
 
