@@ -51,7 +51,7 @@ class Mma8(Mma):
     # --- accumulators ---
 
     def new_output(self):
-        """Make O^T in registers: [m16 of head_dim, n8 of queries, 4] fp32, zero. n8 column r: each lane's row r of S."""
+        """Make O^T in registers: [m16 of head_dim, n8 of queries, 4] fp32, zero. n8 column r: row r of each lane."""
         acc_o = cute.make_rmem_tensor((self.out_blocks, self.rows, 4), Float32)
         acc_o.fill(0.0)
         return acc_o

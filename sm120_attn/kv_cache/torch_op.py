@@ -1,4 +1,4 @@
-"""The torch operators over a cache: `with_kv_cache`, and `append_and_attend`, which changes it. See ../torch_op.py."""
+"""The torch operators over a cache: `with_kv_cache`, and for calls that append `append_and_attend`."""
 
 from typing import Any
 

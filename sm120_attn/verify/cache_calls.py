@@ -1,4 +1,4 @@
-"""The call of a case over a KV cache: its tensors, the float64 reference, the run and its verdict.
+"""Calls over a KV cache for the cases of cache_cases.py: make tensors, compute float64 references, run and judge.
 
 Everything in a cache that no sequence uses is NaN: rows after the length, other pages. Entries of the table that no
 sequence uses are out of range.
@@ -116,7 +116,7 @@ def _table(case: CacheCase, generator: Any, device: str) -> tuple[Any, int]:
 
 
 def lay_out(layout: str, size: tuple[int, ...], dtype: Any, device: str, number: int) -> Any:
-    """Make a cache full of NaN. number: 0 for K, 1 for V, which the layout "interleaved" uses."""
+    """Make a cache full of NaN. number: 0 for K, 1 for V; only the layout "interleaved" uses it."""
     import torch
 
     pages, rows, heads, dim = size
@@ -209,7 +209,7 @@ def judge(
 ) -> Verdict:
     """Judge a result: compare it with float64 on the same inputs.
 
-    before: the caches before a call that appends (cache_writes.snapshot). The caches in `made` have the new keys.
+    before: copy of the caches before a call that appends (cache_writes.snapshot). Those in `made` have the new keys.
     """
     why: list[str] = []
     if case.new is not None:

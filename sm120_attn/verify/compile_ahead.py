@@ -13,7 +13,9 @@ from ..compile.build import KernelConfig
 from ..config import Config
 from .cases import Case
 
-JOBS = min(os.cpu_count() or 1, 16)  # processes that compile, one per processor; each takes about 1 GB
+JOBS = min(
+    os.cpu_count() or 1, 16
+)  # number of processes that compile: one per processor; each needs about 1 GB of memory
 
 
 def needed(all_cases: Iterable[Case], arch: str, sms: int) -> list[Config]:
