@@ -121,7 +121,7 @@ def _choice(what: str, rows: int, tile_us: float, fixed_us: float, **fields: obj
     return _Choice(what, rows, tile_us, fixed_us, tuple(fields.items()))
 
 
-# Choices whose estimates differ by less than this factor are equally good; plan takes the first, with the most rows.
+# Choices whose estimates differ by less than this factor are equally good; plan takes that with the most rows.
 CLOSE = 1.03
 
 # Largest head_dim of a class -> its choices. Times are fitted to measurements as in

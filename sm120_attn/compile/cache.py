@@ -127,7 +127,7 @@ def _compile(config: KernelConfig) -> Compiled:
 def loaded(
     config: KernelConfig, slots: tuple[abi.Slot, ...], ptxas: str | None, cached: bool, function: Any, *alive: Any
 ) -> Compiled:
-    """Load a compiled function on all devices."""
+    """Load a compiled function on all devices, and return it as a Compiled."""
     executor = function.to(None)
     return Compiled(config, abi.Layout(slots), ptxas, cached, executor.capi_func, (executor, function, *alive))
 

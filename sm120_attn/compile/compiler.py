@@ -23,10 +23,10 @@ _PTXAS = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)")
 
 @dataclass(frozen=True, slots=True)
 class HostFunction:
-    """A compiled config.
+    """The compiled host function of a config.
 
-    function: the DSL's object. names: the host function's parameters. arguments: the fake arguments with which it was
-    compiled.
+    function: the DSL's object. names: names of the function's parameters. arguments: the fake arguments with which it
+    was compiled.
     """
 
     function: Any

@@ -123,9 +123,9 @@ class Warp:
     def finish(self, count, scores, starts=None, early: bool = False):
         """Compute the probabilities of one tile and add P V to O. starts: as in `scores`.
 
-        A step is 16 keys (FP8: 32). The probabilities of a step are computed between the MMAs of the previous step.
-        With `early` all probabilities are computed before the first MMA, which takes fewer registers. With two_level
-        they are too, because each block of O gets all MMAs of a tile before the next block begins.
+        A step is 16 keys (FP8 inputs: 32). The probabilities of a step are computed between the MMAs of the previous
+        step. With `early` all probabilities are computed before the first MMA, which takes fewer registers. With
+        two_level they are too, because each block of O gets all MMAs of a tile before the next block begins.
         """
         c, policy = self.config, self.policy
         self.k_ring.release(count, self.lane)

@@ -196,7 +196,7 @@ def min_halves(a, most: int):
 
 
 def permute_bytes(low, high, selector):
-    """Select four of the eight bytes of two registers. The selector's last hex digit numbers the lowest byte."""
+    """Select four of the eight bytes of two registers. selector: four hex digits, the last for the lowest byte."""
     if not isinstance(selector, int):
         return _ptx("prmt.b32 {$w0}, {$r0}, {$r1}, {$r2};", [Int32], low, high, selector)
     return _ptx(f"prmt.b32 {{$w0}}, {{$r0}}, {{$r1}}, {selector:#x};", [Int32], low, Int32(high))

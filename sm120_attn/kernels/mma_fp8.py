@@ -51,7 +51,10 @@ class Mma8(Mma):
     # --- accumulators ---
 
     def new_output(self):
-        """Make O^T in registers: [m16 of head_dim, n8 of queries, 4] fp32, zero. n8 column r: row r of each lane."""
+        """Make O^T in registers, filled with zeros: [m16 of head_dim, n8 of queries, 4] fp32.
+
+        n8 column r of queries consists of row number r of every lane in S.
+        """
         acc_o = cute.make_rmem_tensor((self.out_blocks, self.rows, 4), Float32)
         acc_o.fill(0.0)
         return acc_o

@@ -4,7 +4,7 @@ NVFP4 (e2m1, an e4m3 scale for 16 columns): the product of a value and its scale
 The conversion without `cvt` gives 2^-14 of the product, which FP16 represents, too. With 16 rows and head_dim 128, the
 loop over tiles of 32 keys in a paged cache has 866 instructions for sm_90a. For sm_120a it has 853 with the same
 conversion and 714 with `cvt`, so sm_120a uses `cvt` (ptxas 13.4.59). A 16-bit element of ldmatrix holds four values. Of
-each 32 columns
+each 32 columns of head_dim:
 
     K   lane 4g + t gets columns 8t to 8t + 7 of key g, which share a scale.
     V   lane 4g + t gets columns 4g to 4g + 3 of keys 2t and 2t + 1. Each column goes to another n8 column of O. So lane
@@ -38,7 +38,7 @@ class MmaScaledCache(MmaFp8Cache):
     """Base class for both formats: load the scales of a lane's keys into registers."""
 
     def scale_words(self, base, first_key: int, rows: int):
-        """Load the scales of `rows` neighbouring keys: a list of registers for each. base: see scale_offsets."""
+        """Load the scales of `rows` neighbouring keys: a list of registers for each key. base: see scale_offsets."""
         each = self.config.scale_bytes // 4
         words = ptx.load_shared_words(base, self.config.data_bytes + first_key * 4 * each, rows * each)
         return [words[row * each : (row + 1) * each] for row in range(rows)]

@@ -15,8 +15,8 @@ from cutlass import Int32, Int64
 from . import inline_ptx as ptx
 from .given import Given
 
-# K and V of a group of heads: a quarter to two thirds of the L2 of an H100 (50 MB), a GB203 (64 MB) and a GB202 (96 to
-# 128 MB).
+# Most bytes of K and V of a group of heads. This is a quarter to two thirds of the L2 of an H100 (50 MB), a GB203 (64
+# MB) and a GB202 (96 to 128 MB).
 L2_SHARE_BYTES = 32 << 20
 
 

@@ -58,10 +58,10 @@ class OnlineSoftmax:
         return cute.arch.vote_any_sync(functools.reduce(cute.arch.fmax, growth) > self.limit)
 
     def starts(self):
-        """Compute initial values of S, with which a score is positive if its row has grown beyond the limit.
+        """Compute initial values of S such that a score is positive if it exceeds the row's maximum plus the limit.
 
         Each row has one register per value of an n8 column, because an MMA takes four consecutive registers. The value
-        is -(row_max + limit) / scale, with one Newton step. If it is out of range, all scores become positive.
+        is -(row_max + limit) / scale, refined by one Newton step. If it is out of range, all scores become positive.
         """
         lane, inverse = cute.arch.lane_idx(), ptx.reciprocal(self.scale)
         starts = []
@@ -83,7 +83,7 @@ class OnlineSoftmax:
         if starts is None:
             return self.has_grown(self.largest(scores))
         signs = []
-        for r in range(self.policy.rows):  # a chain for each row: a single chain would wait for the last MMA
+        for r in range(self.policy.rows):  # one chain of ANDs per row: a single chain would wait for the last MMA
             block, values = self.policy.row_of(r)
             mine = [ptx.bits(scores[block][n][i]) for n in range(self.policy.columns) for i in values]
             signs.append(functools.reduce(operator.and_, mine))

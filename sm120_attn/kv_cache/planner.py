@@ -100,7 +100,10 @@ def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
 
 
 def _divided(config: DecodeConfig, row_tiles: int, shape: CacheShape, num_splits: int | None) -> CachePlan:
-    """Choose the heads per CTA and the splits with the least estimated time. row_tiles: for all key heads."""
+    """Choose the heads per CTA and the splits with the least estimated time.
+
+    row_tiles: number of tiles of rows, of all sequences and key heads.
+    """
     places, key_tiles = shape.sms * ctas_per_sm(config), -(-shape.capacity // config.tile_n)
     plans = []
     for heads, factor in HEADS_FACTOR.items() if config.kv_dtype == "nvfp4" else ((1, 1.0),):
@@ -157,7 +160,7 @@ def ctas_per_sm(config: DecodeConfig) -> int:
 
 
 def splits(tiles: int, places: int, key_tiles: int, warps: int = WARPS) -> int:
-    """Choose the number of splits with the least estimated time; of equal numbers the smallest.
+    """Choose the number of splits with the least estimated time; if several have it, the smallest.
 
     tiles: number of row tiles; each reads key_tiles tiles of keys with `warps` warps. places: CTAs that run at the same
     time.

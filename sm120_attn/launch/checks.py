@@ -42,9 +42,9 @@ def check(tensors: Tensors, call: Call) -> None:
 def check_kinds(
     tensors: dict[str, torch.Tensor], q: torch.Tensor, form: str, also: tuple[torch.dtype, ...] = ()
 ) -> None:
-    """Raise TypeError or ValueError if a tensor does not have the dimensions of `form`, and q's dtype and device.
+    """Raise TypeError or ValueError unless each tensor has as many dimensions as `form`, and q's dtype and device.
 
-    also: more dtypes that are allowed.
+    also: dtypes that are allowed in addition to q's.
     """
     for name, tensor in tensors.items():
         if tensor.dim() != form.count(",") + 1:

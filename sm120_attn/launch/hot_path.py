@@ -175,7 +175,7 @@ def zeros(
 
 
 def enter(kernel: Compiled, buffer: abi.ArgumentBuffer, stream: int, index: int) -> None:
-    """Call the compiled host function on torch's current stream of device `index`. stream: see Layout.places."""
+    """Call the compiled host function on torch's current stream of device `index`. stream: Layout.places["stream"]."""
     buffer.words[stream] = torch._C._cuda_getCurrentRawStream(index)
     if torch._C._cuda_getDevice() == index:
         kernel.entry(buffer.address)

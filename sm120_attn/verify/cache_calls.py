@@ -91,7 +91,7 @@ def _caches(case: CacheCase, size: tuple[int, ...], device: str) -> dict[str, An
 
 
 def _stored(case: CacheCase, name: str, values: Any) -> dict[str, Any]:
-    """Encode values as the caches store them; return them by argument of `attention_with_kv_cache`."""
+    """Encode values as the caches store them; return a dict by argument names of `attention_with_kv_cache`."""
     if case.kv_dtype not in SCALE_COLUMNS:
         return {f"{name}_cache": values.to(torch_dtype(case.kv_dtype or case.dtype))}
     data, scales = block_scaled.quantised(values, case.kv_dtype)
@@ -173,7 +173,7 @@ def reference(made: dict[str, Any], options: dict[str, Any], low_precision: bool
 
 
 def _gathered(cache: Any, lengths: list[int], table: Any, descale: Any = None, scales: Any = None) -> Any:
-    """Gather the packed rows of all sequences. Rows of an FP8 or FP4 cache are float64, times their descale."""
+    """Gather the rows of all sequences, packed. FP8 and FP4 rows become float64, multiplied by their descale."""
     import torch
 
     def rows_of(tensor: Any, i: int, length: int) -> Any:

@@ -183,7 +183,7 @@ def check(case: QuantizeCase) -> str:
         )  # fmt: skip
     try:
         ys, descales = run(tuple(made), given, QuantizeCall(dtype, tuple(longest), config, case.l2))
-    except Exception as error:  # the DSL's errors have no common base
+    except Exception as error:  # the DSL's exceptions have no common base class
         return f"{type(error).__name__}: {error}"
     return "; ".join(filter(None, map(judge, made, [dtype] * len(made), starts, ys, descales)))
 

@@ -19,7 +19,7 @@ WARP = 32
 PRODUCTS = 512  # number of MMAs of random bytes
 # Allowed error of an MMA, relative to the sum of absolute products. A register in the wrong lane causes errors near 1.
 EXACT = 2.0**-10
-FREE = 1.1  # an order with up to this many times the clocks of K's straight order has no bank conflicts
+FREE = 1.1  # two orders whose clocks differ by at most this factor have the same bank conflicts
 
 
 def run() -> dict[str, Any]:

@@ -177,7 +177,7 @@ def guarded(name: str, kernel: str, verdict: Callable[[], Verdict]) -> Verdict:
         print(name, file=sys.stderr, flush=True)
     try:
         return verdict()
-    except Exception as error:  # the DSL's errors have no common base
+    except Exception as error:  # the DSL's exceptions have no common base class
         if "CUDA" in str(error) and "out of memory" not in str(error):
             raise  # the CUDA context is lost: later results would mean nothing
         return failed(name, kernel, f"{type(error).__name__}: {error}")

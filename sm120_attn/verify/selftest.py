@@ -40,9 +40,13 @@ RANDOM = 1000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--out", type=Path, default=Path("sm120-selftest.json"), metavar="FILE", help="default: %(default)s"
+        "--out",
+        type=Path,
+        default=Path("sm120-selftest.json"),
+        metavar="FILE",
+        help="file to write (default: %(default)s)",
     )
-    parser.add_argument("--force", action="store_true", help="overwrite the file")
+    parser.add_argument("--force", action="store_true", help="overwrite the file of --out if it exists")
     parser.add_argument("--quick", action="store_true", help="check few cases; takes minutes, mostly for compilation")
     parser.add_argument(
         "--jobs", type=int, default=JOBS, help=f"number of processes that compile ahead (default: {JOBS})"

@@ -1,8 +1,8 @@
 """Append: write new keys and values after those of a cache; apply rotary embedding to new keys and queries.
 
-A CTA works on one token; each thread copies a chunk of 8 columns. A token has `lines`: the rows of its key heads, then
-of its value heads, then, with rotary embedding, of its query heads. Loads and stores are predicated, without branches.
-The last CTAs write the new lengths, one sequence per thread.
+Each thread copies a chunk of 8 columns. All chunks of a CTA belong to one token. A token has `lines`: the rows of its
+key heads, then of its value heads, then, with rotary embedding, of its query heads. Loads and stores are predicated,
+without branches. The last CTAs write the new lengths, one sequence per thread.
 
 A row is not written if it lies after the end of the cache, or if its page number is invalid.
 """
@@ -135,7 +135,7 @@ class Append:
                 )
 
     def token_of(self, given, row, batches, seqlen_q, seqlen_new):
-        """Find the token with this number. Without varlen each sequence has max(seqlen_q, seqlen_new) numbers."""
+        """Find token number `row` of the call. Without varlen each sequence has max(seqlen_q, seqlen_new) tokens."""
         if self.config.varlen:
             batch = sequence_of(row, batches, given.cu_seqlens_q)
             start = given.cu_seqlens_q[batch]

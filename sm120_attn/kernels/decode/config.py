@@ -262,7 +262,7 @@ def why_not(config: DecodeConfig) -> str | None:
     if c.heads_per_cta not in (1, 2, 4):
         return f"heads_per_cta {c.heads_per_cta}: must be 1, 2 or 4, to divide the {WARPS} warps of a CTA"
     if c.heads_per_cta > 1 and not c.q_in_registers:
-        return f"heads_per_cta {c.heads_per_cta}: must be 1 if Q is in shared memory; Q is not with 8 rows_per_warp"
+        return f"heads_per_cta {c.heads_per_cta}: must be 1 if Q is in shared memory; use 8 rows_per_warp"
     if c.group_keys not in (GROUP_KEYS, c.tile_n):
         return f"group_keys {c.group_keys}: must be {GROUP_KEYS} (the smallest page) or tile_n {c.tile_n}"
     if c.ctas_per_sm not in REGISTERS:

@@ -145,7 +145,7 @@ class WarpRing:
 
     source: Source
     pages: Any
-    fetches: bool  # whether this is the ring of V, which is loaded after K
+    fetches: bool  # whether this ring also reads `pages`: true for V, which is loaded after K
     base: Any
     last: Any  # index of the tile after the warp's last tile; count 0 is the last tile, and the loop goes backwards
     end: Any  # number of the warp's tiles

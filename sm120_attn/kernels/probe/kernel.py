@@ -51,7 +51,7 @@ class ProbeKernel:
     # --- one product ---
 
     def mma(self, source, target, lane, block):
-        """Multiply A and B, six registers of each lane. Result: four floats of each lane for each kind of MMA."""
+        """Multiply A and B from six registers of each lane. Result: four floats of each lane for each kind of MMA."""
         at = source + Int64((block * WARP + lane) * 32)
         a, b = ptx.load_if(at, lane < WARP, 4), ptx.load_if(at + Int64(16), lane < WARP, 4)[:2]
         for i, block_scaled in enumerate(self.config.scalings):
@@ -76,7 +76,7 @@ class ProbeKernel:
             cute.arch.sync_threads()
             start = ptx.clock()
             for _ in cutlass.range(BANK_LOADS, unroll=4):
-                # The next address depends on the bytes of this load. They are all zero, which the compiler cannot know.
+                # The next address depends on the bytes of this load. All are 0, but the compiler does not know this.
                 a = a + self.any_bit(a, byte_wise)
                 b = b + self.any_bit(b, byte_wise)
                 c = c + self.any_bit(c, byte_wise)

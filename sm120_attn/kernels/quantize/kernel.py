@@ -182,7 +182,7 @@ class Quantize:
         self, tensors: cutlass.Constexpr, scratch: cutlass.Constexpr, room, item, opened, pieces, thread,
         opening_runs: cutlass.Constexpr,
     ):  # fmt: skip
-        """Quantise one chunk after the first pass over its head. The chunk's first piece is loaded before the wait.
+        """Wait for the first pass over a head, then quantise a chunk of it. Its first piece is loaded before the wait.
 
         opening_runs: whether the opening may still run.
         """

@@ -41,8 +41,8 @@ class PreparedAppend(Launcher):
         self.copies = not all(is_aligned(t) for t in (tensors.q, *new[:2])) or bool(misaligned(tensors, new))
         self.attention: attention.PreparedCacheCall | None = None
         self.inputs: list[tuple[int, int]] = []  # (word in the buffer, index of the tensor in a call)
-        self.without_descale: list[int] = []  # words in the buffer of absent descales
-        self.one = torch.ones((), dtype=torch.float32, device=tensors.q.device)  # the value of absent descales
+        self.without_descale: list[int] = []  # words in the buffer for descales that are None
+        self.one = torch.ones((), dtype=torch.float32, device=tensors.q.device)  # replaces descales that are None
 
     def set_kernel(self, kernel: kernels.Compiled, values: list[Any], given: tuple[Any, ...] = ()) -> None:
         """Set the kernel. given: all tensors of a call, in the order of CacheTensors and NewTensors."""
