@@ -326,7 +326,7 @@ def _why_not_cache(c: Config) -> str | None:
     if c.paged and not c.cache_rows:
         return "paged without cache_rows: cache_rows must be set, because only a cache has pages"
     if c.cache_rows and c.kernel != "tma":
-        return f"cache_rows with kernel {c.kernel!r}: only the tma kernel reads a cache"
+        return f"cache_rows with kernel {c.kernel!r}: kernel must be tma, because only this kernel reads a cache"
     if c.cache_rows and c.masked and c.align != "bottom-right":
         return f"cache_rows with align {c.align!r}: align must be bottom-right (the last query sees the last key)"
     if c.cache_rows and (c.cache_rows < 16 or c.cache_rows > c.tile_n or c.tile_n % c.cache_rows):
@@ -343,11 +343,11 @@ def _why_not_cache(c: Config) -> str | None:
 
 def _why_not_fp8(c: Config) -> str | None:
     if c.out_dtype not in OUT_DTYPES:
-        return f"out_dtype {c.out_dtype!r}: must be {', '.join(OUT_DTYPES)} for FP8 inputs"
+        return f"out_dtype {c.out_dtype!r}: must be {' or '.join(OUT_DTYPES)} for FP8 inputs"
     if c.fp8_mma not in FP8_MMAS:
-        return f"fp8_mma {c.fp8_mma!r}: must be {', '.join(FP8_MMAS)}"
+        return f"fp8_mma {c.fp8_mma!r}: must be {' or '.join(FP8_MMAS)}"
     if c.kernel != "tma":
-        return f"kernel {c.kernel!r} with {c.dtype}: only the tma kernel takes FP8 inputs"
+        return f"kernel {c.kernel!r} with {c.dtype}: must be tma, because only this kernel takes FP8 inputs"
     if c.kv_dtype:
         return f"kv_dtype {c.kv_dtype!r} with {c.dtype}: must be empty, because only 16-bit queries can use it"
     return None

@@ -111,7 +111,9 @@ def check(tensors: CacheTensors, call: CacheCall) -> None:
         checks.check_sinks(tensors.sinks, q)
     for name, descale in (("k_descale", tensors.k_descale), ("v_descale", tensors.v_descale)):
         if descale is not None and not kv_dtype:
-            raise TypeError(f"{name} is given with a cache of {k_cache.dtype}: it is for caches of 8 or 4 bits only")
+            raise TypeError(
+                f"{name} is given with a cache of {k_cache.dtype}: must be None; only 8- and 4-bit caches have it"
+            )
         checks.check_descale(name, descale, q, (tensors.batch, k_cache.shape[-2]))
     for name, scales in (("k_scales", tensors.k_scales), ("v_scales", tensors.v_scales)):
         _check_scales(name, scales, tensors)
@@ -130,7 +132,9 @@ def _check_scales(name: str, scales: torch.Tensor | None, tensors: CacheTensors)
     kv_dtype, cache = tensors.kv_dtype, tensors.k_cache
     if kv_dtype not in SCALE_COLUMNS:
         if scales is not None:
-            raise TypeError(f"{name} is given with a cache of {cache.dtype}: it is for NVFP4 and MXFP8 only")
+            raise TypeError(
+                f"{name} is given with a cache of {cache.dtype}: must be None; only NVFP4 and MXFP8 have it"
+            )
         return
     form = (*cache.shape[:3], tensors.cache_head_dim // SCALE_COLUMNS[kv_dtype])
     said = f"must be [pages or batch, rows, heads_kv, head_dim / {SCALE_COLUMNS[kv_dtype]}], {list(form)}"

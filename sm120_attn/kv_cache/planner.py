@@ -114,7 +114,9 @@ def _divided(config: DecodeConfig, row_tiles: int, shape: CacheShape, num_splits
             plans.append((_cost(number, tiles, places, rounds, factor), heads, number, tiles))
     _, heads, number, tiles = min(plans)
     config = replace(config, heads_per_cta=heads, split=number > 1)
-    reason = f"{tiles} tiles of {config.tile_m} rows x {number} splits: {tiles * number} CTAs for {places} places"
+    reason = (
+        f"{tiles} tiles of {config.tile_m} rows x {number} splits: {tiles * number} CTAs; {places} run at the same time"
+    )
     return CachePlan(config, number, reason)
 
 

@@ -142,7 +142,9 @@ def _does_not_fit() -> str:
             changed = int((cache_writes.bytes_of(cache) != before[f"{name}_cache"]).sum())
             rows = 1 if case.page_size else 3  # without pages the last sequence has room for both new keys
             if changed > rows * cache[page, row].numel() * cache.element_size():
-                return f"page size {case.page_size}: {changed} bytes of {name}_cache have changed"
+                return (
+                    f"page size {case.page_size}: {changed} bytes of {name}_cache have changed, more than the new rows"
+                )
     return ""
 
 

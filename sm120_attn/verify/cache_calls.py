@@ -217,7 +217,7 @@ def judge(
         made, options = cache_writes.attended(case, made, options)
     q = made["q"]
     if o.shape != q.shape or o.dtype != q.dtype or not o.is_contiguous():
-        return failed(case.name, "decode", f"output is {list(o.shape)} of {o.dtype}")
+        return failed(case.name, "decode", f"output is {list(o.shape)} of {o.dtype}: must be contiguous and like q")
     if o.numel() == 0:
         return Verdict(case.name, "decode", 0.0, 0.0, 0.0, "; ".join(why))
     yard, _ = reference(made, options, low_precision=True)

@@ -151,9 +151,11 @@ def judge(x: Any, dtype: Any, cu_seqlens: Any, y: Any, descale: Any) -> str:
 
     wanted, wanted_descale = quantize_reference(x, dtype, cu_seqlens)
     if y.shape != x.shape or y.dtype != dtype or any(step % 16 for step in y.stride()[:-1]):
-        return f"y is {list(y.shape)} of {y.dtype}"
+        return (
+            f"y is {list(y.shape)} of {y.dtype}: must be {list(x.shape)} of {dtype}, with rows at multiples of 16 bytes"
+        )
     if descale.shape != wanted_descale.shape or descale.dtype != torch.float32:
-        return f"descale is {list(descale.shape)} of {descale.dtype}"
+        return f"descale is {list(descale.shape)} of {descale.dtype}: must be float32 {list(wanted_descale.shape)}"
     off = ~_same(descale.view(torch.int32), wanted_descale.view(torch.int32), descale, wanted_descale)
     if off.any():
         return f"{int(off.sum())} of {off.numel()} descales differ"

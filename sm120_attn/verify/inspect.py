@@ -262,7 +262,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=DTYPES, default="bf16", help="dtype of the inputs (default: bf16)")
     parser.add_argument("--head-dim", action="append", type=int, help="may be repeated (default: 64 and 128)")
     parser.add_argument(
-        "--causal", action=argparse.BooleanOptionalAction, help="compile only kernels with, or without a causal mask"
+        "--causal",
+        action=argparse.BooleanOptionalAction,
+        help="compile only kernels with a causal mask, or only those without",
     )
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="set a field of Config")
     parser.add_argument("--json", action="store_true", help="print JSON")

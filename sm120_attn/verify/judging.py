@@ -83,7 +83,8 @@ def judge(case: Case, made: dict[str, Any], options: dict[str, Any], o: Any, lse
     kernel = case.kernel or "planned"
     dtype = options["out_dtype"] if fp8 else made["q"].dtype
     if o.shape != made["q"].shape or o.dtype != dtype or not o.is_contiguous():
-        return failed(case.name, kernel, f"output is {list(o.shape)} of {o.dtype}")
+        why = f"output is {list(o.shape)} of {o.dtype}: must be contiguous, {list(made['q'].shape)} of {dtype}"
+        return failed(case.name, kernel, why)
     if o.numel() == 0:
         return Verdict(case.name, kernel, 0.0, 0.0, 0.0, "")
     rounding = ROUNDING[case.out_dtype or case.dtype] + (FP8_TIGHT if fp8 else 0)
@@ -151,7 +152,7 @@ def _judge_lse(lse: Any, wanted: Any) -> tuple[float, list[str]]:
     import torch
 
     if lse.shape != wanted.shape or lse.dtype != torch.float32:
-        return math.inf, [f"LSE is {list(lse.shape)} of {lse.dtype}"]
+        return math.inf, [f"LSE is {list(lse.shape)} of {lse.dtype}: must be {list(wanted.shape)} of torch.float32"]
     blind = torch.isneginf(wanted)
     why = [] if torch.equal(blind, torch.isneginf(lse)) else ["LSE is -inf in the wrong rows"]
     off = torch.where(blind, 0.0, (lse.double() - wanted).abs())

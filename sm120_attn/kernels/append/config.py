@@ -91,5 +91,5 @@ def why_not(config: AppendConfig) -> str | None:
     if c.rotary not in ROTARY:
         return f"rotary {c.rotary!r}: must be half, interleaved, or empty for none"
     if c.table_dtype not in ("", "fp32") or (c.table_dtype and not c.rotary):
-        return f"table_dtype {c.table_dtype!r}: must be fp32 (with rotary only), or empty for dtype"
+        return f"table_dtype {c.table_dtype!r}: must be fp32 (with rotary only), or empty for the dtype of Q"
     return None

@@ -43,7 +43,7 @@ def check_new(tensors: CacheTensors, new: NewTensors, max_seqlen_q: int) -> None
         )
     _check_capacity(tensors, new, max_seqlen_q)
     if (new.rotary_cos is None) != (new.rotary_sin is None):
-        raise ValueError("rotary embedding needs both rotary_cos and rotary_sin")
+        raise ValueError("one of rotary_cos and rotary_sin is None: rotary embedding needs both")
     if new.rotary_cos is not None and new.rotary_sin is not None:
         for name, table in (("rotary_cos", new.rotary_cos), ("rotary_sin", new.rotary_sin)):
             _check_table(name, table, q)
@@ -69,8 +69,8 @@ def _check_capacity(tensors: CacheTensors, new: NewTensors, max_seqlen_q: int) -
     if tensors.batch and most > rows:
         cache = "" if table is None else f" and block_table {sizes(table)}"
         raise ValueError(
-            f"k_new is {sizes(new.k_new)}, {most} new keys for a sequence: must be at most {rows}, for which k_cache "
-            f"{sizes(tensors.k_cache)}{cache} has room"
+            f"k_new is {sizes(new.k_new)}, {most} new keys for a sequence: must be at most {rows}, the room in k_cache "
+            f"{sizes(tensors.k_cache)}{cache}"
         )
 
 
@@ -81,7 +81,7 @@ def check_mean(tensors: CacheTensors, new: NewTensors, call: CacheCall) -> None:
         return
     if not tensors.kv_dtype:
         raise TypeError(
-            f"k_mean is given with a cache of {tensors.k_cache.dtype}: it is for caches of 8 or 4 bits only"
+            f"k_mean is given with a cache of {tensors.k_cache.dtype}: must be None; only 8- and 4-bit caches have it"
         )
     if call.softcap or tensors.sinks is not None or call.lse:
         raise ValueError("k_mean with softcap, sinks or return_lse: must be None, because it would change the results")
