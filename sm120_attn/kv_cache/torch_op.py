@@ -52,7 +52,7 @@ define_operator("with_kv_cache", _with_kv_cache, fake_result, "attention_with_kv
 
 
 def traced_append(tensors: tuple[Any, ...], new: tuple[Any, ...], asked: tuple[Any, ...], interleaved: bool) -> Result:
-    """Make a call that appends through the torch operator. LSE is an empty tensor unless return_lse."""
+    """Make an appending call through the torch operator. LSE is an empty tensor unless return_lse."""
     check_types(CacheTensors(*tensors))
     check_types(NewTensors(*new))
     visible, *others = asked

@@ -82,7 +82,7 @@ class PreparedQuantize(Launcher):
         self.dtype = call.dtype
         self.descales = descales
         self.copies = not all(is_aligned(x) for x in xs)
-        # Whether outputs can have the strides of their inputs, because torch allocates such tensors faster.
+        # Whether outputs can have the strides of their inputs. torch allocates such tensors faster.
         self.like_inputs = all(x.is_contiguous() and whole_rows(x.shape[-1], 1) == x.shape[-1] for x in xs)
         self.scratch = 0
         self.at: list[tuple[int, int, int]] = []  # the buffer's words of each x, y and descale

@@ -19,7 +19,7 @@ Change = Callable[[dict[str, Any], dict[str, Any]], Any]
 
 
 def mistakes() -> dict[str, Callable[[], Verdict]]:
-    """Map names to functions. Each makes a wrong call or a wrong cache, and judges the result as if it were right."""
+    """Map names of mistakes to functions. Each makes a wrong call or cache, and judges it as if it were right."""
 
     def judged(change: Change, case: CacheCase = MUTATED) -> Callable[[], Verdict]:
         """Run and judge a call. change: edits tensors and options before it; may return a function to run after it."""

@@ -83,8 +83,8 @@ def judge(case: Case, made: dict[str, Any], options: dict[str, Any], o: Any, lse
     kernel = case.kernel or "planned"
     dtype = options["out_dtype"] if fp8 else made["q"].dtype
     if o.shape != made["q"].shape or o.dtype != dtype or not o.is_contiguous():
-        why = f"output is {list(o.shape)} of {o.dtype}: must be contiguous, {list(made['q'].shape)} of {dtype}"
-        return failed(case.name, kernel, why)
+        wrong = f"output is {list(o.shape)} of {o.dtype}: must be contiguous, {list(made['q'].shape)} of {dtype}"
+        return failed(case.name, kernel, wrong)
     if o.numel() == 0:
         return Verdict(case.name, kernel, 0.0, 0.0, 0.0, "")
     rounding = ROUNDING[case.out_dtype or case.dtype] + (FP8_TIGHT if fp8 else 0)

@@ -160,7 +160,7 @@ def _many_elements(kind: Case) -> str:
 
 
 def same_bits() -> dict[str, Callable[[], str]]:
-    """Map names to functions. Each compares a kernel with another fp8_mma with the native kernel, bit by bit."""
+    """Map names to functions. Each compares a plain or portable FP8 kernel with the native one, bit by bit."""
     return {
         f"{mma} gives the bits of {FP8_MMAS[0]}, {case.name}": partial(_equals_native, mma, case)
         for mma in FP8_MMAS[1:]

@@ -39,7 +39,7 @@ class Replay:
         )
 
     def whole_warps(self, rows: int) -> int:
-        """Round the number of rows up to whole warps."""
+        """Round a number of rows up to a multiple of the rows of a warp."""
         return -(-rows // self.config.rows_per_warp) * self.config.rows_per_warp
 
 

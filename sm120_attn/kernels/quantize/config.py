@@ -135,7 +135,7 @@ def fits_whole(config: QuantizeConfig, rows: int) -> bool:
 
 
 def cut(config: QuantizeConfig, heads: int, rows: int, l2_bytes: int) -> Cut:
-    """Divide the work. rows: rows of the longest sequence; l2_bytes: size of the device's L2 cache."""
+    """Divide the work among CTAs. rows: rows of the longest sequence; l2_bytes: size of the device's L2 cache."""
     vectors = max(rows * config.row_vectors, 1)
     if config.whole:
         return Cut(heads, 1, 1, max(heads, 1))
