@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     for name, summary in VERBS.items():
         verb = verbs.add_parser(name, help=summary, description=summary)
-        if name in given[:1]:  # so torch and the modules of other subcommands are not imported without need
+        if name in given[:1]:  # import only the module of the chosen subcommand; others may import torch
             module = import_module(f"{__package__}.verify.{name}")
             module.add_arguments(verb)
             verb.set_defaults(main=module.main)

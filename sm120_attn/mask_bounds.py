@@ -16,7 +16,7 @@ def whole_tiles(length: int) -> int:
 
 
 class Bounds(NamedTuple):
-    """The band of visible keys. causal: the band ends at the diagonal.
+    """The band of visible keys around the diagonal. causal: no key after the diagonal is visible.
 
     left, right: number of visible keys on that side of the diagonal; -1: all. right is -1 if causal.
     """
@@ -27,7 +27,7 @@ class Bounds(NamedTuple):
 
     @property
     def window(self) -> bool:
-        """Whether a window limits what a query sees, apart from causality."""
+        """Whether a window, apart from causality, hides keys from a query."""
         return self.left >= 0 or self.right >= 0
 
     @property
@@ -43,7 +43,7 @@ def bounds(causal: bool, window: tuple[int | None, int | None] | None) -> Bounds
     Raises ValueError for a window that is not a pair.
     """
     if window is not None and not (isinstance(window, (tuple, list)) and len(window) == 2):
-        raise ValueError(f"window is {window!r}: must be (left, right), numbers of keys; -1 or None for all")
+        raise ValueError(f"window is {window!r}: must be (left, right), numbers of keys, each -1 or None for all keys")
     left, right = (None, None) if window is None else window
     left, right = (-1 if keys is None else keys for keys in (left, right))
     return Bounds(True, left, -1) if causal or right == 0 else Bounds(False, left, right)

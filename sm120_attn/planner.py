@@ -11,8 +11,8 @@ from typing import Any
 from .config import FP8, Config, Features, why_not
 
 # FP8 sums over more keys than this are computed on two levels (Config.two_level). Hopper's wgmma keeps about 13 bits of
-# a sum of FP8 products. For sm_12x 25 bits are published (microsoft/MMA-Sim), which has not been measured. With 13 bits
-# each MMA of 32 keys would lose about 2^-14 of a sum; for 2,048 keys that is 2^-8, the rounding error of bf16.
+# a sum of FP8 products. microsoft/MMA-Sim gives 25 bits for sm_12x, but we have not measured this. With 13 bits each
+# MMA of 32 keys would lose about 2^-14 of a sum; for 2,048 keys that is 2^-8, the rounding error of bf16.
 LONG_SUM_KEYS = 2048
 # Targets for which `selftest` has shown, on a GPU, that FP8 sums keep the bits of fp32, so that one level is enough.
 FULL_FP8_SUMS: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The kernel chosen for a shape, and the reason for the choice."""
+    """The kernel for a shape, and the reason why it was chosen."""
 
     config: Config
     reason: str
@@ -92,18 +92,18 @@ def needs_two_levels(shape: Shape) -> bool:
 
 
 def two_level_fields(head_dim: int) -> dict[str, Any]:
-    """Return the tile fields that a kernel with two levels changes, so that no register is spilled."""
+    """Return the fields of Config that a kernel with two_level must change so that it spills no register."""
     fields: dict[str, Any] = {"q_in_registers": False}
     return fields | ({"tile_n": 32, "stages_k": 1, "stages_v": 1} if head_dim > 192 else {})
 
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """One choice of tiles: fields of Config, and the estimated time of a CTA on an H100.
+    """One choice of tile sizes: fields of Config, and the estimated time of a CTA on an H100.
 
     what: text for Plan.reason. rows: query rows of a CTA.
-    tile_us: microseconds per 64 keys, at the largest head_dim of its class; fixed_us: microseconds for launch, Q and
-    output. Both are for all CTAs of an SM together.
+    tile_us: microseconds per 64 keys, at the largest head_dim for which CHOICES lists it. fixed_us: microseconds for
+    launch, Q and output. Both are times in which an SM finishes all CTAs that it runs at once.
     """
 
     what: str
@@ -121,7 +121,7 @@ def _choice(what: str, rows: int, tile_us: float, fixed_us: float, **fields: obj
     return _Choice(what, rows, tile_us, fixed_us, tuple(fields.items()))
 
 
-# Choices whose estimates differ by less than this factor are equally good; plan takes the first, with the most rows.
+# Choices whose estimates differ by less than this factor are equally good; plan takes that with the most rows.
 CLOSE = 1.03
 
 # Largest head_dim of a class -> its choices. Times are fitted to measurements as in
@@ -175,13 +175,13 @@ FP8_CACHE_CHOICES = {
 
 
 def choices_of(dtype: str, head_dim: int, kv_dtype: str = "") -> tuple[_Choice, ...]:
-    """List the choices for `plan`. A head_dim above all classes gets the largest class, which why_not then rejects."""
+    """List the choices for `plan`. If head_dim is too large, return those of the largest; why_not rejects it later."""
     table = FP8_CHOICES if dtype in FP8 else FP8_CACHE_CHOICES if kv_dtype else CHOICES
     return table[min((d for d in table if d >= head_dim), default=max(table))]
 
 
 def _tiles(shape: Shape) -> tuple[dict[str, Any], str]:
-    """Choose the fields of Config with the least estimated time; return them and the reason."""
+    """Choose the tile fields of Config with the least estimated time; return them and the reason."""
     choices = choices_of(shape.dtype, shape.head_dim, shape.kv_dtype)
     least = min(_estimate_us(choice, shape) for choice in choices)
     best = next(choice for choice in choices if _estimate_us(choice, shape) <= CLOSE * least)
@@ -195,7 +195,7 @@ def _tiles(shape: Shape) -> tuple[dict[str, Any], str]:
 
 
 def _is_faster_with_other_scheduler(shape: Shape, tiles: dict[str, Any]) -> bool:
-    """Check whether ptxas's other scheduler makes the kernel faster.
+    """Check whether ptxas's second instruction scheduler (Config.mma_throughput) makes the kernel faster.
 
     On an H100 one kernel became 1 to 3% faster at seven of seven lengths. All other kernels became slower or stayed the
     same (benchmarks/results/sm120_bf16_h100.json). No sm_12x has been measured.
@@ -214,8 +214,9 @@ def _ctas(choice: _Choice, shape: Shape) -> int:
 
 
 def _estimate_us(choice: _Choice, shape: Shape) -> float:
-    """Estimate microseconds on shape.sms SMs of an H100: whole rounds of equal CTAs; if causal, longest CTAs first.
+    """Estimate microseconds on shape.sms SMs of an H100.
 
+    Equal CTAs run in whole rounds. With a causal mask the longest CTAs run first, so the mean time of a CTA counts.
     Two CTAs that share an SM do not end together. When one has ended, the other runs faster, so the number of rounds
     need not be whole. A CTA alone on its SM takes 0.6 of the time of a CTA that shares it (18.0 of 28 us, 1024 keys).
     """
@@ -225,6 +226,6 @@ def _estimate_us(choice: _Choice, shape: Shape) -> float:
         return longest * (1 if rounds <= 1 else max(rounds, 1.6))
     if not shape.causal:
         return longest * -(-_ctas(choice, shape) // shape.sms)
-    # A row sees half of the keys on average. A CTA also computes hidden keys at the diagonal: half as many as its rows.
+    # A row sees half of the keys on average. At the diagonal a CTA also computes hidden keys, half as many as its rows.
     mean = choice.fixed_us + choice.tile_us * (shape.seqlen_k + choice.rows) / 128
     return max(longest, mean * rounds)

@@ -1,7 +1,7 @@
 """The torch operator of attention, `torch.ops.sm120_attn.forward`.
 
-Calls use the operator under torch.compile, with fake tensors or dispatch modes, and if an input requires a gradient. It
-is traced as one node with dynamic sizes, and its backward raises an error. Other calls launch directly: see api.py.
+Calls use the operator under torch.compile, with fake tensors or dispatch modes, and if an input requires a gradient.
+torch traces it as one node with dynamic sizes; its backward raises an error. Other calls launch directly: see api.py.
 torch derives the operator's schema from the annotations of `_forward`.
 """
 

@@ -34,7 +34,7 @@ class Slot:
 
 
 def slots_of(names: Sequence[str], arguments: Sequence[Any]) -> tuple[Slot, ...]:
-    """Make the slots of a host function from the fake arguments that it is compiled with. None gets no slot."""
+    """Make the slots of a host function from the fake arguments that it is compiled with. A None gets no slot."""
     return tuple(_slot(name, argument) for name, argument in zip(names, arguments, strict=True) if argument is not None)
 
 
@@ -53,7 +53,7 @@ def _passed(name: str, numbers: Sequence[Any]) -> str:
     widths = [getattr(number, "width", None) for number in numbers]
     passed = [width for width in widths if width]
     if widths[: len(passed)] != passed:
-        raise TypeError(f"argument {name}: a fixed dimension comes before a dynamic one")
+        raise TypeError(f"argument {name} has a fixed dimension before a dynamic one: dynamic ones must come first")
     return "".join(INTEGERS[width] for width in passed)
 
 
@@ -68,7 +68,8 @@ def from_json(items: Sequence[dict[str, Any]]) -> tuple[Slot, ...]:
 class Layout:
     """Layout of a kernel's slots in a buffer. Made once per kernel.
 
-    places: index of the 64-bit word at which each slot begins. The word is a tensor's address, or the stream.
+    places: for each argument, the index of the 64-bit word at which its slot begins. A tensor's slot begins with its
+    address; the stream's slot is one word.
     """
 
     __slots__ = ("offsets", "packer", "places", "slots")
@@ -86,7 +87,7 @@ class Layout:
 
 
 class ArgumentBuffer:
-    """The arguments of a call, for one thread. `fill` them once; then change single `words`.
+    """The arguments of a call, for one thread. Call `fill` once; later calls change single `words`.
 
     words: the buffer as 64-bit words, see Layout.places. address: the argument of Compiled.entry.
     error: the cudaError_t of the last call.
@@ -109,7 +110,7 @@ class ArgumentBuffer:
 
 
 def tensor_values(slot: Slot, address: int, shape: Sequence[int], stride: Sequence[int]) -> list[int]:
-    """Compute the values for a tensor's slot."""
+    """Compute the values of a tensor's slot: its address, sizes and strides."""
     if len(shape) != slot.rank:
-        raise ValueError(f"{slot.name}: {len(shape)} dimensions, the kernel takes {slot.rank}")
+        raise ValueError(f"{slot.name} has {len(shape)} dimensions: must have {slot.rank}")
     return [address, *shape[: slot.sizes], *stride[: slot.strides]]

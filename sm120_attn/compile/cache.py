@@ -108,7 +108,7 @@ def _environment() -> dict[str, Any]:
 
 
 def _processor() -> str | None:
-    """Hash the processor's features, for which the DSL compiles host code. None if they cannot be read."""
+    """Hash the processor's features, because the DSL compiles host code for them. None if they cannot be read."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -127,7 +127,7 @@ def _compile(config: KernelConfig) -> Compiled:
 def loaded(
     config: KernelConfig, slots: tuple[abi.Slot, ...], ptxas: str | None, cached: bool, function: Any, *alive: Any
 ) -> Compiled:
-    """Load a compiled function on all devices."""
+    """Load a compiled function on all devices, and return it as a Compiled."""
     executor = function.to(None)
     return Compiled(config, abi.Layout(slots), ptxas, cached, executor.capi_func, (executor, function, *alive))
 
@@ -154,10 +154,10 @@ def _keep(config: KernelConfig, made: HostFunction) -> None:
         }
         folder.mkdir(parents=True, exist_ok=True)
         key = key_of(config)
-        _write(folder / f"{key}.o", data)  # first, so that a record always has a whole object
+        _write(folder / f"{key}.o", data)  # written before the record, so a record's object is complete
         _write(folder / f"{key}.json", json.dumps(record, indent=1).encode())
-    except Exception as error:  # the DSL's errors have no common base
-        warnings.warn(f"sm120_attn: this kernel is not kept in {folder}: {error}", RuntimeWarning, stacklevel=2)
+    except Exception as error:  # the DSL's exceptions have no common base class
+        warnings.warn(f"sm120_attn: cannot write {config.name} to {folder}: {error}", RuntimeWarning, stacklevel=2)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -16,17 +16,17 @@ from .build import KernelConfig, build, why_not
 DSL_PACKAGES = tuple(
     f"nvidia-cutlass-dsl{part}" for part in ("", "-libs-base", "-libs-core", "-libs-cu12", "-libs-cu13")
 )
-ERROR_LENGTH = 500  # characters of the DSL's message that our error repeats
+ERROR_LENGTH = 500  # our error message quotes so many characters of the DSL's
 # ptxas writes this line with its version into the note section of a cubin.
 _PTXAS = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class HostFunction:
-    """A compiled config.
+    """The compiled host function of a config.
 
-    function: the DSL's object. names: the host function's parameters. arguments: the fake arguments with which it was
-    compiled.
+    function: the DSL's object. names: names of the function's parameters. arguments: the fake arguments with which it
+    was compiled.
     """
 
     function: Any
@@ -61,7 +61,7 @@ def compile_function(config: KernelConfig) -> HostFunction:
         options = f"--gpu-arch {config.arch} --keep-ptx --keep-cubin --dump-dir {folder}"
         try:
             function = cute.compile(host, *arguments, options=options)
-        except Exception as error:  # the DSL's errors have no common base, and many lines
+        except Exception as error:  # the DSL's exceptions have no common base class; their messages have many lines
             said = " ".join(f"{type(error).__name__}: {error}".split())[:ERROR_LENGTH]
             raise RuntimeError(f"the CuTe DSL cannot compile {config.name} for {config.arch}: {said}") from error
     names = list(function.execution_args.signature.parameters)
@@ -70,7 +70,7 @@ def compile_function(config: KernelConfig) -> HostFunction:
 
 @dataclass(frozen=True, slots=True)
 class AssembledKernel:
-    """The compiler's output for a config. ptxas: version of the assembler inside the DSL, such as "13.4.59"."""
+    """The compiler's output for a config. ptxas: version of the ptxas inside the DSL, such as "13.4.59"."""
 
     config: KernelConfig
     ptx: str
@@ -79,7 +79,7 @@ class AssembledKernel:
 
     @property
     def name(self) -> str:
-        """The entry's name."""
+        """Name of the kernel's entry function."""
         return str(re.findall(r"\.entry\s+([\w$]+)", self.ptx)[0])
 
 
@@ -115,17 +115,18 @@ def _version(package: str) -> str | None:
 
 
 def ptxas_version(cubin: bytes) -> str | None:
-    """Read the version of the ptxas that assembled a cubin, such as "13.4.59"; None if it has none."""
+    """Read the version of the ptxas that assembled a cubin, such as "13.4.59"; None if the cubin has no version."""
     found = _PTXAS.search(cubin)
     return found.group(1).decode() if found else None
 
 
 def warn_of_old_ptxas(found: str | None) -> None:
-    """Warn of a ptxas before 13. The DSL's default variant has 12.9, whose loops are a fifth longer, with spills."""
+    """Warn of a ptxas before 13. The DSL's default variant has 12.9: loops get a fifth longer and spill registers."""
     if found is not None and int(found.partition(".")[0]) < 13:
         warnings.warn(
-            f"sm120_attn: kernels are assembled with ptxas {found}, which makes slower code; for 13.4: pip uninstall "
-            "nvidia-cutlass-dsl-libs-cu12, then pip install --force-reinstall --no-deps nvidia-cutlass-dsl-libs-cu13",
+            f"sm120_attn: kernels are assembled with ptxas {found}, which makes slower code; to get ptxas 13.4: pip "
+            "uninstall nvidia-cutlass-dsl-libs-cu12, then pip install --force-reinstall --no-deps "
+            "nvidia-cutlass-dsl-libs-cu13",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -80,7 +80,7 @@ def fake_probe_arguments(config: ProbeConfig) -> tuple[Any, ...]:
 
 
 def _rows(rank: int, head_dim: int, dtype: str):
-    """Make a tensor of rows of head_dim elements. Address and row strides are multiples of 16 bytes."""
+    """Make a tensor of `rank` dimensions, the last head_dim. Address and other strides are multiples of 16 bytes."""
     lengths = (*(cute.sym_int32() for _ in range(rank - 1)), head_dim // PACKED_COLUMNS.get(dtype, 1))
     strides = (*(cute.sym_int64(divisibility=16 // ELEMENT_BYTES[dtype]) for _ in range(rank - 1)), 1)
     return make_fake_tensor(ELEMENT_TYPES[dtype], lengths, strides, assumed_align=16)
@@ -99,7 +99,7 @@ def _scales(config: Any):
 
 
 def _mean(config: AppendConfig):
-    """Make fp32 [batch, heads, head_dim], rows at multiples of 16 bytes."""
+    """Make k_mean: fp32 [batch, heads, head_dim], with rows at multiples of 16 bytes."""
     if not config.smooth:
         return None
     strides = (*(cute.sym_int64(divisibility=4) for _ in range(2)), 1)
@@ -112,23 +112,23 @@ def _numbers(kind, align: int = 4):
 
 
 def _table():
-    """Make int32 [batch, most pages]."""
+    """Make a block table: int32 [batch, most pages]."""
     return make_fake_tensor(Int32, (cute.sym_int32(), cute.sym_int32()), (cute.sym_int64(), 1), assumed_align=4)
 
 
 def _angles(dtype: str):
-    """Make cosines or sines, [positions, half of the rotary columns], rows at multiples of 16 bytes."""
+    """Make cosines or sines: [positions, half of the rotary columns], with rows at multiples of 16 bytes."""
     strides = (cute.sym_int64(divisibility=16 // ELEMENT_BYTES[dtype]), 1)
     return make_fake_tensor(ELEMENT_TYPES[dtype], (cute.sym_int32(), cute.sym_int32()), strides, assumed_align=16)
 
 
 def _lse(rank: int):
-    """Make the LSE for a q of `rank` dimensions, contiguous along the last one."""
+    """Make the LSE for a q of `rank` dimensions. It is contiguous along its last dimension."""
     lengths = tuple(cute.sym_int32() for _ in range(rank - 1))
     return make_fake_tensor(Float32, lengths, (*(cute.sym_int64() for _ in range(rank - 2)), 1), assumed_align=4)
 
 
 def _descale():
-    """Make fp32 [batch, heads], any strides: with strides of 0 it is one number for all."""
+    """Make a descale: fp32 [batch, heads] with any strides. Strides of 0 mean one number for all."""
     lengths, strides = [(make(), make()) for make in (cute.sym_int32, cute.sym_int64)]
     return make_fake_tensor(Float32, lengths, strides, assumed_align=4)

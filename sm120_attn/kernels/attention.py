@@ -3,9 +3,9 @@
 The kernels load tiles of K and V into shared memory in different ways. Each kernel passes two rings to the loop, one of
 K and one of V, with these methods:
 
-    slot(count)             the slot of the CTA's tile number `count`
+    slot(count)             return the slot of the CTA's tile number `count`
     wait_full(count)        wait until the tile can be read
-    release(count, lane)    after a warp's last read of the tile
+    release(count, lane)    signal that this warp has read the tile
 
 Every warp of a CTA calls wait_full and release once for every tile of the CTA, in the same order, also for tiles that
 it does not need.
@@ -31,7 +31,7 @@ from .mma_scaled_cache import MmaMxfp8Cache, MmaNvfp4Cache, MmaNvfp4CacheColumns
 from .softmax import LOG2_E, OnlineSoftmax, soft_cap
 
 CACHE_POLICIES = {"e4m3": MmaFp8Cache, "mxfp8": MmaMxfp8Cache, "nvfp4": MmaNvfp4Cache}
-NO_BOUND = 1 << 30  # as a window size: more keys than any sequence has
+NO_BOUND = 1 << 30  # window size for "no limit": more keys than any sequence has
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Warp:
     softmax: OnlineSoftmax
     acc_o: Any  # O in registers
     q_of: Any  # function: step along head_dim -> A operands of Q
-    k_base: Any  # byte addresses of the first slots
+    k_base: Any  # k_base, v_base: byte addresses of the rings' first slots
     v_base: Any
-    k_offsets: Any  # byte offsets of the lane in a tile, see policy.lane_offsets
+    k_offsets: Any  # k_offsets, v_offsets: the lane's byte offsets in a tile, see policy.lane_offsets
     v_offsets: Any
     k_ring: Any
     v_ring: Any
@@ -54,16 +54,16 @@ class Warp:
     queries: Any  # query numbers of the thread's rows
     lane_keys: Any  # keys of the thread's first scores in an n8 column, see policy.key_offsets
     lane: Any
-    last: Any  # number of the tile with key 0: the tile with keys t * tile_n ... has the number last - t
-    part: Any  # with split_keys: 0 for tiles of even number, 1 for odd
+    last: Any  # number of the tile with key 0. The tile with keys from t * tile_n on has the number last - t
+    part: Any  # with split_keys: 0 if the warp takes tiles with even numbers, 1 if odd
 
     def own(self, count):
-        """Return the number of the first tile, from `count` on, that this warp takes."""
+        """Return the number of this warp's first tile at `count` or after it."""
         return count + ((count ^ self.part) & 1) if self.config.split_keys else count
 
     @cute.jit
     def skip(self, count, end):
-        """Pass the barriers of tiles `count` to `end` without reading them."""
+        """Wait for tiles `count` to `end` - 1 and release them without reading them."""
         for number in cutlass.range(self.own(count), end, self.config.tile_step, unroll=1):
             self.k_ring.wait_full(number)
             self.k_ring.release(number, self.lane)
@@ -72,11 +72,12 @@ class Warp:
 
     @cute.jit
     def through(self, count, end, open_begin, open_end):
-        """Work on the tiles `count` to `end`. The tiles `open_begin` to `open_end` need no mask.
+        """Work on the tiles `count` to `end` - 1. The tiles `open_begin` to `open_end` - 1 need no mask.
 
-        Three loops. The first has the very first tile and the tiles that need a mask. The second, the steady loop, has
-        neither mask nor rescaling. It ends when a row maximum has grown so much that O must be rescaled. The third loop
-        has this tile and all later tiles, with mask and rescaling; it is a few per cent slower.
+        There are three loops. The first handles the very first tile and the tiles before `open_begin`. The second, the
+        steady loop, has neither mask nor rescaling. It ends at a tile at which a row maximum grows so much that O must
+        be rescaled. The third loop handles this tile and all later tiles with mask and rescaling; it is a few per cent
+        slower.
         """
         step = self.config.tile_step
         count = self.own(count)
@@ -102,7 +103,7 @@ class Warp:
             steady = cutlass.Boolean(True)
 
     def any_tile(self, count):
-        """Work on one tile of keys with mask and rescaling. The tile's K must have landed."""
+        """Work on one tile of keys with mask and rescaling. The tile's K must be in shared memory."""
         scores = self.scores(count)
         first_key = (self.last - count) * self.config.tile_n
         mask.hide(scores, self.policy, self.band, self.queries, self.lane_keys, first_key)
@@ -122,9 +123,9 @@ class Warp:
     def finish(self, count, scores, starts=None, early: bool = False):
         """Compute the probabilities of one tile and add P V to O. starts: as in `scores`.
 
-        The probabilities of a step are computed between the MMAs of the previous step. With `early` all probabilities
-        are computed before the first MMA, which takes fewer registers. The same is done with two_level, because there
-        each block of O gets all MMAs of a tile before the next block begins.
+        A step is 16 keys (FP8 inputs: 32). The probabilities of a step are computed between the MMAs of the previous
+        step. With `early` all probabilities are computed before the first MMA, which takes fewer registers. With
+        two_level they are too, because each block of O gets all MMAs of a tile before the next block begins.
         """
         c, policy = self.config, self.policy
         self.k_ring.release(count, self.lane)
@@ -142,7 +143,7 @@ class Warp:
         self.v_ring.release(count, self.lane)
 
     def p_of(self, scores, starts):
-        """Return a function that computes the operands of P for a step of keys."""
+        """Return a function that computes the MMA operands of P for a step of keys."""
         policy = self.policy
         columns = policy.step_columns
 
@@ -187,19 +188,19 @@ class Attention:
     # --- launcher ---
 
     def name_kernel(self):
-        """Set the entry's name, with "cutlass" only if the name must select ptxas's other scheduler."""
+        """Set the kernel's name; it contains "cutlass" only if it must select ptxas's second scheduler."""
         by_name = self.config.mma_throughput and not ptx.knows_pragma()
         type(self).kernel.set_name_prefix(self.config.name, remove_cutlass_symbol=not by_name, keep_mangled_name=False)
 
     def schedule(self):
-        """Select ptxas's other scheduler by pragma, if the config has mma_throughput and ptxas supports the pragma."""
+        """Select ptxas's second scheduler by pragma if the config has mma_throughput and ptxas knows the pragma."""
         if self.config.mma_throughput and ptx.knows_pragma():
             ptx.mma_throughput()
 
     def problem(self, q, k, given: Given, max_seqlen_q):
-        """Make the scheduler's Problem from these tensors.
+        """Make the scheduler's Problem from the tensors.
 
-        With varlen or a cache the host does not know the number of keys; max_seqlen_q replaces it as an estimate.
+        With varlen or a cache the host does not know the number of keys; it takes max_seqlen_q as an estimate.
         """
         num_heads, num_heads_kv = q.shape[len(q.shape) - 2], k.shape[len(k.shape) - 2]
         batch = given.cu_seqlens_q.shape[0] - 1 if self.config.varlen else q.shape[0]
@@ -230,7 +231,10 @@ class Attention:
     # --- compute ---
 
     def descaled(self, work, given, scale, tanh_scale):
-        """Apply the descales of Q and K; return scale, tanh_scale, and the descale of V, a factor of O (None: 1)."""
+        """Return scale and tanh_scale times the descales of Q and K, and the descale of V, by which O is multiplied.
+
+        Without descales the third value is None.
+        """
         if not (self.config.fp8 or self.config.kv_dtype):
             return scale, tanh_scale, None
         factor = given.k_descale[work.batch, work.head_kv]
@@ -239,7 +243,7 @@ class Attention:
         return *self.rescaled(scale, tanh_scale, factor), given.v_descale[work.batch, work.head_kv]
 
     def rescaled(self, scale, tanh_scale, factor):
-        """Multiply scale by this factor of the scores, or with softcap tanh_scale."""
+        """Multiply `scale`, or with softcap `tanh_scale`, by `factor`, a factor of the scores."""
         return (scale, tanh_scale * factor) if self.config.softcap else (scale * factor, tanh_scale)
 
     @cute.jit
@@ -247,7 +251,7 @@ class Attention:
         self, work: cutlass.Constexpr, band: cutlass.Constexpr, tiles: cutlass.Constexpr,
         q_smem, k_smem, v_smem, k_ring: cutlass.Constexpr, v_ring: cutlass.Constexpr, scale, tanh_scale, warp, lane,
     ):  # fmt: skip
-        """Compute a warp's rows over all tiles of keys; return the softmax state and O. Q must have landed."""
+        """Loop over a warp's tiles of keys; return its softmax state and O. Q must be in shared memory."""
         c, policy = self.config, self.policy
         part, warp = warp // c.row_warps, warp % c.row_warps
         first_row = work.first_row + warp * c.rows_per_warp
@@ -269,7 +273,7 @@ class Attention:
             c, policy, band, softmax, acc_o, q_of, k_smem.toint(), v_smem.toint(), k_offsets, v_offsets, k_ring,
             v_ring, tanh_scale, policy.row_numbers(first_row, lane), policy.key_offsets(lane), lane, start - 1, part,
         )  # fmt: skip
-        # Tiles that other warps of this CTA need, but this warp does not: it must pass their barriers.
+        # Other warps of this CTA need these tiles; this warp does not, but must wait for them and release them.
         w.skip(Int32(0), start - mine.last)
         w.through(start - mine.last, start - mine.first, start - mine.open_last, start - mine.open_first)
         if cutlass.const_expr(c.window):
@@ -280,8 +284,8 @@ class Attention:
     def q_in_fp16(self, work: cutlass.Constexpr, first_row, q_base, q_offsets, part, lane):
         """Convert Q to FP16, for FP8 caches. Return a function from a step along head_dim to A operands, and a factor.
 
-        Operands that do not stay in registers overwrite Q in shared memory. Rows past the sequence become zero, because
-        rows of other sequences must not influence the factor.
+        The scores must be multiplied by the factor. Operands that do not stay in registers overwrite Q in shared
+        memory. Rows past the sequence become zero, because rows of other sequences must not influence the factor.
         """
         c, policy = self.config, self.policy
         rows = policy.row_numbers(first_row, lane)
@@ -314,6 +318,6 @@ class Attention:
         return q_of, factor
 
     def store(self, work, softmax, acc_o, given, warp, lane, factor=None):
-        """Write the warp's rows of O and LSE. factor: of all of O; None means 1."""
+        """Write the warp's rows of O and LSE. factor: multiplies all of O; None means 1."""
         rows = self.policy.row_numbers(work.first_row + warp * self.config.rows_per_warp, lane)
         store(self.config, self.policy, softmax, acc_o, given, work, rows, lane, factor)

@@ -2,7 +2,7 @@
 
 Shared memory holds one tile of K and one of V. The load of V starts when K of the same tile has landed; the load of the
 next K starts when all warps have computed scores. So each load overlaps with a matrix product or a softmax, and
-several small CTAs share an SM. `plan` does not choose it: checks and benchmarks compare it with the tma kernel.
+several small CTAs share an SM. `plan` never chooses this kernel; checks and benchmarks compare it with the tma kernel.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ CHUNKS = PANEL_BYTES // CHUNK_BYTES
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one head of one sequence in global memory: byte address of the first row, byte stride, row count."""
+    """Rows of one head of one sequence in global memory: address of the first row, stride in bytes, number of rows."""
 
     address: Any
     stride: Any
@@ -56,7 +56,7 @@ class Loader:
             self.load(self.keys, self.k_base, tile)
 
     def arrive(self):
-        """Wait until all copies of this CTA have landed."""
+        """Wait until all copies of this CTA are complete."""
         cute.arch.cp_async_wait_group(0)
         cute.arch.sync_threads()
 
@@ -82,7 +82,10 @@ class Keys:
 
 @dataclass(frozen=True)
 class Values:
-    """The ring of V: one slot. V has landed when all warps have released K, and is free when they wait for K again."""
+    """The ring of V: one slot, without waits of its own.
+
+    When all warps have released K, the copy of V is complete. When they wait for the next K, V can be overwritten.
+    """
 
     def slot(self, count):
         return 0
@@ -97,7 +100,7 @@ class Values:
 def copy_rows(config, rows: Rows, first, base, tile_rows: int, thread, threads: int, panel_rows: int = 0):
     """Start cp.async of tile_rows rows from `first` on, swizzled. Rows past the sequence and padding become zero.
 
-    panel_rows: rows of a panel in shared memory, if the tile has more rows than are copied here.
+    panel_rows: rows of a panel in shared memory, if it has more than tile_rows; else 0.
     """
     panel_bytes = (panel_rows or tile_rows) * PANEL_BYTES
     step = threads // CHUNKS
@@ -107,7 +110,7 @@ def copy_rows(config, rows: Rows, first, base, tile_rows: int, thread, threads: 
         within = at * PANEL_BYTES + ((chunk ^ (at & 7)) * CHUNK_BYTES)
         there = first + at < rows.count
         if tile_rows % step:
-            # More threads than rows: surplus threads copy the last row once more, to the same addresses.
+            # There are more threads than rows: the surplus threads copy the last row again, to the same addresses.
             at = cutlass.min(at, Int32(tile_rows - 1))
             within = at * PANEL_BYTES + ((chunk ^ (at & 7)) * CHUNK_BYTES)
             there = first + at < rows.count

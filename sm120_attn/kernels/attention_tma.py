@@ -1,7 +1,7 @@
 """Attention forward with TMA: one warp loads K and V, the other warps compute 16 or 32 query rows each.
 
 A compute warp loads its own Q. For each tile of keys it computes S = Q K^T and the softmax, and adds P V, in registers.
-K and V have one ring each, so that K of the next tile lands while V of the current tile is in use.
+K and V have one ring each, so that K of the next tile arrives while V of the current tile is in use.
 
 Barriers:
 
@@ -79,11 +79,11 @@ class AttentionTma(Attention):
 
     @property
     def box_rows(self) -> int:
-        """Rows of a box of K or V."""
+        """Rows of K or V that one TMA instruction loads (a box)."""
         return int(self.config.cache_rows or self.config.tile_n)
 
     def view(self, tensor):
-        """View K or V in the shape from which TMA loads boxes."""
+        """Return a view of K or V in the shape from which TMA loads boxes."""
         if self.config.cache_rows:
             return cached_rows(tensor, self.config)
         return (
@@ -91,7 +91,7 @@ class AttentionTma(Attention):
         )
 
     def tma(self, rows, box_rows: int, columns: int):
-        """Make the TMA atom for boxes of box_rows by one panel, and the coordinate tensor to use it with."""
+        """Make the TMA atom for boxes of box_rows rows and `columns` columns, and its coordinate tensor."""
         op = cpasync.CopyBulkTensorTileG2SOp()
         return cpasync.make_tiled_tma_atom(op, rows, self.box_layout(box_rows, columns), (box_rows, columns))
 
@@ -101,7 +101,7 @@ class AttentionTma(Attention):
         return cute.make_composed_layout(self.swizzle(), 0, plain)
 
     def swizzle(self):
-        """Make TMA's swizzle for rows of 128 or 64 bytes. mma.py describes what it does."""
+        """Make TMA's swizzle for rows of 128 or 64 bytes. mma.py describes this swizzle."""
         return cute.make_swizzle(3 if self.config.panel_bytes == PANEL_BYTES else 2, 4, 3)
 
     # --- kernel ---
@@ -184,10 +184,10 @@ class AttentionTma(Attention):
                 self.copy_box(atom, at, smem, box, (self.box_rows, c.kv_panel_columns), full)
 
     def page_of_lane(self, cta, work, key):
-        """Look up the page of box number `lane` of the tile at `key`; higher lanes: of its last box. 0 without pages.
+        """Look up the page of box number `lane` of the tile that starts at `key`. Return 0 without pages.
 
-        The load warp calls it one tile ahead, and once for K and V, because the time between boxes is too short to wait
-        for the table.
+        Lanes past the number of boxes get the page of the last box. The load warp calls this one tile ahead, and once
+        for both K and V, because the time between boxes is too short to wait for the table.
         """
         c = self.config
         if not c.paged:
@@ -197,7 +197,7 @@ class AttentionTma(Attention):
         return cta.given.block_table[work.batch, at // cta.given.page_size]
 
     def box_at(self, cta, rows, work, key, page):
-        """Compute coordinates of a box of K or V that starts at `key` of the sequence. page: the page of that key."""
+        """Compute the coordinates of the box of K or V that starts at `key` of the sequence. page: page of this key."""
         c, box_rows = self.config, self.box_rows
         if c.cache_rows:
             left = cutlass.min(cutlass.max(work.seqlen_k - key, Int32(0)), Int32(box_rows))
@@ -259,9 +259,9 @@ class AttentionTma(Attention):
 
     @cute.jit
     def merge(self, softmax: cutlass.Constexpr, acc_o, rows_base, output_base, warp, lane):
-        """Add the upper warps' O and sums to those of the lower warps, through shared memory, with split_keys.
+        """With split_keys: add O and sums of the upper half of the warps to those of the lower half.
 
-        All tiles have been read by then, so the memory of Q, K and V (which follows K) is free.
+        They pass through shared memory. All tiles have been read before, so the memory of Q, K and V is free.
         """
         c = self.config
         thread = warp % c.row_warps * 32 + lane
@@ -308,7 +308,7 @@ class AttentionTma(Attention):
 
 
 def plain_rows(tensor, config):
-    """View [B, S, H, D] as (S, D, H, B), or [total, H, D] as (total, D, H)."""
+    """Return a view of [B, S, H, D] as (S, D, H, B), or of [total, H, D] as (total, D, H)."""
     order = (0, 2, 1) if config.varlen else (1, 3, 2, 0)
     shape = tuple(config.head_dim if i == len(order) - 1 else tensor.shape[i] for i in order)
     stride = tuple(1 if i == len(order) - 1 else tensor.stride[i] for i in order)
@@ -316,7 +316,7 @@ def plain_rows(tensor, config):
 
 
 def ragged_rows(tensor, config, box_rows: int):
-    """View [total, H, D] as (box_rows, D, H, total + 1), so that a box can stop at the end of a sequence.
+    """Return a view of [total, H, D] as (box_rows, D, H, total + 1), so that a box can stop at the end of a sequence.
 
     Element (r, d, h, t) is row t + r - box_rows. If only `left` rows of a box belong to the sequence, the box starts at
     r = box_rows - left: its other rows are out of bounds, and TMA fills them with zeros.
@@ -328,7 +328,7 @@ def ragged_rows(tensor, config, box_rows: int):
 
 
 def cached_rows(tensor, config):
-    """View [pages, page_size, H, D] as (box_rows, D, H, page_size + 1, pages).
+    """Return a view of [pages, page_size, H, D] as (box_rows, D, H, page_size + 1, pages).
 
     Rows are as in ragged_rows: coordinate t selects the box whose last row is row t - 1 of its page.
     """

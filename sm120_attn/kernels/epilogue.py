@@ -20,7 +20,7 @@ def store(
     lane,
     factor,
 ):
-    """Write a warp's rows. rows: row numbers of this thread; factor: of all rows, None means 1."""
+    """Write a warp's rows of O and LSE. rows: row numbers of this thread; factor: multiplies O, None means 1."""
     factors, lses = finish(softmax, given.sinks[work.head] if config.sinks else None)
     if cutlass.const_expr(factor is not None):
         factors = [f * factor for f in factors]
@@ -54,7 +54,7 @@ def store_lse(config: cutlass.Constexpr, mLSE, work: cutlass.Constexpr, row, lan
 
 
 def store_column(config, address, n: int, lane, word):
-    """Write a thread's two values of one n8 column."""
+    """Write a thread's two values of one n8 column of O."""
     if config.output_bytes == 4:
         ptx.store_8(address + Int64(32 * n + 8 * (lane & 3)), word)
     else:
@@ -79,7 +79,7 @@ def transpose_quad(words, lane):
 
 
 def row_address(config, mO, work, row):
-    """Compute the byte address of a row of O. 64 bits: B * S * H * D may be above 2^31."""
+    """Compute the byte address of a row of a tensor shaped like O, in 64 bits: B * S * H * D may be above 2^31."""
     element = Int64(config.output_bytes)
     if config.varlen:
         at = Int64(work.start_q + row) * Int64(mO.stride[0]) + Int64(work.head) * Int64(mO.stride[1])

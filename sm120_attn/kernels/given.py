@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 class Given(NamedTuple):
     """The tensors of a call, as in compile/build.py; None if absent.
 
-    q, k, v: in the tma kernel, pairs of a TMA atom and its coordinate tensor. page_size: rows of a page, there only.
+    In the tma kernel, q, k and v are pairs of a TMA atom and its coordinate tensor. page_size: rows of a page, set by
+    this kernel only.
     """
 
     q: Any
@@ -29,7 +30,7 @@ class Given(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Scalars of a call: the factor in the softmax, the factor before tanh (softcap), and the window."""
+    """Scalars of a call. scale: factor in the softmax's exponent; tanh_scale: factor before tanh, for softcap."""
 
     scale: Any
     tanh_scale: Any

@@ -20,12 +20,12 @@ UNIT_SCALES = 0x7F7F7F7F  # four ue8m0 scale factors of 2^0
 
 
 def _ptx(code, results, *arguments):
-    """Emit an arithmetic instruction. The compiler may move it, merge it with an equal one, or remove it."""
+    """Emit an arithmetic instruction. The compiler may move or remove it, or merge it with an equal instruction."""
     return cute.arch.inline_ptx(code, write_only_types=results, read_only_args=list(arguments))
 
 
 def _memory_ptx(code, words: int, *arguments):
-    """Emit a memory access, whose order among other accesses is fixed. Returns `words` Int32."""
+    """Emit a memory access. The compiler keeps its order among other accesses. Returns `words` Int32."""
     values = [a.ir_value() for a in arguments]
     constraints = ["=r"] * words + [CONSTRAINTS[str(v.type)] for v in values] + ["~{memory}"]
     if words == 0:
@@ -46,7 +46,7 @@ def knows_pragma() -> bool:
 
 
 def mma_throughput():
-    """Emit the pragma that selects ptxas's other scheduler for this entry."""
+    """Emit the pragma that selects ptxas's second instruction scheduler for this kernel."""
     llvm.inline_asm(None, [], '.pragma "mma_throughput";', "", has_side_effects=True)
 
 
@@ -91,9 +91,9 @@ def mma_m16n8k16(dtype: str, a, b, c):
 def mma_m16n8k32(dtype: str, a, b, c, scales: int | None = None):
     """Compute D = A B + C in fp32, for FP8 values. a: 4 registers, b: 2, c: 4 Float32, or None for zero.
 
-    scales: None: use the instruction without scales. Else use the block-scaled instruction (sm_12x only), which has a
-    scale factor for every 32 values; all of A and B get these factors. With UNIT_SCALES the result has the same bits as
-    without scales, at twice the rate on GeForce.
+    scales: None selects the instruction without scales. Else `scales` holds four ue8m0 scale factors, which the
+    block-scaled instruction (sm_12x only) applies to all blocks of 32 values of A and B. With UNIT_SCALES the result
+    has the same bits as without scales, at twice the rate on GeForce.
     """
     if c is None:
         c = [Float32(0.0)] * 4
@@ -139,10 +139,10 @@ def widen_e4m3(word):
 def widen_e2m1(word):
     """Convert eight e2m1 values to FP16, times 2^-14, exactly: register i has values i and i + 4. For sm_90a.
 
-    The three bits of a value without its sign become the lowest two bits of an exponent and the highest bit of a
-    mantissa. The upper and the lower four bits of a byte are moved to their places in e5m2, whose byte is the upper
-    byte of FP16. This takes 11 instructions; 7 of them use the pipe of logical instructions, as left shifts are
-    multiplications.
+    The three bits of a value without its sign become the lowest two bits of the FP16 exponent and the highest bit of
+    the mantissa. For this the upper and the lower four bits of a byte are moved to their places in an e5m2 byte, which
+    is the upper byte of FP16. This takes 11 instructions. Only 7 of them use the pipe of logical instructions, because
+    ptxas emits left shifts as multiplications.
     """
     code = "{ .reg .b32 sign, value; "
     for first, left, right in (
@@ -174,7 +174,7 @@ def pair_halves(word):
 
 
 def multiply(dtype: str, a, b):
-    """Multiply two pairs of 16-bit values."""
+    """Multiply two pairs of 16-bit values, element by element."""
     return _ptx(f"mul.{PTX_TYPE[dtype]}x2 {{$w0}}, {{$r0}}, {{$r1}};", [Int32], a, b)
 
 
@@ -196,7 +196,7 @@ def min_halves(a, most: int):
 
 
 def permute_bytes(low, high, selector):
-    """Select four of the eight bytes of two registers. The selector's last hex digit numbers the lowest byte."""
+    """Select four of the eight bytes of two registers. selector: four hex digits, the last for the lowest byte."""
     if not isinstance(selector, int):
         return _ptx("prmt.b32 {$w0}, {$r0}, {$r1}, {$r2};", [Int32], low, high, selector)
     return _ptx(f"prmt.b32 {{$w0}}, {{$r0}}, {{$r1}}, {selector:#x};", [Int32], low, Int32(high))
@@ -213,7 +213,7 @@ def bits(x):
 
 
 def shuffle(x, lane):
-    """Read x of another lane of the warp."""
+    """Return the x of lane number `lane` of the warp."""
     return cute.arch.shuffle_sync(x, lane)
 
 
@@ -252,7 +252,7 @@ def over_quads(combine, x):
 
 
 def kept(x, lane):
-    """Keep x in a register, by a shuffle with the own lane. Else ptxas would compute x again at each use."""
+    """Keep x in a register: each lane shuffles x from itself. Else ptxas would compute x again at each use."""
     return cute.arch.shuffle_sync(x, lane)
 
 
@@ -261,12 +261,12 @@ def select(condition, if_true, if_false):
 
 
 def warp_max(x):
-    """Compute the largest Int32 of all lanes, as unsigned numbers."""
+    """Compute the largest Int32 of all lanes, compared as unsigned numbers."""
     return _ptx("redux.sync.max.u32 {$w0}, {$r0}, 0xffffffff;", [Int32], x)
 
 
 def max_bits(dtype: str, a, b):
-    """Compute the larger of two absolute values from their bits; with 16-bit values for each half of a register."""
+    """Compute the larger of two absolute values from their bits. 16-bit dtypes: for each half of a register."""
     return _ptx(f"max.{'u32' if dtype == 'fp32' else 'u16x2'} {{$w0}}, {{$r0}}, {{$r1}};", [Int32], a, b)
 
 
@@ -294,7 +294,7 @@ def upper(x):
 
 
 def divide(a, b):
-    """Divide a by b, rounded to nearest; not the approximate division."""
+    """Divide a by b and round to nearest, instead of the faster approximate division."""
     return _ptx("div.rn.f32 {$w0}, {$r0}, {$r1};", [Float32], a, b)
 
 
@@ -308,7 +308,7 @@ def _if(condition):
 
 
 def load_if(address, condition, words: int):
-    """Load 1, 2 or 4 words of global memory, as a list of Int32 (1: as an Int32); zeros if not `condition`."""
+    """Load 2 or 4 words of global memory as a list of Int32, or 1 word as an Int32; zeros if not `condition`."""
     registers = ", ".join(f"${i}" for i in range(words))
     kind, target = (f"v{words}.b32", f"{{{registers}}}") if words > 1 else ("b32", "$0")
     clear = " ".join(f"mov.u32 ${i}, 0;" for i in range(words))
@@ -317,7 +317,7 @@ def load_if(address, condition, words: int):
 
 
 def load_4_if(address, condition):
-    """Load 4 bytes of global memory past L1 (another SM may have just written them); 0 if not `condition`."""
+    """Load 4 bytes of global memory, not from L1: another SM may have just written them. 0 if not `condition`."""
     code = "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.u32 $0, 0; @p ld.relaxed.gpu.global.b32 $0, [$1]; }"
     return _memory_ptx(code, 1, address, _if(condition))
 
@@ -333,7 +333,7 @@ def count_up(address):
 
 
 def wait_for_count(address, count):
-    """Wait until a word of global memory is `count`. Writes of threads before their count_up are then visible."""
+    """Wait until a word of global memory is `count`. Then the writes of all threads before count_up are visible."""
     code = (
         "{ .reg .pred p; .reg .b32 seen; again: ld.acquire.gpu.global.u32 seen, [$0]; setp.ne.u32 p, seen, $1; "
         "@p nanosleep.u32 64; @p bra again; }"
@@ -367,16 +367,16 @@ def load_shared_4_if(address, condition):
 
 
 def cp_async_16(shared, source, offset: int, bytes_read, prefetch: int = 0):
-    """Copy 16 bytes from global to shared memory. Only `bytes_read` (0 or 16) are read; the others become zero.
+    """Start the copy of 16 bytes from global to shared memory. bytes_read: 16; or 0 to write zeros instead.
 
-    prefetch: bytes around them that the L2 cache may load as well: 0, 64, 128 or 256.
+    prefetch: 0, or size in bytes of the block around the address that L2 may load as well: 64, 128 or 256.
     """
     code = f"cp.async.cg.shared.global{_l2(prefetch)} [$0+{offset}], [$1], 16, $2;"
     _memory_ptx(code, 0, shared, source, bytes_read)
 
 
 def cp_async_small(shared, source, size: int, bytes_read, prefetch: int = 0):
-    """Copy 4, 8 or 16 bytes like cp_async_16, but through L1, because other keys or heads read the same sector."""
+    """Start the copy of 4, 8 or 16 bytes through L1, because other keys or heads read the same sector."""
     code = f"cp.async.ca.shared.global{_l2(prefetch)} [$0], [$1], {size}, $2;"
     _memory_ptx(code, 0, shared, source, bytes_read)
 
@@ -412,7 +412,7 @@ def store_8(address, words):
 
 
 def load_shared_words(address, offset: int, count: int):
-    """Load `count` words of shared memory as Int32, up to four at a time; the address has the alignment of these."""
+    """Load `count` words of shared memory as Int32, up to four at once. The address must be aligned to one load."""
     each = math.gcd(count, 4)
     operands = ", ".join(f"${i}" for i in range(each))
     kind, operands = (f"v{each}.b32", f"{{{operands}}}") if each > 1 else ("b32", operands)

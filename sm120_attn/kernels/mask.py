@@ -15,7 +15,7 @@ from . import inline_ptx as ptx
 
 @dataclass(frozen=True)
 class Band:
-    """The visible keys of one sequence. left, right: Int32, or None for no limit on that side."""
+    """Which keys the queries of one sequence see. left, right: Int32, or None for no limit on that side."""
 
     seqlen_q: Any
     seqlen_k: Any
@@ -34,11 +34,11 @@ class Band:
         return cls(seqlen_q, seqlen_k, left, right)
 
     def hi(self, row):
-        """Compute the first key after those that query `row` sees."""
+        """Compute hi(row): one more than the last key that query `row` sees."""
         return self.seqlen_k if self.right is None else cutlass.min(self.seqlen_k, row + self.right + 1)
 
     def lo(self, row):
-        """Compute the first key that query `row` sees; None without a limit on the left."""
+        """Compute lo(row): the first key that query `row` sees; None without a limit on the left."""
         return None if self.left is None else row - self.left
 
 
@@ -58,7 +58,7 @@ class Tiles:
 
 
 def tiles_of(band: Band, row, rows: int, tile_n: int) -> Tiles:
-    """Compute the tiles that the queries row to row + rows - 1 need; none if they are all past the sequence."""
+    """Compute the tiles of keys that queries row to row + rows - 1 see; none if all rows are past the sequence."""
     end_row = cutlass.min(row + rows, band.seqlen_q) - 1
     zero = Int32(0)
     last = ptx.select(row < band.seqlen_q, (cutlass.max(band.hi(end_row), zero) + (tile_n - 1)) // tile_n, zero)
@@ -74,7 +74,7 @@ def tiles_of(band: Band, row, rows: int, tile_n: int) -> Tiles:
 
 
 def hide(scores, policy, band: Band, queries, keys_of_lane, first_key):
-    """Set the scores of keys that their query does not see to -inf.
+    """Set a score to -inf if its query does not see its key.
 
     queries: query numbers of the thread's rows; keys_of_lane: see policy.key_offsets; first_key: the tile's first key.
     """

@@ -23,31 +23,31 @@ STEP_ROWS = 16  # rows that one ldmatrix reads: four 8x8 matrices, two by two
 class Mma:
     """Compute S = Q K^T with fp32 accumulators. Methods emit code for one warp; `config` is constant in a kernel."""
 
-    # Whether there are registers for code that saves instructions: OnlineSoftmax.starts, and the shift in Ring.phase.
+    # Whether registers are left for code that saves instructions: OnlineSoftmax.starts, and the shift in Ring.phase.
     spare_registers = False
 
     def __init__(self, config):
         self.config = config
         self.blocks = config.rows_per_warp // 16
-        self.rows = 2 * self.blocks  # rows of S that a thread holds in part
+        self.rows = 2 * self.blocks  # number of rows of S of which a thread holds values
         self.columns = config.tile_n // 8
-        self.panel_steps = config.panel_bytes // MMA_BYTES  # along head_dim
+        self.panel_steps = config.panel_bytes // MMA_BYTES  # MMA steps along head_dim in one panel
         self.step_bytes = STEP_ROWS * config.panel_bytes
 
     def row_of(self, row: int):
-        """Locate (block, values) of one of a thread's rows of S: rows 2b and 2b+1 are rows g and g+8 of block b."""
+        """Return block and values of a thread's row of S. Rows 2b and 2b+1 are rows g and g+8 of MMA block b."""
         return row // 2, (2 * (row % 2), 2 * (row % 2) + 1)
 
     def row_numbers(self, first, lane):
-        """Compute the numbers of a thread's rows of S, when the warp's first row has the number `first`."""
+        """Compute the numbers of a thread's rows of S. first: the number of the warp's first row."""
         return [first + lane // 4 + 16 * (r // 2) + 8 * (r % 2) for r in range(self.rows)]
 
     def q_row_numbers(self, first, lane):
-        """Compute the numbers of the rows of Q that a thread holds in part."""
+        """Compute the numbers of the rows of Q of which a thread holds values. first: as in row_numbers."""
         return self.row_numbers(first, lane)
 
     def key_of(self, value: int) -> int:
-        """Compute the key of a value of an n8 column of scores, relative to the lane's first key."""
+        """Compute the key of value number `value` in an n8 column of scores, relative to the lane's first key."""
         return value % 2
 
     def row_max(self, x):

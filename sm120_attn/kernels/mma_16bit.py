@@ -13,7 +13,7 @@ from .mma import Mma
 
 
 class Mma16(Mma):
-    """The policy for bf16 and fp16. Probabilities may grow to 2^8, which loses no accuracy in either dtype."""
+    """The policy for bf16 and fp16. Probabilities may grow to 2^8; this loses no accuracy in either dtype."""
 
     step_columns = 2  # n8 columns of keys that one MMA of P V takes
     bias_bits, lazy_bits = 0.0, 8.0  # see softmax.py
@@ -23,7 +23,7 @@ class Mma16(Mma):
     q_steps = 1  # MMA steps whose columns of Q a lane loads at once
     o_lane_bytes = 8  # bytes from one lane of a quad to the next in a float32 row of O
     key_columns = 1  # n8 columns of keys that one MMA of Q K^T takes
-    o_lane_words = 1  # consecutive registers of row_words, in the output's dtype
+    o_lane_words = 1  # registers of row_words that a lane stores next to each other in O
 
     def __init__(self, config):
         super().__init__(config)
@@ -59,7 +59,7 @@ class Mma16(Mma):
         return [(block, n) for block in range(self.blocks) for n in range(self.out_columns)]
 
     def group_factors(self, of_rows):
-        """List the factors of the four values of each group. of_rows: one factor per row of S."""
+        """List the factors of the four values of each of output_groups. of_rows: one factor per row of S."""
         return [[of_rows[2 * block + i // 2] for i in range(4)] for block, _ in self.output_groups()]
 
     def scale_row(self, acc_o, row: int, factor):
@@ -78,15 +78,15 @@ class Mma16(Mma):
         ]
 
     def row_of_lane(self, lane):
-        """Compute the lane's number among the lanes that share a row."""
+        """Compute the lane's index among the lanes that share a row of S."""
         return lane & 3
 
     def row_sum(self, x):
-        """Compute the sum over the lanes that share a row."""
+        """Compute the sum over the lanes that share a row of S."""
         return ptx.quad_sum(x)
 
     def row_parts(self, acc_o, row: int):
-        """List the parts of a float32 row of O in a thread: (byte offset without the lane's o_lane_bytes, values)."""
+        """List a thread's parts of a float32 row of O: (byte offset from the lane's first column, values)."""
         block, (low, high) = self.row_of(row)
         return [(32 * n, [acc_o[block, n, low], acc_o[block, n, high]]) for n in range(self.out_columns)]
 
@@ -112,14 +112,14 @@ class Mma16(Mma):
     # --- operands of Q that a kernel has put into shared memory ---
 
     def load_operands(self, base, step: int):
-        """Load the A operands of all blocks that store_operands has stored. base: the lane's address."""
+        """Load the A operands of one step, for all blocks, that store_operands has stored. base: the lane's address."""
         return [
             [ptx.bits(x) for x in ptx.load_shared(base, (step * self.blocks + block) * OPERAND_BYTES, 4)]
             for block in range(self.blocks)
         ]
 
     def store_operands(self, base, step: int, operands):
-        """Store the A operands of all blocks to shared memory, in the order of an MMA. base: the lane's address."""
+        """Store the A operands of one step, for all blocks, to shared memory. base: the lane's address."""
         for block, words in enumerate(operands):
             at = (step * self.blocks + block) * OPERAND_BYTES
             ptx.store_shared(base, at, [ptx.from_bits(word) for word in words])
@@ -147,13 +147,13 @@ class Mma16(Mma):
                 self.add_column(acc_o, p, words[2 * half : 2 * half + 2], 2 * column + half)
 
     def add_keys(self, scores, q, keys, n: int):
-        """Add Q K^T to key_columns n8 columns of scores from n on, for one step. keys: their B operands."""
+        """Add Q K^T of one step to the n8 columns of scores from n on. keys: B operands of these columns."""
         for column, k in enumerate(keys, n):
             for block in range(self.blocks):
                 scores[block][column] = self.mma(q[block], k, scores[block][column])
 
     def add_columns(self, acc_o, p, values, n: int):
-        """Add P V to n8 columns of O from n on. values: their B operands."""
+        """Add P V to the n8 columns of O from n on. values: B operands of these columns."""
         for column, v in enumerate(values, n):
             self.add_column(acc_o, p, v, column)
 

@@ -1,14 +1,14 @@
 """The MMA policies for FP8 inputs: O^T = V^T P^T, so that neither P nor V moves between lanes.
 
 In an m16n8 accumulator of S lane 4g+t holds columns 2t and 2t+1 of a row, but a register of an FP8 operand holds four
-keys. So the keys of a step of 32 are numbered such that a lane's operand consists of its own probabilities:
+keys. So the 32 keys of a step are numbered such that a lane's operand consists of its own probabilities:
 
     k = 16h + 4t + i  is key  16h + 8 (i / 2) + (2t + i % 2 + 4 (i / 2)) % 8
 
 ldmatrix gets the rows of V in that order. The last term rotates odd blocks of eight keys by four rows, to avoid bank
 conflicts: the rows of eight lanes then differ modulo 8, so the 128-byte swizzle puts them into different banks. The
-same rotation applies to K, where the lanes of odd n8 columns read rows (r + 4) % 8. For masks this means that lane t
-has the keys of lane t ^ 2 in odd n8 columns.
+same rotation applies to K, where the lanes of odd n8 columns read rows (r + 4) % 8. So in odd n8 columns the scores of
+lane t belong to the keys that lane t ^ 2 would have; masks must take this into account.
 
 ldmatrix of transposed bytes loads V^T as an A operand (m is head_dim, k the keys) without further moves. P^T is the B
 operand: two registers per eight queries. The accumulators are O^T: lane 4g+t has columns g and g+8 of head_dim, for the
@@ -27,12 +27,12 @@ from ..config import BIAS_AND_LAZY_BITS, PANEL_BYTES
 from . import inline_ptx as ptx
 from .mma import Mma
 
-KEYS = 32  # per MMA step of P V
+KEYS = 32  # keys of an MMA step of P V
 CHUNK_BYTES = 16  # bytes that ldmatrix reads at a lane's address: 16 columns of head_dim
 
 
 class Mma8(Mma):
-    """The policy for sm_12x: ldmatrix of bytes, and the MMA with all scales 1 or without scales."""
+    """The policy for sm_12x: ldmatrix of bytes, and an MMA without scales or with all scales 1."""
 
     step_columns = KEYS // 8
     o_lane_words = 1
@@ -43,7 +43,7 @@ class Mma8(Mma):
         self.out_blocks = -(-config.head_dim // 16)
         self.spare_registers = config.head_dim <= 128
         self.bias_bits, self.lazy_bits = BIAS_AND_LAZY_BITS[config.dtype]
-        self.chunks = config.panel_bytes // CHUNK_BYTES  # in a row of a panel
+        self.chunks = config.panel_bytes // CHUNK_BYTES  # 16-byte chunks in a row of a panel
 
     def mma(self, a, b, c):
         return ptx.mma_m16n8k32(self.config.dtype, a, b, c, self.scales)
@@ -51,7 +51,10 @@ class Mma8(Mma):
     # --- accumulators ---
 
     def new_output(self):
-        """Make O^T in registers: [m16 of head_dim, n8 of queries, 4] fp32, zero. Queries n8 r are the rows r of S."""
+        """Make O^T in registers, filled with zeros: [m16 of head_dim, n8 of queries, 4] fp32.
+
+        n8 column r of queries consists of row number r of every lane in S.
+        """
         acc_o = cute.make_rmem_tensor((self.out_blocks, self.rows, 4), Float32)
         acc_o.fill(0.0)
         return acc_o
@@ -63,7 +66,7 @@ class Mma8(Mma):
                 acc_o[block, row, i] = acc_o[block, row, i] * factors[i % 2]
 
     def of_queries(self, factor):
-        """Read the factors of queries 2t and 2t+1 from `factor`, which lane 4g + t has for row g of S."""
+        """Return the factors of queries 2t and 2t+1. In `factor`, lane 4g + t has the factor of row g of S."""
         lane = cute.arch.lane_idx()
         return [ptx.shuffle(factor, source) for source in self.lanes_of_queries(lane)]
 
@@ -72,12 +75,12 @@ class Mma8(Mma):
         return [(block, row) for block in range(self.out_blocks) for row in range(self.rows)]
 
     def group_factors(self, of_rows):
-        """List the factors of the four values of each group. of_rows: one factor per row of S."""
+        """List the factors of the four values of each of output_groups. of_rows: one factor per row of S."""
         moved = [self.of_queries(factor) for factor in of_rows]
         return [[moved[row][i % 2] for i in range(4)] for _, row in self.output_groups()]
 
     def lanes_of_queries(self, lane):
-        """Compute the lanes whose row of S is query 2t, and query 2t+1."""
+        """Compute a lane whose row of S is query 2t, and a lane whose row is query 2t+1."""
         first = (lane & 3) << 3
         return first, first + 4
 
@@ -91,11 +94,11 @@ class Mma8(Mma):
         return words
 
     def in_order(self, values):
-        """Order a lane's four values: columns g, g, g+8, g+8 of queries 2t, 2t+1, 2t, 2t+1."""
+        """Return a lane's four values in this order: columns g, g, g+8, g+8 of queries 2t, 2t+1, 2t, 2t+1."""
         return values
 
     def transposed(self, left, right):
-        """Transpose column g, queries 2t and 2t+1 to query g, columns 2t and 2t+1."""
+        """Transpose over the warp: a lane gives column g of queries 2t, 2t+1 and gets columns 2t, 2t+1 of query g."""
         dtype = self.config.out_dtype
         if dtype != "fp32":
             return ptx.transpose_8x8(ptx.pack(dtype, left, right))
@@ -106,7 +109,7 @@ class Mma8(Mma):
     # --- addresses ---
 
     def key_offsets(self, lane):
-        """Compute the offsets of a lane's first key within an n8 column of scores: in even columns, in odd columns."""
+        """Compute the offsets of a lane's first key within an n8 column of scores: for even and for odd columns."""
         t = lane & 3
         return 2 * t, 2 * (t ^ 2)
 
@@ -118,21 +121,21 @@ class Mma8(Mma):
         q = [q_row * bytes_ + ((q_chunk ^ (2 * k)) << 4) for k in steps]
         k = [k_row * bytes_ + ((k_chunk ^ (2 * k)) << 4) for k in steps]
         v = [v_row * bytes_ + ((self.exchange(v_row) ^ c) << 4) for c in range(min(self.chunks, self.out_blocks))]
-        if self.config.two_level:  # registers are scarce: let ptxas compute offsets again
+        if self.config.two_level:  # few registers are left: let ptxas compute the offsets again at each use
             return q, k, v
         return tuple([ptx.kept(x, lane) for x in offsets] for offsets in (q, k, v))
 
     def exchange(self, row):
-        """Compute the number that TMA's swizzle combines with the chunks of a row, by exclusive or."""
+        """Compute the number that TMA's swizzle XORs with the chunk numbers of a row."""
         return row & 7 if self.config.panel_bytes == PANEL_BYTES else (row >> 1) & 3
 
     def k_row(self, lane):
-        """Compute the row of K for a lane's ldmatrix address. Lanes 0 to 15 take an even n8 column, others an odd."""
+        """Compute the row of K at a lane's ldmatrix address. Lanes 0-15 take an even n8 column, lanes 16-31 an odd."""
         odd = lane >> 4
         return ((lane & 7) ^ (odd << 2)) + (odd << 3)
 
     def v_row(self, lane):
-        """Compute the row of V at a lane's ldmatrix address: the key with k = lane."""
+        """Compute the row of V at a lane's ldmatrix address: the key that the module numbers k = lane."""
         odd = (lane >> 1) & 1
         within = (((lane >> 2) & 3) << 1) | (lane & 1)
         return ((lane >> 4) << 4) + (odd << 3) + (within ^ (odd << 2))
@@ -162,7 +165,7 @@ class Mma8(Mma):
                     acc_o[block, row, i] = d[i]
 
     def add_tile(self, acc_o, p, v_base, v_offsets):
-        """Add V^T P^T of a tile to O^T, summed first in accumulators of its own. p: of each step, as in add_values."""
+        """Sum V^T P^T of a tile in separate accumulators, then add it to O^T. p: for each step as in add_values."""
         for block in range(self.out_blocks):
             sums: list[Any] = [None] * self.rows
             for step, operands in enumerate(p):
@@ -206,7 +209,7 @@ class Mma8Portable(Mma8):
     """
 
     def v_row(self, lane):
-        """Compute the row of V at a lane's ldmatrix address: matrix i has keys 8i to 8i+7, rotated by 4 rows if odd."""
+        """Compute the row of V at a lane's ldmatrix address. Matrix i has keys 8i to 8i+7; odd i: rotated by 4 rows."""
         return (lane & 24) + ((lane & 7) ^ ((lane & 8) >> 1))
 
     def load_v(self, address, offset: int):
@@ -214,7 +217,7 @@ class Mma8Portable(Mma8):
         return [ptx.permute_bytes(pairs[i], pairs[i + 1], digits) for i in (0, 2) for digits in (0x6420, 0x7531)]
 
     def in_order(self, values):
-        """Move column g to lane group g / 2, as its first column if g is even. Column g+8 is four groups further."""
+        """Fetch column g from lane group g / 2 (its first column if g is even), and column g+8 from group g / 2 + 4."""
         lane = cute.arch.lane_idx()
         odd = ((lane >> 2) & 1) != 0
         ordered = [None] * 4

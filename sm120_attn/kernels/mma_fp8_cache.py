@@ -18,7 +18,7 @@ from ..config import PANEL_BYTES
 from . import inline_ptx as ptx
 from .mma_16bit import Mma16
 
-PAIRS = 0x3120  # for prmt: bytes 0, 2, 1, 3
+PAIRS = 0x3120  # selector of prmt: bytes 0, 2, 1, 3
 
 
 class MmaFp8Cache(Mma16):
@@ -32,7 +32,7 @@ class MmaFp8Cache(Mma16):
     # --- Q ---
 
     def lane_offsets(self, lane):
-        """Compute byte offsets as in Mma16, but in Q a lane reads columns 4t to 4t + 3 of a row."""
+        """Compute a lane's byte offsets as in Mma16, except that it reads columns 4t to 4t + 3 of a row of Q."""
         g, t = lane >> 2, lane & 3
         q = [g * PANEL_BYTES + (((2 * k + (t >> 1)) ^ g) << 4) + ((t & 1) << 3) for k in range(self.panel_steps)]
         return q, *super().lane_offsets(lane)[1:]
@@ -51,7 +51,7 @@ class MmaFp8Cache(Mma16):
         return found
 
     def q_factor(self, words):
-        """Compute a power of two and its inverse; the largest value of Q times the inverse is 2^14 to 2^15.
+        """Compute a power of two and its inverse, such that the largest value of Q times the inverse is 2^14 to 2^15.
 
         words: all registers of Q of this thread. All rows of the warp have the same factor. The error from rounding to
         FP16 is then below 2^-29 of the largest value of Q.
@@ -99,7 +99,7 @@ class MmaFp8Cache(Mma16):
                     self.add_column(acc_o, p, [first[odd], second[odd]], 2 * chunk + odd)
 
     def row_words(self, acc_o, row: int, factor):
-        """Multiply a thread's part of one row of O by factor: its four values of each 16 columns, in two registers."""
+        """Multiply a thread's part of one row of O by factor; pack its four values of each 16 columns in two words."""
         block, values = self.row_of(row)
         dtype = self.config.dtype
         return [
@@ -109,7 +109,7 @@ class MmaFp8Cache(Mma16):
         ]
 
     def row_parts(self, acc_o, row: int):
-        """List the parts of a float32 row of O in a thread: (byte offset without the lane's o_lane_bytes, values)."""
+        """List a thread's parts of a float32 row of O: (byte offset from the lane's first column, values)."""
         block, (low, high) = self.row_of(row)
         return [
             (64 * chunk, [acc_o[block, 2 * chunk + odd, i] for i in (low, high) for odd in range(2)])

@@ -2,19 +2,20 @@
 
 NVFP4 (e2m1, an e4m3 scale for 16 columns): the product of a value and its scale has six bits, so FP16 represents it.
 The conversion without `cvt` gives 2^-14 of the product, which FP16 represents, too. With 16 rows and head_dim 128, the
-loop over 32 keys of pages has 866 instructions for sm_90a. For sm_120a it has 853 with the same conversion and 714 with
-`cvt`, so sm_120a uses `cvt` (ptxas 13.4.59). A 16-bit element of ldmatrix holds four values:
+loop over tiles of 32 keys in a paged cache has 866 instructions for sm_90a. For sm_120a it has 853 with the same
+conversion and 714 with `cvt`, so sm_120a uses `cvt` (ptxas 13.4.59). A 16-bit element of ldmatrix holds four values. Of
+each 32 columns of head_dim:
 
-    K   lane 4g + t gets columns 8t to 8t + 7 of 32 of key g, which have one scale in common.
-    V   lane 4g + t gets columns 4g to 4g + 3 of 32 of keys 2t and 2t + 1, one n8 column of O each. So lane 4g + t has
-        columns 8t to 8t + 7 of O.
+    K   lane 4g + t gets columns 8t to 8t + 7 of key g, which share a scale.
+    V   lane 4g + t gets columns 4g to 4g + 3 of keys 2t and 2t + 1. Each column goes to another n8 column of O. So lane
+        4g + t has columns 8t to 8t + 7 of O.
 
 Values i and i + 4 of a word of V become one register: the two keys of an n8 column of O. Without `cvt` K is converted
-in the same way: S does not depend on the order of head_dim's columns, but Q must have the same order. Rows of fewer
-than 128 bytes share a row of a panel: chunk c of key 8n + r is chunk n * row_chunks + c of panel row r.
+in the same way. This changes the order of head_dim's columns; S does not depend on it, but Q must have the same order.
+Rows of fewer than 128 bytes share a row of a panel: chunk c of key 8n + r is chunk n * row_chunks + c of panel row r.
 
-MXFP8 (e4m3, an e8m0 scale for 32 columns): the scale is a power of two that may be outside of FP16's range. So S of 32
-columns is multiplied by it in fp32. V is converted to BF16, times 2^-60, and P is BF16, too.
+MXFP8 (e4m3, an e8m0 scale for 32 columns): the scale is a power of two that may be outside of FP16's range. So the part
+of S from 32 columns is multiplied by it in fp32. V is converted to BF16, times 2^-60, and P is BF16, too.
 """
 
 import operator
@@ -26,10 +27,10 @@ from ..config import PANEL_BYTES
 from . import inline_ptx as ptx
 from .mma_fp8_cache import MmaFp8Cache
 
-FIRST_OF_PAIRS, SECOND_OF_PAIRS = 0x5410, 0x7632  # for prmt: the lower halves of two registers; the upper halves
-EVEN_BYTES = 0x2404  # for prmt with zero: bytes 0 and 2, each as the upper byte of a half
+FIRST_OF_PAIRS, SECOND_OF_PAIRS = 0x5410, 0x7632  # selectors of prmt: lower, upper halves of two registers
+EVEN_BYTES = 0x2404  # selector of prmt with a zero register: bytes 0 and 2 become the upper bytes of the halves
 ODD_BYTES = 0xFF00FF00 - (1 << 32)
-MXFP8_SHIFT = 0x1E001E00  # multiplies two BF16 scales by 2^60; with e4m3 values times 2^-120 this gives V times 2^-60
+MXFP8_SHIFT = 0x1E001E00  # added to two BF16 scales it multiplies them by 2^60; in_bf16 multiplies values by 2^-120
 BF16_INFINITY = 0x7F807F80
 
 
@@ -37,13 +38,13 @@ class MmaScaledCache(MmaFp8Cache):
     """Base class for both formats: load the scales of a lane's keys into registers."""
 
     def scale_words(self, base, first_key: int, rows: int):
-        """Load the scales of `rows` neighbouring keys: a list of registers for each. base: see scale_offsets."""
+        """Load the scales of `rows` neighbouring keys: a list of registers for each key. base: see scale_offsets."""
         each = self.config.scale_bytes // 4
         words = ptx.load_shared_words(base, self.config.data_bytes + first_key * 4 * each, rows * each)
         return [words[row * each : (row + 1) * each] for row in range(rows)]
 
     def scale_offsets(self, lane):
-        """Compute byte offsets of the scales of key g, and of keys 2t and 2t + 1, of 8."""
+        """Compute the byte offsets, in a group of 8 keys, of the scales of key g, and of keys 2t and 2t + 1."""
         return (lane >> 2) * self.config.scale_bytes, (lane & 3) * (2 * self.config.scale_bytes)
 
 
@@ -54,12 +55,13 @@ class MmaNvfp4Cache(MmaScaledCache):
     o_lane_bytes = 32
 
     def lane_offsets(self, lane):
-        """Compute byte offsets in K and in V of chunks 0-3, chunks 4-7 and scales, and a byte selector. Q has None."""
+        """Return None for Q, and for K and for V byte offsets of chunks 0-3, chunks 4-7 and scales, and a selector."""
         row, matrix = lane & 7, lane >> 3
         first = row * PANEL_BYTES + ((matrix ^ row) << 4)
         chunks = [ptx.kept(x, lane) for x in (first, first ^ 64)]
         of_keys, of_pairs = self.scale_offsets(lane)
-        # K: bytes 0, 2, 4, 6 or 1, 3, 5, 7, the lane's scales of a key. V, keys a and b: a0, b0, a2, b2 or odd bytes.
+        # The selectors pick the lane's scales. K: bytes 0, 2, 4, 6 or bytes 1, 3, 5, 7 of a key. V: bytes 0 and 2, or 1
+        # and 3, of two keys a and b, in the order a, b, a, b.
         k_selector = 0x6420 + ((lane >> 1) & 1) * 0x1111
         v_selector = 0x6240 + (lane >> 4) * 0x1111
         return None, (*chunks, of_keys, k_selector), (*chunks, of_pairs, v_selector)
@@ -76,7 +78,7 @@ class MmaNvfp4Cache(MmaScaledCache):
         return [low, high]
 
     def chunks_of(self, base, offsets, transpose: bool):
-        """Return a function from a group of 8 keys and a chunk to its register; it loads four chunks at once."""
+        """Return a function that maps a group of 8 keys and a chunk to a register. It loads four chunks at once."""
         loaded = {}
 
         def word(keys: int, chunk: int):
@@ -93,7 +95,7 @@ class MmaNvfp4Cache(MmaScaledCache):
         return ptx.cvt_e2m1(word) if self.config.has_cvt_e2m1 else ptx.widen_e2m1(word)
 
     def v_values(self, word):
-        """Convert four values each of two keys of V to four registers. A register has both keys of one n8 column."""
+        """Convert four values of each of two keys of V to four registers. Each has both keys of one n8 column of O."""
         if not self.config.has_cvt_e2m1:
             return ptx.widen_e2m1(word)
         even, odd = (ptx.cvt_e2m1(pairs, 2) for pairs in ptx.pair_halves(word))
@@ -114,7 +116,7 @@ class MmaNvfp4Cache(MmaScaledCache):
                     self.add_keys(scores, q[i], [k[2 * i : 2 * i + 2] for k in keys], first)
 
     def scales_of_keys(self, base, selector, n: int):
-        """Load the scales of key g of n8 column n for the lane's columns: one register for two chunks."""
+        """Load the scales of the lane's columns for key g of n8 column n: one register for two chunks."""
         (words,) = self.scale_words(base, 8 * n, 1)
         pairs = [(words[i], words[min(i + 1, len(words) - 1)]) for i in range(0, len(words), 2)]
         return [half for pair in pairs for half in ptx.widen_e4m3(ptx.permute_bytes(*pair, selector))]
@@ -132,7 +134,7 @@ class MmaNvfp4Cache(MmaScaledCache):
             self.add_columns(acc_o, p, [[v[0][i], v[1][i]] for i in range(4)], 4 * chunk)
 
     def scales_of_pairs(self, base, selector, keys: int):
-        """Load the scales of keys 2t and 2t + 1 of a group of 8 for the lane's columns: one register per chunk."""
+        """Load the scales of the lane's columns for keys 2t and 2t + 1 of group `keys`: one register per chunk."""
         first, second = self.scale_words(base, 8 * keys, 2)
         return [
             half
@@ -141,7 +143,7 @@ class MmaNvfp4Cache(MmaScaledCache):
         ]
 
     def row_parts(self, acc_o, row: int):
-        """List the parts of a float32 row of O in a thread: (byte offset without the lane's o_lane_bytes, values)."""
+        """List a thread's parts of a float32 row of O: (byte offset from the lane's first column, values)."""
         block, values = self.row_of(row)
         return [
             (128 * chunk + 16 * half, [acc_o[block, 4 * chunk + n, i] for n in range(4)])
@@ -151,11 +153,12 @@ class MmaNvfp4Cache(MmaScaledCache):
 
 
 class MmaNvfp4CacheColumns(MmaNvfp4Cache):
-    """For NVFP4 caches and up to 8 rows: queries are the columns of an MMA; keys, or the columns of V, are its rows.
+    """The policy for NVFP4 caches and up to 8 rows: S^T = K Q^T and O^T = V^T P^T.
 
-    S^T = K Q^T and O^T = V^T P^T. The B operands of two n8 columns of keys, or of O, form one A operand without moves.
-    So there are half as many MMAs, scores and values of O. In an n8 column of S lane 4g + t has key g for queries 2t
-    and 2t + 1; P is transposed for the next MMA. In O this lane has columns 4g to 4g + 3 of 32.
+    Queries are the columns of an MMA; keys of K, or columns of V, are its rows. The B operands that MmaNvfp4Cache makes
+    for two n8 columns form one A operand without moves. So there are half as many MMAs, scores and values of O. In an
+    n8 column of S lane 4g + t has key g for queries 2t and 2t + 1; P is transposed for the next MMA. Of each 32 columns
+    of O this lane has columns 4g to 4g + 3.
     """
 
     key_columns = 2
@@ -252,7 +255,7 @@ class MmaMxfp8Cache(MmaScaledCache):
                         ]
 
     def exponent(self, words, block: int):
-        """Extract the e8m0 byte of a block of 32 columns."""
+        """Extract the e8m0 scale of block number `block` of 32 columns."""
         return (words[block // 4] >> (8 * (block % 4))) & 0xFF
 
     def add_values(self, acc_o, p, v_base, v_offsets, step: int):
@@ -272,14 +275,14 @@ class MmaMxfp8Cache(MmaScaledCache):
                     self.add_column(acc_o, p, [made[0][odd], made[1][odd]], 2 * (2 * pair + half) + odd)
 
     def scale_of_pair(self, keys, block: int):
-        """Compute 2^60 times the scales of two keys for a block of 32 columns, in BF16; infinite if too large."""
+        """Compute 2^60 times the scales of two keys for a block of 32 columns, in BF16; infinity on overflow."""
         word, byte = divmod(block, 4)
         upper_bytes = ptx.permute_bytes(keys[0][word], keys[1][word], 0x4000 + byte * 0x1010)
         return ptx.min_halves(((upper_bytes >> 1) & BF16_INFINITY) + MXFP8_SHIFT, BF16_INFINITY)
 
 
 def in_bf16(word):
-    """Convert the even and the odd bytes of four e4m3 values to two registers of BF16, times 2^-120, exact."""
+    """Convert four e4m3 values, times 2^-120, exactly to two registers of BF16: the even and the odd bytes."""
     return [
         ptx.choose_bits(x, (x >> 4) & 0x07F007F0, 0x80008000)
         for x in (ptx.permute_bytes(word, 0, EVEN_BYTES), word & ODD_BYTES)

@@ -1,7 +1,7 @@
 """Ring: the barriers of a ring of tiles in shared memory, between one load warp and the compute warps.
 
 Each slot has a full and an empty barrier. Load warp and compute warps number the tiles by `count`: its low bits are the
-slot, and the bit above them is the phase.
+slot, and the next higher bit is the phase of the barriers.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from . import inline_ptx as ptx
 @dataclass(frozen=True)
 class Ring:
     slots: int  # a power of two
-    readers: int  # compute warps; each arrives once
+    readers: int  # number of compute warps; each arrives once at an empty barrier
     barriers: Any  # pointer to the full barriers of all slots, followed by the empty barriers
     spare_registers: bool
 
@@ -35,7 +35,7 @@ class Ring:
         return 0 if self.slots == 1 else count % self.slots
 
     def phase(self, count):
-        if self.spare_registers:  # the shift saves four instructions per tile, and needs registers
+        if self.spare_registers:  # the shift saves four instructions per tile, but needs registers
             return (count >> (self.slots.bit_length() - 1)) & 1
         return (count // self.slots) & 1
 
@@ -49,7 +49,7 @@ class Ring:
         cute.arch.mbarrier_wait(self.full(count), self.phase(count))
 
     def wait_empty(self, count):
-        """Wait until the slot is free. The first tile of a slot does not wait: the phase before counts as complete."""
+        """Wait until the slot is free. A slot's first tile does not wait: the phase before it counts as complete."""
         cute.arch.mbarrier_wait(self.empty(count), self.phase(count) ^ Int32(1))
 
     def release(self, count, lane):

@@ -1,8 +1,8 @@
 """Scheduler: which tile of queries a CTA works on, and where its sequence is. Integers only.
 
-Heads are taken in groups whose K and V fit into L2 together. Within a group the order is tile by tile, each for all
-heads. With a causal mask the last rows see the most keys, so their tiles come first and short ones fill the gaps at the
-end.
+Heads are taken in groups whose K and V fit into L2 together. Within a group the first tile of all heads comes first,
+then the second tile of all heads, and so on. With a causal mask the order of the tiles is reversed: the last rows see
+the most keys, so long tiles come first, and short tiles fill the gaps at the end.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from cutlass import Int32, Int64
 from . import inline_ptx as ptx
 from .given import Given
 
-# K and V of a group of heads: a quarter to two thirds of the L2 of an H100 (50 MB), a GB203 (64 MB) and a GB202 (96 to
-# 128 MB).
+# Most bytes of K and V of a group of heads. This is a quarter to two thirds of the L2 of an H100 (50 MB), a GB203 (64
+# MB) and a GB202 (96 to 128 MB).
 L2_SHARE_BYTES = 32 << 20
 
 
@@ -72,7 +72,7 @@ def divisor(number):
 
 
 def heads_per_group(config, num_heads, num_heads_kv, seqlen_k):
-    """Count the query heads whose K and V together fit into L2_SHARE_BYTES; at least those of one K/V head."""
+    """Count the query heads whose K and V together fit into L2_SHARE_BYTES; at least those that share one key head."""
     kv_bytes = Int64(seqlen_k) * (2 * config.head_dim * config.kv_element_bytes)
     kv_heads = cutlass.max(Int64(L2_SHARE_BYTES) // cutlass.max(kv_bytes, Int64(1)), Int64(1))
     return Int32(cutlass.min(kv_heads, Int64(1 << 16))) * (num_heads // num_heads_kv)
@@ -89,7 +89,7 @@ def place_of(problem: Problem, index):
 
 
 def place_by_division(problem: Problem, index):
-    """Compute place_of without divisors. FP8 with head_dim 256 has no registers for them: three values would spill."""
+    """Compute place_of without divisors, because with FP8 and head_dim 256 they would spill three registers."""
     heads = problem.total // problem.tiles_m
     first_head = index // (problem.group * problem.tiles_m) * problem.group
     within = index - first_head * problem.tiles_m

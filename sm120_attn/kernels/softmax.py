@@ -1,8 +1,8 @@
 """Online softmax of one warp: running maxima and sums per row, and when O must be rescaled.
 
-Scores times `scale` (softmax scale * log2 e) are exponents of 2: "bits". A row's maximum may grow by up to the policy's
-lazy_bits before sums and O are rescaled to it. Until then probabilities are at most 2^lazy_bits instead of 1. So nearly
-all tiles need no rescaling of O, which is one multiplication per value. FlashAttention-4 does the same.
+A score times `scale` (softmax scale * log2 e) is an exponent of 2, in "bits". A row's maximum may grow by up to the
+policy's lazy_bits before sums and O are rescaled to it. Until then probabilities are at most 2^lazy_bits instead of 1.
+So nearly all tiles need no rescaling of O, which costs one multiplication per value. FlashAttention-4 does the same.
 
 bias_bits multiplies probabilities, sums and O by 2^bias_bits: row_max is stored lower by bias_bits. The LSE is still
 row_max plus log2 of the sum.
@@ -18,13 +18,13 @@ from . import inline_ptx as ptx
 
 # The maximum of a row that has seen no key. Finite, so that -inf minus it is -inf and not NaN.
 NOTHING_SEEN = -1.0e30
-LARGEST_START = 1.0e38  # limit of an initial value of S; larger scores are inexact with any initial value
+LARGEST_START = 1.0e38  # limit of the initial values of S; scores above it are inexact anyway
 LN_2 = 0.6931471805599453
 LOG2_E = 1.4426950408889634
 
 
 class OnlineSoftmax:
-    """Softmax state of one warp's rows: row_max in bits, minus bias_bits; row_sum, this thread's part of the sum."""
+    """Softmax state of one warp's rows. row_max: in bits, minus bias_bits. row_sum: this thread's part of the sum."""
 
     def __init__(self, policy, scale):
         self.policy = policy
@@ -58,10 +58,10 @@ class OnlineSoftmax:
         return cute.arch.vote_any_sync(functools.reduce(cute.arch.fmax, growth) > self.limit)
 
     def starts(self):
-        """Compute initial values of S, with which a score is positive if its row has grown beyond the limit.
+        """Compute initial values of S such that a score is positive if it exceeds the row's maximum plus the limit.
 
         Each row has one register per value of an n8 column, because an MMA takes four consecutive registers. The value
-        is -(row_max + limit) / scale, with one Newton step. If it is out of range, all scores become positive.
+        is -(row_max + limit) / scale, refined by one Newton step. If it is out of range, all scores become positive.
         """
         lane, inverse = cute.arch.lane_idx(), ptx.reciprocal(self.scale)
         starts = []
@@ -75,15 +75,15 @@ class OnlineSoftmax:
         return starts
 
     def must_rescale(self, scores, starts):
-        """Check whether a maximum has grown beyond the limit: has_grown, or with `starts` if a score is positive.
+        """Check whether a maximum has grown beyond the limit. With `starts`, it has if some score is not negative.
 
-        All scores are negative if their bitwise AND is. One instruction combines three scores, while a maximum takes
-        one instruction per score.
+        All scores are negative if their bitwise AND is negative. One instruction combines three scores, while a maximum
+        takes one instruction per score.
         """
         if starts is None:
             return self.has_grown(self.largest(scores))
         signs = []
-        for r in range(self.policy.rows):  # a chain for each row: a single chain would wait for the last MMA
+        for r in range(self.policy.rows):  # one chain of ANDs per row: a single chain would wait for the last MMA
             block, values = self.policy.row_of(r)
             mine = [ptx.bits(scores[block][n][i]) for n in range(self.policy.columns) for i in values]
             signs.append(functools.reduce(operator.and_, mine))
@@ -107,7 +107,7 @@ class OnlineSoftmax:
         self.policy.scale_row(acc_o, r, factor)
 
     def join_row(self, r: int, other_max, other_sum, acc_o):
-        """Add maximum and sum of the same row over other keys. Rescales acc_o; returns the factor of the other O."""
+        """Join a row with its maximum and sum over other keys. Rescale acc_o; return a factor for their O."""
         larger = cute.arch.fmax(self.row_max[r], other_max)
         mine, theirs = ptx.exp2(self.row_max[r] - larger), ptx.exp2(other_max - larger)
         self.row_max[r] = larger
@@ -128,7 +128,7 @@ class OnlineSoftmax:
 
 
 def finish(softmax, sink=None):
-    """Compute for each row the factor of O, and the natural LSE. Rows that saw no key: 0, and -inf or the sink."""
+    """Compute for each row the factor of O and the natural LSE. If it saw no key: factor 0, LSE -inf or the sink."""
     factors, lses = [], []
     for r in range(softmax.policy.rows):
         total = ptx.quad_sum(softmax.row_sum[r])
@@ -139,7 +139,7 @@ def finish(softmax, sink=None):
 
 
 def finished(row_max, row_sum, sink=None):
-    """Compute the factor of a row's O, and its LSE, from its maximum in bits and its sum. sink: a logit, or None."""
+    """Compute the factor of a row's O and its LSE from its maximum (in bits) and its sum. sink: a logit, or None."""
     factor = None
     if sink is not None:
         bits = sink * LOG2_E

@@ -60,11 +60,12 @@ def attention_with_kv_cache(
     block_table        int32 [batch, most pages]: the pages of each sequence. Entries after its length are not read
     cu_seqlens_q       packed queries: q is [total_q, heads, head_dim], and sequence b has rows cu_seqlens_q[b] to
                        cu_seqlens_q[b + 1]; needs max_seqlen_q, the largest number of queries of a sequence
-    k_new, v_new       [batch, seqlen_new, heads_kv, head_dim], packed [total_q, heads_kv, head_dim] with the rows of q;
-                       of q's dtype. They are written into the cache after the cache_seqlens keys of each sequence, and
-                       the queries see them. cache_seqlens is not changed. An FP8 cache gets value / descale, rounded,
-                       at most 448. A call with more new keys than a whole sequence has room for is refused. New keys
-                       that do not fit after the present keys are not written; only check=True raises an error for them
+    k_new, v_new       [batch, seqlen_new, heads_kv, head_dim], or with packed queries [total_q, heads_kv, head_dim],
+                       one row for each row of q; of q's dtype. They are written into the cache after the cache_seqlens
+                       keys of each sequence, and the queries see them. cache_seqlens is not changed. An FP8 cache gets
+                       value / descale, rounded, at most 448. If there are more new keys than an empty cache has room
+                       for, the call raises ValueError. New keys that do not fit after the present keys are not written;
+                       only check=True raises an error for them
     rotary_cos, _sin   [positions, rotary columns / 2], contiguous; float32 or q's dtype. The first columns of k_new and
                        of q, a multiple of 16, are rotated. New key i of a sequence uses row cache_seqlens + i of the
                        tables. Query i uses the same row, or without causal and window always row cache_seqlens.
@@ -73,25 +74,26 @@ def attention_with_kv_cache(
     k_mean             float32 [batch, heads_kv, head_dim], subtracted from new keys before they are written to a cache
                        of 8 or 4 bits. This does not change the softmax, and reduces rounding errors. It must be the
                        same for all keys of a sequence. Not with softcap, sinks or return_lse
-    causal, window     query i sees key j if j <= i + offset, where offset = length - seqlen_q: the last query sees the
-                       last key. window (left, right): only if also i + offset - left <= j <= i + offset + right
+    causal, window     causal: query i sees key j if j <= i + offset, where offset = length - seqlen_q: the last query
+                       sees the last key. window is (left, right): query i sees key j only if
+                       i + offset - left <= j <= i + offset + right
     scale, softcap     as in `attention`
-    sinks              float32 [heads]: a logit per query head that takes part in the softmax and has no value. It is
-                       included in the LSE
-    k_descale, ...     factors of an FP8 or FP4 cache: float32 on the device, greater than 0, one number or [batch,
-                       heads_kv]; None is 1
+    sinks              float32 [heads]: for each query head a logit that is added to the softmax's denominator, like a
+                       key without a value. It is included in the LSE
+    k_descale, ...     for an FP8 or FP4 cache: the factors by which its values are multiplied. float32 tensors on the
+                       device, greater than 0, with one number or [batch, heads_kv] numbers; None is 1
     k_scales, v_scales block scales of NVFP4 and MXFP8: the shape of the cache, with one scale for each 16 columns
                        (MXFP8: 32). float8_e4m3fn (MXFP8: float8_e8m0fnu) or uint8. The scales of a row are contiguous;
                        other strides and addresses are multiples of gcd(scales of a row, 16) bytes. Pages of FlashInfer
                        (NHD or HND, linear scales) and of vLLM, whose scales follow the values of a page, can be passed
                        as views
-    return_lse         also return the natural log-sum-exp of each row: float32, [batch, heads, seqlen_q], packed
-                       [heads, total_q]
+    return_lse         also return the natural log-sum-exp of each row: float32, [batch, heads, seqlen_q], or
+                       [heads, total_q] for packed queries
     num_splits         CTAs over which the keys of a sequence are split; None: planned from the shapes
     check              also check that lengths, new keys and pages are inside of the cache; waits for the device
 
     The same inputs give the same bits. Returns the output, contiguous, with q's shape and dtype; with return_lse it
-    returns (output, lse). For a row that sees no key the output is 0 and the LSE is -inf (with sinks: the head's sink).
+    returns (output, lse). If a query sees no key, its output is 0 and its LSE is -inf, or with sinks the head's sink.
 
     Raises TypeError or ValueError for arguments that are not supported. Backward raises NotImplementedError; with new
     keys torch raises RuntimeError.
@@ -104,7 +106,7 @@ def attention_with_kv_cache(
     if cu_seqlens_q is None:
         max_seqlen_q = q.shape[1] if q.dim() == 4 else 0
     elif max_seqlen_q is None:
-        raise ValueError("max_seqlen_q is needed with cu_seqlens_q: the host does not wait for the device to read it")
+        raise ValueError("max_seqlen_q is needed with cu_seqlens_q: the host would wait for the GPU to compute it")
     visible: Any = (causal, -1, -1) if window is None else tuple(bounds(causal, window))
     if scale is None:
         scale = 1 / math.sqrt(max(q.shape[-1], 1))
@@ -124,7 +126,8 @@ def attention_with_kv_cache(
             ("k_mean", k_mean),
         ):
             if tensor is not None:
-                raise ValueError(f"{name} is given without {'v_new' if name == 'k_new' else 'k_new'}: give both")
+                other = "v_new" if name == "k_new" else "k_new"
+                raise ValueError(f"{name} is given without {other}: k_new and v_new are both needed")
         if check:
             check_values(CacheTensors(*tensors), CacheCall(Bounds(*visible), *asked[1:]))
         o, lse = launch(tensors, asked) if is_plain(q, k_cache, v_cache) else traced(tensors, asked)

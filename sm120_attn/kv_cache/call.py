@@ -1,4 +1,4 @@
-"""Values of a call of `attention_with_kv_cache`, and checks of them. Only check_values reads data on the device."""
+"""Values of a call of `attention_with_kv_cache`, and their checks. Only check_values reads data on the device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..launch.strides import ALIGN_BYTES, is_aligned
 from ..mask_bounds import Bounds
 
 DTYPES = (torch.bfloat16, torch.float16)  # dtypes of queries
-FP8 = torch.float8_e4m3fn  # dtype of a cache with 16-bit queries
+FP8 = torch.float8_e4m3fn  # dtype of an FP8 cache
 # Older versions of torch lack these dtypes. In all versions, tensors of these formats may be uint8.
 FP4, E8M0 = (getattr(torch, name, torch.uint8) for name in ("float4_e2m1fn_x2", "float8_e8m0fnu"))
 SCALE_DTYPES = {"nvfp4": (torch.float8_e4m3fn, torch.uint8), "mxfp8": (E8M0, torch.uint8)}
@@ -111,12 +111,16 @@ def check(tensors: CacheTensors, call: CacheCall) -> None:
         checks.check_sinks(tensors.sinks, q)
     for name, descale in (("k_descale", tensors.k_descale), ("v_descale", tensors.v_descale)):
         if descale is not None and not kv_dtype:
-            raise TypeError(f"{name} is given with a cache of {k_cache.dtype}: it is for caches of 8 or 4 bits only")
+            raise TypeError(
+                f"{name} is given with a cache of {k_cache.dtype}: must be None; only 8- and 4-bit caches have it"
+            )
         checks.check_descale(name, descale, q, (tensors.batch, k_cache.shape[-2]))
     for name, scales in (("k_scales", tensors.k_scales), ("v_scales", tensors.v_scales)):
         _check_scales(name, scales, tensors)
     if max(tensors.batch, k_cache.shape[-2]) > MOST_OF_GRID:
-        raise ValueError(f"{tensors.batch} sequences, {k_cache.shape[-2]} key heads: up to {MOST_OF_GRID} of each")
+        raise ValueError(
+            f"{tensors.batch} sequences, {k_cache.shape[-2]} key heads: each must be at most {MOST_OF_GRID}"
+        )
     if call.num_splits is not None and not 1 <= call.num_splits <= MOST_OF_GRID:
         raise ValueError(
             f"num_splits is {call.num_splits}: must be 1 to {MOST_OF_GRID}, or None for the planned number"
@@ -128,12 +132,14 @@ def _check_scales(name: str, scales: torch.Tensor | None, tensors: CacheTensors)
     kv_dtype, cache = tensors.kv_dtype, tensors.k_cache
     if kv_dtype not in SCALE_COLUMNS:
         if scales is not None:
-            raise TypeError(f"{name} is given with a cache of {cache.dtype}: it is for NVFP4 and MXFP8 only")
+            raise TypeError(
+                f"{name} is given with a cache of {cache.dtype}: must be None; only NVFP4 and MXFP8 have it"
+            )
         return
     form = (*cache.shape[:3], tensors.cache_head_dim // SCALE_COLUMNS[kv_dtype])
     said = f"must be [pages or batch, rows, heads_kv, head_dim / {SCALE_COLUMNS[kv_dtype]}], {list(form)}"
     if scales is None:
-        raise ValueError(f"{name} is missing: a cache in {kv_dtype} has a scale for {SCALE_COLUMNS[kv_dtype]} columns")
+        raise ValueError(f"{name} is missing: {kv_dtype} caches need a scale per {SCALE_COLUMNS[kv_dtype]} columns")
     if scales.dtype not in SCALE_DTYPES[kv_dtype]:
         raise TypeError(f"{name} is {scales.dtype}: must be one of {', '.join(map(str, SCALE_DTYPES[kv_dtype]))}")
     checks.check_device(name, scales, tensors.q)
@@ -167,7 +173,7 @@ def _check_queries(tensors: CacheTensors, call: CacheCall) -> None:
         checks.check_cu_seqlens("cu_seqlens_q", tensors.cu_seqlens_q, q)
         found, said = tensors.cu_seqlens_q.shape[0] - 1, "cu_seqlens_q"
         if not 0 <= call.max_seqlen_q <= checks.MAX_SIZE:
-            raise ValueError(f"max_seqlen_q is {call.max_seqlen_q}: must be the queries of the longest sequence")
+            raise ValueError(f"max_seqlen_q is {call.max_seqlen_q}: must be the longest sequence's number of queries")
     if found != batch:
         raise ValueError(f"batch is {found} in {said} and {batch} in cache_seqlens: must be the same")
 
@@ -190,10 +196,10 @@ def _check_pages(tensors: CacheTensors) -> None:
 
 
 def check_values(tensors: CacheTensors, call: CacheCall) -> None:
-    """Check a call, and raise ValueError if lengths or pages are outside of the cache. Waits for the device."""
+    """Check a call; raise ValueError also if lengths or pages are outside of the cache. Waits for the device."""
     check(tensors, call)
     if torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("check=True waits for the device, and a CUDA graph is being captured: check before it")
+        raise RuntimeError("check=True waits for the device: it must be False while a CUDA graph is captured")
     check_room(tensors)
     for name, scales in (("k_scales", tensors.k_scales), ("v_scales", tensors.v_scales)):
         if scales is not None:
@@ -217,7 +223,7 @@ def _check_scale_values(name: str, scales: torch.Tensor, tensors: CacheTensors) 
 
 
 def check_room(tensors: CacheTensors, name: str = "cache_seqlens") -> None:
-    """Raise ValueError if lengths or pages are outside of the cache. name: what the error calls the lengths."""
+    """Raise ValueError if lengths or pages are outside of the cache. name: name of the lengths in the error."""
     lengths, table = tensors.cache_seqlens, tensors.block_table
     wrong = (lengths < 0) | (lengths > tensors.capacity)
     if wrong.any():
@@ -233,6 +239,6 @@ def check_room(tensors: CacheTensors, name: str = "cache_seqlens") -> None:
     if outside.any():
         row, column = outside.nonzero()[0].tolist()
         raise ValueError(
-            f"block_table[{row}, {column}] is {int(table[row, column])}: sequence {row} with {int(lengths[row])} keys "
-            f"uses this entry, and the cache has pages 0 to {pages - 1}"
+            f"block_table[{row}, {column}] is {int(table[row, column])}: must be a page, 0 to {pages - 1}, because "
+            f"sequence {row} with {int(lengths[row])} keys uses this entry"
         )

@@ -129,7 +129,7 @@ def planned(shape: CacheShape, num_splits: int | None) -> CachePlan:
 
 
 def shape_of(tensors: CacheTensors, call: CacheCall) -> CacheShape:
-    """Compute the shape by which the kernel is chosen."""
+    """Compute the CacheShape by which the kernel is chosen."""
     q = tensors.q
     arch, sms = device_facts(q.get_device())
     return CacheShape(
@@ -155,7 +155,7 @@ def _arguments(tensors: CacheTensors, call: CacheCall, plan: CachePlan, scratch:
 
 
 def cache_arguments(tensors: CacheTensors) -> dict[str, Any]:
-    """Make the arguments that all kernels over a cache have in addition to score_arguments."""
+    """Make the arguments that only kernels over a cache have. score_arguments makes those of all kernels."""
     table, (_, page_size, heads_kv, _) = tensors.block_table, tensors.k_cache.shape
     scales = {
         name: (

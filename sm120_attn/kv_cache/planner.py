@@ -17,15 +17,15 @@ from ..mask_bounds import whole_tiles
 from ..planner import Shape, plan
 
 MOST_SPLITS = 128
-MOST_QUERIES = 16  # most queries per sequence in the decode kernel: speculative decoding has no more
+MOST_QUERIES = 16  # most queries per sequence in the decode kernel: speculative decoding needs no more
 # Shared memory of an SM. Each CTA takes 1 KiB more than it allocates.
 SM_SHARED_BYTES = {"sm_90a": 228 * 1024}
 OTHER_SM_SHARED_BYTES = 100 * 1024
 CTA_RESERVED_BYTES = 1024
 # Rows of a tile -> CTAs of 128 threads that share an SM. With 2 a thread has up to 255 registers, with 3 up to 168.
 CTAS_PER_SM = {8: 3, 16: 2, 32: 2}
-# NVFP4: heads_per_cta -> relative time of a round. If heads lie between the rows in memory, 32 bytes of scales belong
-# to four heads.
+# NVFP4: heads_per_cta -> relative time of a round. With fewer than 4, a CTA uses only part of each 32-byte sector of
+# scales: if the heads of a row are neighbours in memory, a sector holds scales of four heads.
 HEADS_FACTOR = {4: 1.0, 2: 1.04, 1: 1.4}
 # Estimated times in rounds. In a round a CTA reads a tile of K and of V for each of its warps. The start of a CTA takes
 # about as long as filling its rings; the second kernel takes a bit longer, and still longer with many splits.
@@ -61,7 +61,7 @@ class CacheShape:
 
 @dataclass(frozen=True, slots=True)
 class CachePlan:
-    """The kernel for a shape, the CTAs over which the keys of each sequence are split, and the reason."""
+    """The kernel for a shape, the number of CTAs over which the keys of each sequence are split, and the reason."""
 
     config: Config | DecodeConfig
     num_splits: int
@@ -73,7 +73,7 @@ class CachePlan:
 
 
 def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
-    """Choose the kernel. num_splits: replaces the planned number. Raises ValueError if no kernel fits."""
+    """Choose the kernel. num_splits replaces the planned number, if not None. Raises ValueError if no kernel fits."""
     if shape.seqlen_q > MOST_QUERIES and num_splits in (None, 1) and shape.kv_dtype not in SCALE_COLUMNS:
         return _plan_prefill(shape)
     if shape.sms < 1:
@@ -100,7 +100,10 @@ def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
 
 
 def _divided(config: DecodeConfig, row_tiles: int, shape: CacheShape, num_splits: int | None) -> CachePlan:
-    """Choose the heads per CTA and the splits with the least estimated time. row_tiles: row tiles of all heads."""
+    """Choose the heads per CTA and the splits with the least estimated time.
+
+    row_tiles: number of tiles of rows, of all sequences and key heads.
+    """
     places, key_tiles = shape.sms * ctas_per_sm(config), -(-shape.capacity // config.tile_n)
     plans = []
     for heads, factor in HEADS_FACTOR.items() if config.kv_dtype == "nvfp4" else ((1, 1.0),):
@@ -111,7 +114,9 @@ def _divided(config: DecodeConfig, row_tiles: int, shape: CacheShape, num_splits
             plans.append((_cost(number, tiles, places, rounds, factor), heads, number, tiles))
     _, heads, number, tiles = min(plans)
     config = replace(config, heads_per_cta=heads, split=number > 1)
-    reason = f"{tiles} tiles of {config.tile_m} rows x {number} splits: {tiles * number} CTAs for {places} places"
+    reason = (
+        f"{tiles} tiles of {config.tile_m} rows x {number} splits: {tiles * number} CTAs; {places} run at the same time"
+    )
     return CachePlan(config, number, reason)
 
 
@@ -140,7 +145,7 @@ def _plan_prefill(shape: CacheShape) -> CachePlan:
 def _with_stages(config: DecodeConfig) -> DecodeConfig:
     """Set as many stages as fit into shared memory. Raises ValueError if no kernel can be built.
 
-    With 8 rows per warp at most 2: more stages are slower, and prevent a second CTA on an SM of sm_120.
+    With 8 rows per warp there are at most 2 stages: more are slower, and prevent a second CTA on an SM of sm_120.
     """
     for stages in range(2 if config.rows_per_warp == 8 else MOST_STAGES, 0, -1):
         found = replace(config, stages=stages)
@@ -157,7 +162,7 @@ def ctas_per_sm(config: DecodeConfig) -> int:
 
 
 def splits(tiles: int, places: int, key_tiles: int, warps: int = WARPS) -> int:
-    """Choose the number of splits with the least estimated time, and the smallest such number.
+    """Choose the number of splits with the least estimated time; if several have it, the smallest.
 
     tiles: number of row tiles; each reads key_tiles tiles of keys with `warps` warps. places: CTAs that run at the same
     time.

@@ -1,4 +1,4 @@
-"""The torch operators over a cache: `with_kv_cache`, and `append_and_attend`, which changes it. See ../torch_op.py."""
+"""The torch operators over a cache: `with_kv_cache`, and for calls that append `append_and_attend`."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ define_operator("with_kv_cache", _with_kv_cache, fake_result, "attention_with_kv
 
 
 def traced_append(tensors: tuple[Any, ...], new: tuple[Any, ...], asked: tuple[Any, ...], interleaved: bool) -> Result:
-    """Make a call that appends through the torch operator. LSE is an empty tensor unless return_lse."""
+    """Make an appending call through the torch operator. LSE is an empty tensor unless return_lse."""
     check_types(CacheTensors(*tensors))
     check_types(NewTensors(*new))
     visible, *others = asked

@@ -88,17 +88,17 @@ def check_types(tensors: Any) -> None:
 
 
 def make_call(tensors: Tensors, options: AttentionOptions) -> Call:
-    """Derive a Call from the caller's options. Raises TypeError or ValueError if that is impossible."""
+    """Make a Call from the caller's options. Raises TypeError or ValueError if that is impossible."""
     check_types(tensors)
     q, k = tensors[:2]
     if q.dim() == 0 or q.shape[-1] == 0:
-        raise ValueError(f"q is {list(q.shape)}: its last dimension is head_dim, and cannot be missing or empty")
+        raise ValueError(f"q is {list(q.shape)}: must have a last dimension, head_dim, that is not empty")
     max_seqlen_q, max_seqlen_k = options.max_seqlen_q, options.max_seqlen_k
     if tensors.cu_seqlens_q is None and tensors.cu_seqlens_k is None:
         if q.dim() != 4 or k.dim() != 4:
             raise ValueError(
-                f"q has {q.dim()} and k {k.dim()} dimensions: must be [batch, sequence, heads, head_dim], or packed, "
-                "[total, heads, head_dim], with cu_seqlens_q and cu_seqlens_k"
+                f"q has {q.dim()} and k {k.dim()} dimensions: must be [batch, sequence, heads, head_dim], or packed "
+                "[total, heads, head_dim] with cu_seqlens_q and cu_seqlens_k"
             )
         max_seqlen_q, max_seqlen_k = q.shape[1], k.shape[1]
     if max_seqlen_q is None or max_seqlen_k is None:
@@ -131,5 +131,5 @@ def features_of(tensors: Any, call: Any) -> Features:
 
 
 def output_dtype(q: torch.Tensor, asked: torch.dtype | None) -> torch.dtype:
-    """Choose the output's dtype: for FP8 `asked` (None: bfloat16), else q's dtype."""
+    """Choose the output's dtype: for FP8 inputs `asked` (None: bfloat16), else q's dtype."""
     return (asked or torch.bfloat16) if DTYPES.get(q.dtype) in FP8 else q.dtype

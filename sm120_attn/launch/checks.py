@@ -11,7 +11,7 @@ from ..mask_bounds import Bounds
 from .call import DESCALES, DTYPES, OUT_DTYPES, Call, Tensors
 
 BATCH, PACKED = "[batch, sequence, heads, head_dim]", "[total, heads, head_dim]"
-MAX_SIZE = 2**31 - 1  # sizes are passed as int32, strides as int64
+MAX_SIZE = 2**31 - 1  # sizes are passed to kernels as int32, strides as int64
 
 
 def check(tensors: Tensors, call: Call) -> None:
@@ -20,7 +20,7 @@ def check(tensors: Tensors, call: Call) -> None:
     check_kinds({"q": q, "k": k, "v": v}, q, PACKED if tensors.varlen else BATCH)
     heads_axis = 1 if tensors.varlen else 2
     if k.shape[heads_axis] != v.shape[heads_axis] or k.shape[:heads_axis] != v.shape[:heads_axis]:
-        raise ValueError(f"k is {sizes(k)} and v is {sizes(v)}: they must agree in all sizes but the last")
+        raise ValueError(f"k is {sizes(k)} and v is {sizes(v)}: all sizes but the last must be the same")
     if not q.shape[-1] == k.shape[-1] == v.shape[-1]:
         raise ValueError(f"head_dim is {q.shape[-1]} in q, {k.shape[-1]} in k, {v.shape[-1]} in v: must be the same")
     check_heads(q.shape[heads_axis], k.shape[heads_axis])
@@ -42,9 +42,9 @@ def check(tensors: Tensors, call: Call) -> None:
 def check_kinds(
     tensors: dict[str, torch.Tensor], q: torch.Tensor, form: str, also: tuple[torch.dtype, ...] = ()
 ) -> None:
-    """Raise TypeError or ValueError if a tensor does not have the dimensions of `form`, and q's dtype and device.
+    """Raise TypeError or ValueError unless each tensor has as many dimensions as `form`, and q's dtype and device.
 
-    also: more dtypes that are allowed.
+    also: dtypes that are allowed in addition to q's.
     """
     for name, tensor in tensors.items():
         if tensor.dim() != form.count(",") + 1:
@@ -58,7 +58,7 @@ def check_kinds(
             raise ValueError(f"{name} is on {tensor.device}: must be on a CUDA device")
         check_device(name, tensor, q)
         if max(tensor.shape) > MAX_SIZE:
-            raise ValueError(f"{name} has a size of {max(tensor.shape)}: sizes can be up to {MAX_SIZE}")
+            raise ValueError(f"{name} has a size of {max(tensor.shape)}: must be at most {MAX_SIZE}")
 
 
 def check_device(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
@@ -80,7 +80,7 @@ def _check_varlen(tensors: Tensors, call: Call) -> None:
         )
     for name, longest in (("max_seqlen_q", call.max_seqlen_q), ("max_seqlen_k", call.max_seqlen_k)):
         if not 0 <= longest <= MAX_SIZE:
-            raise ValueError(f"{name} is {longest}: must be the rows of the longest sequence, 0 to {MAX_SIZE}")
+            raise ValueError(f"{name} is {longest}: must be the longest sequence's number of rows, 0 to {MAX_SIZE}")
 
 
 def check_cu_seqlens(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
@@ -104,7 +104,7 @@ def check_scores(scale: float, softcap: float, visible: Bounds) -> None:
     if not (math.isfinite(scale) and scale > 0):
         raise ValueError(f"scale is {scale}: must be finite and greater than 0")
     if not (math.isfinite(softcap) and softcap >= 0):
-        raise ValueError(f"softcap is {softcap}: must be finite, and 0 for none")
+        raise ValueError(f"softcap is {softcap}: must be finite and at least 0 (0: no softcap)")
     for name, keys in (("left", visible.left), ("right", visible.right)):
         if not -1 <= keys <= MAX_SIZE:
             raise ValueError(f"window's {name} is {keys}: must be 0 to {MAX_SIZE}, or -1 (or None) for all")
@@ -113,10 +113,10 @@ def check_scores(scale: float, softcap: float, visible: Bounds) -> None:
 def _check_16_bit(tensors: Tensors, call: Call) -> None:
     q = tensors.q
     if call.out_dtype not in (None, q.dtype):
-        raise TypeError(f"out_dtype is {call.out_dtype} with {q.dtype} inputs: the output has the dtype of the inputs")
+        raise TypeError(f"out_dtype is {call.out_dtype} with {q.dtype} inputs: must be None or the dtype of the inputs")
     for name, descale in zip(DESCALES, tensors.descales, strict=True):
         if descale is not None:
-            raise TypeError(f"{name} is given with {q.dtype} inputs: it is for FP8 inputs only")
+            raise TypeError(f"{name} is given with {q.dtype} inputs: must be None, because it is for FP8 inputs only")
 
 
 def _check_fp8(tensors: Tensors, call: Call) -> None:

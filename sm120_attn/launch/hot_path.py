@@ -1,4 +1,4 @@
-"""Work done at every call: decide whether it may launch directly, compute the key of its PreparedCall, and launch."""
+"""Work done at every call: decide if the call may launch directly, compute the key of its PreparedCall, and launch."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def is_plain(*tensors: torch.Tensor) -> bool:
 def facts_of(tensors: Tensors | tuple[Any, ...], asked: tuple[Any, ...]) -> tuple[Any, ...]:
     """Collect everything that decides how a call is launched, except addresses and the stream. asked: the options.
 
-    tensors: in the order of Tensors; making a Tensors would slow down every call. Calls with equal facts share a
-    PreparedCall.
+    tensors: in the order of Tensors; building that NamedTuple would slow down every call. Calls with equal facts share
+    a PreparedCall.
     """
     q, k, v, cu_seqlens_q, cu_seqlens_k, q_descale, k_descale, v_descale, sinks = tensors
     facts: tuple[Any, ...] = (
@@ -149,7 +149,7 @@ class PreparedCall(Launcher):
         return o, lse
 
     def _with_copies(self, tensors: Tensors) -> Result:
-        """Copy tensors whose rows do not start at multiples of 16 bytes, and call again."""
+        """Copy tensors whose rows do not start at multiples of 16 bytes, and make the call with the copies."""
         copies = self.copies or (False, False, False)
         q, k, v = (
             aligned_copy(t) if copy or t.data_ptr() % ALIGN_BYTES else t
@@ -175,7 +175,7 @@ def zeros(
 
 
 def enter(kernel: Compiled, buffer: abi.ArgumentBuffer, stream: int, index: int) -> None:
-    """Call the compiled host function on torch's current stream of device `index`. stream: its word in the buffer."""
+    """Call the compiled host function on torch's current stream of device `index`. stream: Layout.places["stream"]."""
     buffer.words[stream] = torch._C._cuda_getCurrentRawStream(index)
     if torch._C._cuda_getDevice() == index:
         kernel.entry(buffer.address)
@@ -193,5 +193,5 @@ def _error_name(code: int) -> str:
 
         name = runtime.cudaGetErrorName(runtime.cudaError_t(code))[1]
         return f"{code} ({name.decode()})"
-    except Exception:  # an unknown code, or other bindings
+    except Exception:  # unknown error code, or no suitable CUDA bindings
         return str(code)

@@ -24,8 +24,8 @@ def define_operator(
 
     launch: function for CUDA tensors; it returns new tensors, and changes only its arguments named in `mutated`. fake:
     function for tracing; it takes the arguments of `launch` by name, makes outputs of the right shape and checks
-    nothing. function: public name of the function, for the error of backward. It is None for an operator that changes
-    tensors, because torch allows no backward there.
+    nothing. function: name of the public function, which the error of a backward pass names. It is None for an operator
+    that changes tensors, because torch allows no backward there.
     """
     signature = inspect.signature(launch)
 

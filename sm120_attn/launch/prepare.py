@@ -21,7 +21,7 @@ from .hot_path import PreparedCall, Result, facts_of
 from .strides import contiguous_strides, is_aligned, kernel_strides, lse_shape
 
 ARCHS = {(12, 0): "sm_120a", (12, 1): "sm_121a", (9, 0): "sm_90a"}
-KEPT_CALLS = 4096  # prepared calls, a few KB each
+KEPT_CALLS = 4096  # most prepared calls that are kept; each takes a few KB
 LOG2_E = math.log2(math.e)
 Kept = TypeVar("Kept")
 
@@ -58,7 +58,7 @@ def _prepare(tensors: Tensors, call: Call) -> PreparedCall:
     q, k, v = tensors[:3]
     made = PreparedCall(tensors, call, tuple(not is_aligned(t) for t in (q, k, v)), forward)
     shape = shape_of(tensors, call)
-    config = call.config or planned(shape)  # before the return below, because it raises for unsupported shapes
+    config = call.config or planned(shape)  # before the return below: planned may raise ValueError
     if not (q.numel() and k.numel() and call.max_seqlen_q and call.max_seqlen_k and shape.batch):
         return made
     refuse_in_capture(config, "attention")
@@ -126,7 +126,7 @@ def shape_of(tensors: Tensors, call: Call) -> Shape:
     """Compute the Shape by which the kernel is chosen, with lengths in whole tiles."""
     q = tensors.q
     arch, sms = device_facts(q.get_device())
-    # With as many queries as keys both alignments are the same.
+    # If there are as many queries as keys, both values of `align` mean the same.
     square = tensors.cu_seqlens_q is None and call.max_seqlen_q == call.max_seqlen_k
     return Shape(
         arch=arch,
@@ -167,6 +167,6 @@ def device_facts(index: int) -> tuple[str, int]:
     if capability not in ARCHS:
         known = ", ".join(f"{major}.{minor}" for major, minor in ARCHS)
         raise ValueError(
-            f"{properties.name} has compute capability {capability[0]}.{capability[1]}: the kernels are for {known}"
+            f"{properties.name} has compute capability {capability[0]}.{capability[1]}: must be one of {known}"
         )
     return ARCHS[capability], properties.multi_processor_count

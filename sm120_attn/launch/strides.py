@@ -19,7 +19,7 @@ def is_aligned(tensor: torch.Tensor) -> bool:
 
 
 def aligned_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Copy a tensor so that its rows start at multiples of 16 bytes. Rows of FP8 may be padded for that."""
+    """Copy a tensor so that its rows start at multiples of 16 bytes. If necessary, FP8 rows get padding."""
     *outer, columns = tensor.shape
     wide = whole_rows(columns, tensor.element_size())
     if wide == columns:
@@ -28,13 +28,13 @@ def aligned_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def whole_rows(columns: int, element_bytes: int) -> int:
-    """Round columns up to whole 16 bytes."""
+    """Round a number of columns up, so that a row is a multiple of 16 bytes."""
     each = ALIGN_BYTES // element_bytes
     return -(-columns // each) * each
 
 
 def kernel_strides(tensor: torch.Tensor) -> Sequence[int]:
-    """Return the tensor's strides. A dimension of size 1, whose stride is arbitrary, gets that of an aligned copy."""
+    """Return the tensor's strides. A dimension of size 1, whose stride has no meaning, gets the stride of a copy."""
     shape: Sequence[int] = tensor.shape
     strides: Sequence[int] = tensor.stride()
     if 1 not in shape:
@@ -44,7 +44,7 @@ def kernel_strides(tensor: torch.Tensor) -> Sequence[int]:
 
 
 def lse_shape(q: torch.Tensor) -> tuple[int, ...]:
-    """Compute the sizes of the log-sum-exp of q's rows, [batch, heads, rows]; of packed queries [heads, total]."""
+    """Compute the shape of the LSE of q's rows: [batch, heads, rows], or [heads, total] for packed queries."""
     return (q.shape[1], q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2], q.shape[1])
 
 

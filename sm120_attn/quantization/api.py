@@ -24,13 +24,13 @@ def quantize(
                 of 8. Packed sequences: [total, heads, head_dim], with cu_seqlens (int32, [batch + 1]) and max_seqlen,
                 the length of the longest sequence
     dtype       float8_e4m3fn or float8_e5m2
-    y           of x's shape. Rows begin at multiples of 16 bytes, as `attention` requires; so y is contiguous if
+    y           x's shape, in dtype. Rows begin at multiples of 16 bytes, as `attention` requires; so y is contiguous if
                 head_dim is a multiple of 16
     descale     float32, [batch, heads]: the largest absolute value of the head, divided by 448 (e5m2: 57344)
 
     y is x * (448 / amax), in float32, rounded to nearest; amax is the largest absolute value of the head. A head with
-    no absolute value above 2^-100 has descale 1. A NaN makes all values of its head NaN, and the descale. An infinity
-    makes the descale infinite, becomes NaN, and makes the other values of its head 0.
+    no absolute value above 2^-100 has descale 1. A NaN makes the descale and all values of its head NaN. An infinity
+    makes the descale infinite, becomes NaN itself, and makes the other values of its head 0.
 
     Does not wait for the GPU. Raises TypeError or ValueError for arguments that are not supported.
     """
@@ -58,7 +58,7 @@ def quantize_qkv(
     longest_q = _longest(cu_seqlens_q, max_seqlen_q, q, "max_seqlen_q", "cu_seqlens_q")
     longest_k = _longest(cu_seqlens_k, max_seqlen_k, k, "max_seqlen_k", "cu_seqlens_k")
     if (cu_seqlens_q is None) != (cu_seqlens_k is None):
-        raise ValueError("packed sequences need both cu_seqlens_q and cu_seqlens_k")
+        raise ValueError("one of cu_seqlens_q and cu_seqlens_k is None: packed sequences need both")
     run = torch_op.launch_three if is_plain(q, k, v) else torch.ops.sm120_attn.quantize_qkv
     found = run(q, k, v, dtype, cu_seqlens_q, cu_seqlens_k, longest_q, longest_k)
     return found[:3], found[3:]

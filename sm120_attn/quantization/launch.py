@@ -20,7 +20,7 @@ NAMES = {1: ("x",), 3: ("q", "k", "v")}
 MOST_BLOCKS = 2**31 - 1  # limit of a grid
 
 Tensors = tuple[torch.Tensor, ...]  # x; or q, k and v
-Starts = tuple[torch.Tensor, ...]  # cu_seqlens of x, or of q and of k and v; empty without packed sequences
+Starts = tuple[torch.Tensor, ...]  # (cu_seqlens,) or (cu_seqlens_q, cu_seqlens_k); empty if not packed
 Result = tuple[list[torch.Tensor], list[torch.Tensor]]  # outputs, descales
 
 
@@ -55,22 +55,22 @@ def check(xs: Tensors, starts: Starts, call: QuantizeCall) -> None:
             raise ValueError(f"{name} is on {x.device}: must be on a CUDA device")
         if (x.dtype, x.device, x.shape[-1]) != (first.dtype, first.device, first.shape[-1]):
             raise ValueError(
-                f"{name} is {sizes(x)} of {x.dtype} on {x.device}, q {sizes(first)} of {first.dtype} on "
+                f"{name} is {sizes(x)} of {x.dtype} on {x.device}, q is {sizes(first)} of {first.dtype} on "
                 f"{first.device}: head_dim, dtype and device must be the same"
             )
         if max(x.shape) > MAX_SIZE:
-            raise ValueError(f"{name} has a size of {max(x.shape)}: sizes can be up to {MAX_SIZE}")
+            raise ValueError(f"{name} has a size of {max(x.shape)}: must be at most {MAX_SIZE}")
     names = ("cu_seqlens",) if len(xs) == 1 else ("cu_seqlens_q", "cu_seqlens_k")
     for name, tensor in zip(names, starts, strict=False):
         check_cu_seqlens(name, tensor, first)
     if min(longest) < 0:
-        raise ValueError(f"max_seqlen is {min(longest)}: must be the rows of the longest sequence, at least 0")
+        raise ValueError(f"max_seqlen is {min(longest)}: must be the longest sequence's number of rows, at least 0")
 
 
 class PreparedQuantize(Launcher):
     """The state that equal calls share; see launch.hot_path.PreparedCall.
 
-    scratch: words that the first kernel passes to the second; 0 with one kernel.
+    scratch: number of words that the first kernel passes to the second; 0 with one kernel.
     """
 
     __slots__ = ("at", "call", "copies", "descales", "dtype", "index", "like_inputs", "scratch")
@@ -82,7 +82,7 @@ class PreparedQuantize(Launcher):
         self.dtype = call.dtype
         self.descales = descales
         self.copies = not all(is_aligned(x) for x in xs)
-        # Whether outputs can have the strides of their inputs, which torch allocates faster.
+        # Whether outputs can have the strides of their inputs. torch allocates such tensors faster.
         self.like_inputs = all(x.is_contiguous() and whole_rows(x.shape[-1], 1) == x.shape[-1] for x in xs)
         self.scratch = 0
         self.at: list[tuple[int, int, int]] = []  # the buffer's words of each x, y and descale

@@ -1,4 +1,4 @@
-"""Mistakes in appending that `check --cache` must detect, and promises that a single appending call cannot show."""
+"""Wrong append calls that `check --cache` must detect, and properties ("promises") that one append call cannot show."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Change = Callable[[dict[str, Any], dict[str, Any]], Any]
 
 
 def mistakes() -> dict[str, Callable[[], Verdict]]:
-    """Map names to functions. Each makes a wrong call or a wrong cache, and judges the result as if it were right."""
+    """Map names of mistakes to functions. Each makes a wrong call or cache, and judges it as if it were right."""
 
     def judged(change: Change, case: CacheCase = MUTATED) -> Callable[[], Verdict]:
         """Run and judge a call. change: edits tensors and options before it; may return a function to run after it."""
@@ -78,7 +78,7 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
 
 
 def promises() -> dict[str, Callable[[], str]]:
-    """Map promises to functions. Each returns how its promise is broken, or "" if it is kept."""
+    """Map promises to functions. Each tests its promise and returns how it is broken, or "" if it is kept."""
     return {
         "a CUDA graph appends at each replay": _graph,
         "what does not fit is not written": _does_not_fit,
@@ -134,7 +134,7 @@ def _does_not_fit() -> str:
         before = cache_writes.snapshot(made)
         page, row = (int(made["block_table"][0, -1]), case.page_size - 1) if case.page_size else (0, capacity - 1)
         given, new = ({n: made[n] for n in kind._fields if n in made} for kind in (CacheTensors, NewTensors))
-        append(CacheTensors(**given), NewTensors(**new), asked, True)  # no attention: it would read the invalid entry
+        append(CacheTensors(**given), NewTensors(**new), asked, True)  # attention would read the invalid entry
         for name in ("k", "v"):
             cache = made[f"{name}_cache"]
             if name == "v" and not torch.equal(cache[page, row], made["v_new"][0, 0]):
@@ -142,7 +142,9 @@ def _does_not_fit() -> str:
             changed = int((cache_writes.bytes_of(cache) != before[f"{name}_cache"]).sum())
             rows = 1 if case.page_size else 3  # without pages the last sequence has room for both new keys
             if changed > rows * cache[page, row].numel() * cache.element_size():
-                return f"page size {case.page_size}: {changed} bytes of {name}_cache have changed"
+                return (
+                    f"page size {case.page_size}: {changed} bytes of {name}_cache have changed, more than the new rows"
+                )
     return ""
 
 

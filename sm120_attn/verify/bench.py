@@ -26,10 +26,10 @@ from ..planner import Plan, plan
 from .requirements import require_folder, require_gpu
 
 HEADS = 16  # heads of all published configurations
-SPAN_MS = 4.0  # rough time of one sample
-FEWEST, MOST = 2, 100  # launches in a sample
+SPAN_MS = 4.0  # intended time of one sample
+FEWEST, MOST = 2, 100  # limits of the number of launches in a sample
 SPREAD = 2.0**-6  # allowed difference of two bf16 outputs, relative to the largest value
-FP8_SPREAD = 2.0**-3  # the same if one of them had Q, K, V and P in e4m3
+FP8_SPREAD = 2.0**-3  # like SPREAD, if one output was computed with Q, K, V and P in e4m3
 
 Launch = Callable[[], Any]
 Maker = Callable[[Any, Any, Any, bool], Launch]
@@ -113,8 +113,8 @@ def variant(kernel: str) -> Maker:
 def chosen(change: Callable[[Config], Config], number: int) -> Maker:
     """Return a maker of launches of `attention` with a changed kernel. Each maker needs its own `number`.
 
-    Prepared calls are found by their arguments. So each maker has its own scale: `number` float64 steps larger, which
-    is the same number in float32.
+    Prepared calls are looked up by their arguments. So each maker passes another scale: the usual scale plus `number`
+    float64 steps, which rounds to the same float32.
     """
 
     def make(q: Any, k: Any, v: Any, causal: bool) -> Launch:
@@ -129,12 +129,12 @@ def chosen(change: Callable[[Config], Config], number: int) -> Maker:
         def call() -> Any:
             return attention(q, k, v, causal=causal, scale=scale)
 
-        # A first call shows the key of its prepared call; then the call is prepared again, for the other kernel.
+        # The first call adds its key to prepared_calls. Then the call is prepared again for it, with the new kernel.
         before = set(prepared_calls)
         call()
         fresh = set(prepared_calls) - before
         if len(fresh) != 1:
-            raise RuntimeError("a call with these arguments has been made before, and may have another kernel")
+            raise RuntimeError(f"number {number} was used before, and its prepared call may have another kernel")
         facts = fresh.pop()
         tensors, asked = Tensors(q, k, v), prepared_calls[facts].call
         config = change(planned(shape_of(tensors, asked)))
@@ -181,7 +181,7 @@ def torch_flash(q: Any, k: Any, v: Any, causal: bool) -> Launch:
 
 
 def time_problem(problem: BenchProblem, makers: dict[str, Maker], rounds: int) -> TimedLaunch:
-    """Time all competitors whose results are right. Raises RuntimeError if the first one's result is wrong."""
+    """Time all competitors whose results are right. Raises RuntimeError if the first competitor's is wrong."""
     import torch
 
     from ..compile import cache
@@ -339,7 +339,7 @@ def line(timed: TimedLaunch) -> str:
 
 
 def summary(times_ms: dict[BenchProblem, dict[str, float]], mine: str, peers: Sequence[str]) -> dict[str, Any]:
-    """Summarise time ratios. Above 1, `mine` is faster. The best peer is the fastest peer for each problem."""
+    """Summarise the times of `peers` divided by those of `mine`. The best peer is the fastest one for each problem."""
     best = {p: min(times[n] for n in peers if n in times) / times[mine] for p, times in times_ms.items()}
     worst = min(best, key=best.__getitem__)
     ratios = {n: [times[n] / times[mine] for times in times_ms.values() if n in times] for n in peers}
@@ -405,7 +405,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     if arguments.rounds < 3:
-        raise ValueError(f"--rounds {arguments.rounds}: at least 3")
+        raise ValueError(f"--rounds {arguments.rounds}: must be at least 3")
     require_folder(arguments.json)
     require_gpu()
     if arguments.fp8:
@@ -437,7 +437,7 @@ def measure(only: str | None, variants: bool, rounds: int) -> dict[str, Any]:
 def why_no_fp8_time(arch: str) -> str | None:
     """Return the reason why FP8 is not timed on this architecture, or None."""
     if arch == "sm_90a":
-        return "FP8 is timed on sm_12x only: sm_90a lacks the FP8 instructions and replaces them by others"
+        return "FP8 is timed on sm_12x only: sm_90a lacks its FP8 instructions, and kernels use slower ones instead"
     return None
 
 

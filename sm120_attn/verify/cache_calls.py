@@ -1,4 +1,4 @@
-"""The call of a case over a KV cache: its tensors, the float64 reference, the run and its verdict.
+"""Calls over a KV cache for the cases of cache_cases.py: make tensors, compute float64 references, run and judge.
 
 Everything in a cache that no sequence uses is NaN: rows after the length, other pages. Entries of the table that no
 sequence uses are out of range.
@@ -91,7 +91,7 @@ def _caches(case: CacheCase, size: tuple[int, ...], device: str) -> dict[str, An
 
 
 def _stored(case: CacheCase, name: str, values: Any) -> dict[str, Any]:
-    """Encode values as the caches store them; return them by argument of `attention_with_kv_cache`."""
+    """Encode values as the caches store them; return a dict by argument names of `attention_with_kv_cache`."""
     if case.kv_dtype not in SCALE_COLUMNS:
         return {f"{name}_cache": values.to(torch_dtype(case.kv_dtype or case.dtype))}
     data, scales = block_scaled.quantised(values, case.kv_dtype)
@@ -116,7 +116,7 @@ def _table(case: CacheCase, generator: Any, device: str) -> tuple[Any, int]:
 
 
 def lay_out(layout: str, size: tuple[int, ...], dtype: Any, device: str, number: int) -> Any:
-    """Make a cache full of NaN. number: 0 for K, 1 for V, which the layout "interleaved" uses."""
+    """Make a cache full of NaN. number: 0 for K, 1 for V; only the layout "interleaved" uses it."""
     import torch
 
     pages, rows, heads, dim = size
@@ -173,7 +173,7 @@ def reference(made: dict[str, Any], options: dict[str, Any], low_precision: bool
 
 
 def _gathered(cache: Any, lengths: list[int], table: Any, descale: Any = None, scales: Any = None) -> Any:
-    """Gather the packed rows of all sequences. Rows of an FP8 or FP4 cache are float64, times their descale."""
+    """Gather the rows of all sequences, packed. FP8 and FP4 rows become float64, multiplied by their descale."""
     import torch
 
     def rows_of(tensor: Any, i: int, length: int) -> Any:
@@ -209,7 +209,7 @@ def judge(
 ) -> Verdict:
     """Judge a result: compare it with float64 on the same inputs.
 
-    before: the caches before a call that appends (cache_writes.snapshot). The caches in `made` have the new keys.
+    before: copy of the caches before a call that appends (cache_writes.snapshot). Those in `made` have the new keys.
     """
     why: list[str] = []
     if case.new is not None:
@@ -217,7 +217,7 @@ def judge(
         made, options = cache_writes.attended(case, made, options)
     q = made["q"]
     if o.shape != q.shape or o.dtype != q.dtype or not o.is_contiguous():
-        return failed(case.name, "decode", f"output is {list(o.shape)} of {o.dtype}")
+        return failed(case.name, "decode", f"output is {list(o.shape)} of {o.dtype}: must be contiguous and like q")
     if o.numel() == 0:
         return Verdict(case.name, "decode", 0.0, 0.0, 0.0, "; ".join(why))
     yard, _ = reference(made, options, low_precision=True)

@@ -12,7 +12,7 @@ from ..kernels.append.config import AppendConfig
 from ..kernels.decode.config import PAGE_SIZES, DecodeConfig
 from ..kv_cache.planner import CacheShape, plan_cache
 
-# Around the edges of groups of 16 keys, of tiles, of pages, and of a CTA's four tiles.
+# Numbers of keys around the sizes of groups of 16 keys, of tiles, of pages, and of a CTA's four tiles.
 LENGTHS = (0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 500)
 MANY = (700, 0, 1, 64, 333)
 LAYOUTS = ("pages", "interleaved", "heads first", "wide")
@@ -23,9 +23,9 @@ VALUES = ("normal", "large", "equal", "small")
 class CacheCase:
     """One comparison of `attention_with_kv_cache` with float64.
 
-    lengths: keys of each sequence. queries: one number for all sequences, or packed queries: a number for each.
+    lengths: keys of each sequence. queries: one number for all sequences, or for packed queries a number for each.
     page_size: 0 means a contiguous cache. shared: all sequences have the same first pages.
-    kv_dtype: format of the cache: "", "e4m3", "mxfp8" or "nvfp4"; descale: of the cache, see cases.Case.
+    kv_dtype: format of the cache: "", "e4m3", "mxfp8" or "nvfp4". descale: kind of its descales, see cases.Case.
     new: number of new keys that the call appends to each sequence; None: the call appends nothing. If queries are
     packed, each query has one new key. rotary: "half" or "interleaved", for rotary_columns columns (0: all).
     table_dtype: "fp32" or "". layout: memory layout of the cache, see cache_calls.lay_out. num_splits: None: planned.
@@ -61,24 +61,24 @@ class CacheCase:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Queries of each sequence."""
+        """Number of queries of each sequence."""
         return self.queries if isinstance(self.queries, tuple) else (self.queries,) * len(self.lengths)
 
     @property
     def new_counts(self) -> tuple[int, ...]:
-        """New keys of each sequence."""
+        """Number of new keys of each sequence."""
         if self.new is None:
             return (0,) * len(self.lengths)
         return self.counts if self.packed else (self.new,) * len(self.lengths)
 
     @property
     def totals(self) -> tuple[int, ...]:
-        """Keys of each sequence, with the new keys."""
+        """Number of keys of each sequence, with the new keys."""
         return tuple(length + count for length, count in zip(self.lengths, self.new_counts, strict=True))
 
     @property
     def most_pages(self) -> int:
-        """Columns of the table: one more than the longest sequence needs."""
+        """Number of columns of the table: one more than the longest sequence needs."""
         return -(-max(self.totals, default=0) // self.page_size) + 1
 
     @property
@@ -286,7 +286,8 @@ def _block_scaled() -> Iterator[CacheCase]:
             lengths=(200, 64, 0, 5, 900), queries=(1, 16, 3, 0, 70),
         )  # fmt: skip
     yield replace(base, name="nvfp4, D192", head_dim=192, queries=3)
-    # Enough sequences that the plan gives a CTA 4 key heads, or both of 2. With head_dim 256 fewer CTAs share an SM.
+    # So many sequences that the plan gives a CTA 4 key heads, or both if there are 2. With head_dim 256 fewer CTAs
+    # share an SM.
     many = ((100, 8, 1), (34, 8, 3), (200, 2, 1), (200, 4, 1))
     for (batch, heads_kv, splits), page_size, options in itertools.product(many, (0, 16, 64), (False, True)):
         yield replace(
@@ -403,7 +404,7 @@ def drawn(
         kind, lengths=lengths, page_size=page_size if kind.page_size else 0, layout=layout, values=values,
         queries=tuple(itertools.islice(itertools.cycle(queries), len(lengths))) if packed else kind.queries,
         num_splits=splits + 1 if kind.num_splits != 1 else 1, window=window if kind.window else None,
-        shared=shared and kind.new is None,  # a page that two sequences append to has no right result
+        shared=shared and kind.new is None,  # if two sequences append to one page, no result is right
         heads=12 if kind.queries == 4 else 4,
     )  # fmt: skip
     return replace(case, name=f"random {case}")

@@ -1,4 +1,4 @@
-"""Calls that append to a cache: their tensors, checks of the written caches, and the equal call without appending.
+"""Calls that append to a cache: their tensors, checks of the written caches, and an equal call that appends nothing.
 
 A new value must be the nearest value of the cache's dtype. Everything else in the cache's memory must keep its bytes:
 other rows, rows after the new rows, other pages, and memory between the rows.
@@ -41,12 +41,12 @@ CACHES = ("k_cache", "v_cache", "k_scales", "v_scales")
 
 
 def snapshot(made: dict[str, Any]) -> dict[str, Any]:
-    """Copy the bytes of all memory of the caches."""
+    """Copy all memory of the caches, as bytes."""
     return {name: bytes_of(made[name]).clone() for name in CACHES if name in made}
 
 
 def bytes_of(tensor: Any) -> Any:
-    """View all memory behind a tensor."""
+    """Return a view of all memory of a tensor's storage, as bytes."""
     import torch
 
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
@@ -109,7 +109,9 @@ def judge_caches(case: CacheCase, made: dict[str, Any], before: dict[str, Any]) 
             dtype = made[f"{name}_cache"].dtype
             off = _is_off(parts[0].view(dtype).double(), wanted, descale, dtype)
         if off.any():
-            said.append(f"{int(off.sum())} of {off.numel()} new values in {name}_cache are not the nearest ones")
+            said.append(
+                f"{int(off.sum())} of {off.numel()} new values in {name}_cache are not the nearest values of its dtype"
+            )
     for name, flat in before.items():
         cache, after = made[name], bytes_of(made[name]).clone()
         old, kept = (
@@ -118,15 +120,15 @@ def judge_caches(case: CacheCase, made: dict[str, Any], before: dict[str, Any]) 
         )
         kept[pages, rows] = old[pages, rows]
         if not torch.equal(after, flat):
-            said.append(f"{int((after != flat).sum())} bytes of {name} have changed that belong to no new key")
+            said.append(f"{int((after != flat).sum())} bytes of {name} that belong to no new key have changed")
     return said
 
 
 def _is_off_its_block(data: Any, scales: Any, kv_dtype: str, exact: Any, wanted: Any, descale: Any) -> Any:
-    """Find where block-scaled data or scales differ from plain torch's for the values `exact`.
+    """Find where block-scaled data or scales differ from those that block_scaled.py computes for the values `exact`.
 
-    exact: None for rotated keys, which the kernel computes in float32. They may differ from `wanted` by a rounding step
-    of the block's largest value.
+    exact: None for rotated keys, because the kernel rotates in float32. Then data may differ from `wanted` by one
+    rounding step of the block's largest value.
     """
     import torch
 
@@ -172,7 +174,7 @@ def _is_off(found: Any, wanted: Any, descale: Any, dtype: Any) -> Any:
 
 
 def attended(case: CacheCase, made: dict[str, Any], options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Make the tensors and options of an equal call that appends nothing, over caches that have the new keys."""
+    """Make the tensors and options of an equal call that appends nothing, over caches with the new keys."""
     import torch
 
     masked = case.causal or case.window is not None

@@ -11,12 +11,12 @@ from ..config import FP8, FP8_MMAS, Config, why_not
 from ..mask_bounds import bounds, whole_tiles
 from ..planner import CHOICES, FP8_CHOICES, Shape, choices_of, plan, two_level_fields
 
-# (rows, keys), from FlashAttention's tests: tails on both sides, one key, more rows than keys.
+# (rows, keys), from FlashAttention's tests: incomplete last tiles of rows and of keys, one key, more rows than keys.
 LENGTHS = (
     (1, 1), (3, 3), (64, 1), (239, 1), (799, 3), (113, 203), (108, 256), (384, 256), (640, 128), (1023, 1024),
     (1024, 1023),
 )  # fmt: skip
-TAILS = (0, 1, 15, 16, 31, -1)  # numbers of keys modulo the tile
+TAILS = (0, 1, 15, 16, 31, -1)  # number of keys modulo the tile size
 HEAD_DIMS = tuple(range(32, 257, 8))
 MASKS = ("none", "causal", "window")
 VALUES = ("normal", "equal", "large", "outlier", "first tile hidden", "small")
@@ -26,9 +26,9 @@ TILE_FIELDS = (
     "kernel", "warps", "rows_per_warp", "tile_n", "stages_k", "stages_v", "q_in_registers", "split_keys", "ctas_per_sm",
     "mma_throughput",
 )  # fmt: skip
-# For FP8, without "small": a descale brings such values into range.
+# For FP8. "small" is missing, because descales bring such values into range.
 FP8_VALUES = ("normal", "equal", "large", "outlier", "first tile hidden", "peaked")
-LONG_SUMS = (4096, 16384, 65536)  # keys of cases whose sums only grow: V is all ones, or has a mean
+LONG_SUMS = (4096, 16384, 65536)  # keys of cases whose sums only grow: V is all ones, or has a mean above 0
 LAYOUTS = ("bshd", "bhsd", "qkv", "poisoned", "misaligned", "expanded", "narrow")
 
 
@@ -114,7 +114,7 @@ class Case:
 
 
 def tiles_of(config: Config, number: int) -> Config:
-    """Copy the config with another of the choices of tiles of `plan`. Numbers past the last choice wrap around."""
+    """Copy the config with plan's tile choice number `number`. Numbers past the last choice wrap around."""
     choices = choices_of(config.dtype, config.head_dim)
     usual = Config()
     tiles = {name: getattr(usual, name) for name in TILE_FIELDS}
@@ -336,7 +336,7 @@ def fp8_classes(count: int) -> tuple[Case, ...]:
 
 
 def classes(count: int) -> tuple[Case, ...]:
-    """List kinds of random cases, so that few kernels must be compiled. Lengths, heads, layout are drawn per case."""
+    """List kinds of random cases, so that few kernels must be compiled. Each case draws its lengths, heads, layout."""
     rng = random.Random(8)
     found: dict[Case, None] = {}
     while len(found) < count:
@@ -353,7 +353,7 @@ def classes(count: int) -> tuple[Case, ...]:
             softcap=rng.choice((0.0, 0.0, 15.0)),
             lengths=((1, 1),) if rng.random() < 0.3 else (),
             sinks=rng.random() < 0.2,
-            kernel=rng.choice(("cp_async", *TILES)),  # fixed: the planned kernel would depend on the lengths
+            kernel=rng.choice(("cp_async", *TILES)),  # not the planned kernel, which would depend on the lengths
         )
         found[case] = None
     return tuple(found)
@@ -374,7 +374,7 @@ def drawn(
 ) -> Case:
     """Make a random case that runs the kernel of `kind`.
 
-    A right side of 0 becomes 1, because a window that ends at the diagonal needs another, causal kernel.
+    A window with a right size of 0 gets 1 instead, because it would end at the diagonal and need a causal kernel.
     """
     left, right = kind.window
     return replace(

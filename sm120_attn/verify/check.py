@@ -2,7 +2,8 @@
 
     python -m sm120_attn check [--fp8 | --cache] [--kernel tma] [--only TEXT] [--random 1000] [--json FILE]
 
-It runs cases, random cases, wrong results (which must fail) and promises. With --cache it runs those of check_cache.
+It runs cases, random cases, wrong results (which must fail), and tests of promises: properties that one call cannot
+show. With --cache it runs those of check_cache.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from .wrong_results import MUTATED, MUTATED_FP8, mutations
 
 RANDOM_CLASSES = 60
 RANDOM_LENGTHS = (63, 64, 65, 127, 128, 129, 255, 256, 257)
-RANDOM_HEADS = ((1, 1), (2, 2), (4, 2), (3, 1), (8, 2))  # heads of queries, of keys
+RANDOM_HEADS = ((1, 1), (2, 2), (4, 2), (3, 1), (8, 2))  # (query heads, key heads)
 # Cases that need the kernels of `mutations` and `promises`, to compile these kernels ahead.
 MUTATIONS_AND_PROMISES = (
     MUTATED,
@@ -47,7 +48,7 @@ MUTATIONS_AND_PROMISES = (
 )
 
 
-# --- the verb -----------------------------------------------------------------------------------------------------
+# --- the subcommand -----------------------------------------------------------------------------------------------
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,12 +78,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     for name, least in (("random", 0), ("jobs", 1)):
         if getattr(arguments, name) < least:
-            raise ValueError(f"--{name} {getattr(arguments, name)}: at least {least}")
+            raise ValueError(f"--{name} {getattr(arguments, name)}: must be at least {least}")
     chosen: list[Any] = selected_of_cache(arguments) if arguments.cache else selected(arguments)
     if not chosen:
         matrix = cache_cases.matrix if arguments.cache else cases.fp8_matrix if arguments.fp8 else cases.matrix
         known: Any = next(iter(matrix()))
-        raise ValueError(f"--only {arguments.only!r}: no case has this in its name; one name is {known.name!r}")
+        raise ValueError(f"--only {arguments.only!r}: no case has this text in its name; one name is {known.name!r}")
     randomly = arguments.random and not arguments.only
     if arguments.compile_only:
         target = parse_target(arguments.compile_only)
@@ -109,7 +110,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def parse_target(text: str) -> tuple[str, int]:
-    """Split ARCH:SMS into its parts. Raises ValueError if one is invalid."""
+    """Split ARCH:SMS into its parts. Raises ValueError if a part is invalid."""
     arch, _, sms = text.partition(":")
     if arch not in ARCHS or not sms.isascii() or not sms.isdigit() or not int(sms):
         raise ValueError(
@@ -119,14 +120,14 @@ def parse_target(text: str) -> tuple[str, int]:
 
 
 def selected_of_cache(arguments: argparse.Namespace) -> list[CacheCase]:
-    """Select the cases over a cache by the arguments. Raises ValueError for arguments that do not fit together."""
+    """Select the cases over a cache by the arguments. Raises ValueError for --fp8 or --kernel."""
     if arguments.fp8 or arguments.kernel:
         raise ValueError("--cache checks the planned kernels: it cannot be combined with --fp8 or --kernel")
     return [case for case in cache_cases.matrix() if arguments.only in case.name]
 
 
 def selected(arguments: argparse.Namespace) -> list[Case]:
-    """Select the cases by the arguments. Raises ValueError for a kernel that does not exist."""
+    """Select the cases by the arguments. Raises ValueError for a kernel that --fp8 does not support."""
     if arguments.fp8 and arguments.kernel not in (None, "all", *cases.FP8_TILES):
         raise ValueError(f"--kernel {arguments.kernel}: with --fp8 it must be {', '.join(cases.FP8_TILES)} or all")
     matrix = cases.fp8_matrix if arguments.fp8 else cases.matrix
@@ -134,13 +135,13 @@ def selected(arguments: argparse.Namespace) -> list[Case]:
     return [case for case in chosen if arguments.only in case.name]
 
 
-# --- what it runs -------------------------------------------------------------------------------------------------
+# --- the parts of the check ---------------------------------------------------------------------------------------
 
 
 def check_all(
     chosen: list[Case], random_count: int, only_cases: bool, jobs: int, random_seed: int = 8, fp8: bool = False
 ) -> dict[str, Any]:
-    """Run all parts of the check; return the JSON document. only_cases: neither wrong results nor promises."""
+    """Run all parts of the check; return the JSON document. only_cases: leave out wrong results and promises."""
     from ..launch.prepare import device_facts
 
     start = time.perf_counter()
@@ -165,7 +166,7 @@ def random_kinds(fp8: bool) -> tuple[Case, ...]:
 
 
 def check_random(count: int, number: int = 8, fp8: bool = False) -> list[Verdict]:
-    """Check `count` random cases over a fixed set of kernels. The seed `number` gives the same cases everywhere."""
+    """Check `count` random cases over a fixed set of kernels. number: seed; it gives the same cases everywhere."""
     rng, kinds = random.Random(number), random_kinds(fp8)
     length = partial(cases.drawn_length, rng, 1, 400, RANDOM_LENGTHS)
     verdicts = []
@@ -181,7 +182,7 @@ def check_random(count: int, number: int = 8, fp8: bool = False) -> list[Verdict
 def cases_beside(fp8: bool, only_cases: bool, randomly: bool) -> list[Case]:
     """List cases whose kernels check_all needs in addition to the kernels of the chosen cases."""
     kinds = random_kinds(fp8) if randomly else ()
-    # Also with more keys than rows: if the mask's alignment matters, this needs another kernel.
+    # Add cases with more keys than rows: they need other kernels if the mask's alignment matters.
     others = [*kinds, *(replace(kind, keys=192) for kind in kinds)]
     if not fp8 and not only_cases:
         others += MUTATIONS_AND_PROMISES
@@ -220,10 +221,10 @@ def summary(result: dict[str, Any]) -> str:
     if "long_sums" in result:
         lines.append(long_sums.summary(result["long_sums"]))
     lines.append(
-        f"{result['cases']} cases and {result['random_cases']} random cases, {len(result['failures'])} failed; worst "
-        f"row at {result['worst_error_ratio']:.2f} x the yardstick (limit {ERROR_RATIO:g}), worst LSE off by "
+        f"{result['cases']} cases and {result['random_cases']} random cases, {len(result['failures'])} failed; largest "
+        f"error of a row {result['worst_error_ratio']:.2f} x the reference's (limit {ERROR_RATIO:g}), of an LSE "
         f"{result['worst_lse_error']:.1e}; {sum(w != 'NOT SEEN' for w in result['mutations'].values())} of "
-        f"{len(result['mutations'])} mistakes seen; {sum(w == 'kept' for w in result['promises'].values())} of "
-        f"{len(result['promises'])} promises kept; {result['seconds']} s"
+        f"{len(result['mutations'])} wrong results rejected; {sum(w == 'kept' for w in result['promises'].values())} "
+        f"of {len(result['promises'])} promises kept; {result['seconds']} s"
     )
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Compare `attention_with_kv_cache` with float64, and show that the comparison detects mistakes."""
+"""Compare `attention_with_kv_cache` with float64, and show that the comparison rejects wrong results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MUTATED_PREFILL = replace(
 
 
 def mistakes() -> dict[str, Callable[[], Verdict]]:
-    """Map names to functions. Each makes a wrong result, and judges it as if it were right."""
+    """Map names of mistakes to functions. Each makes a wrong result, and judges it as if it were right."""
     import torch
 
     def judged(
@@ -58,13 +58,13 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         return tensor.index_select(axis, order)
 
     def swapped_pages(table: Any) -> Any:
-        """Swap a page that the window partly hides with a fully visible page. Else the order would have no effect."""
+        """Swap a page that the window partly hides with a visible page. Two visible pages would change no result."""
         table = table.clone()
         table[0, [13, 19]] = table[0, [19, 13]]
         return table
 
     def in_order_of_the_mma(tensor: Any) -> Any:
-        """Move the even columns of each 16 before the odd columns, as in the operands of MMAs over FP8 caches."""
+        """In each 16 columns move the even columns before the odd columns, as in MMA operands of FP8 caches."""
         columns = torch.arange(tensor.shape[-1], device=tensor.device).view(-1, 8, 2).transpose(1, 2).flatten()
         return as_bytes(tensor)[..., columns].view(tensor.dtype)
 
@@ -112,7 +112,7 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
 
 
 def promises() -> dict[str, Callable[[], str]]:
-    """Map promises to functions. Each returns how its promise is broken, or "" if it is kept."""
+    """Map promises to functions. Each tests its promise and returns how it is broken, or "" if it is kept."""
     return {"the same bits every time": _same_bits, "a CUDA graph takes new lengths": _graph, "check=True": _checked}
 
 
@@ -148,7 +148,7 @@ def _graph() -> str:
         for name, tensor in made.items():
             if name in ("k_cache", "v_cache"):
                 if len(other[name]) > len(tensor):
-                    return f"{name} of {lengths} has more pages than the captured one"
+                    return f"{name} for lengths {lengths} has more pages than the captured {name}"
                 tensor.fill_(math.nan)
                 tensor[: len(other[name])] = other[name]
             elif name == "block_table":
@@ -176,17 +176,17 @@ def _checked() -> str:
             if f"{name}[0" not in str(error):
                 return f"{name}: {error}"
         else:
-            return f"{name} with {value} is accepted"
+            return f"{name} with {value} is accepted: must raise ValueError"
     return ""
 
 
 def check_random(count: int, number: int = 8) -> list[Verdict]:
-    """Check `count` random cases over a fixed set of kernels. The seed `number` gives the same cases everywhere."""
+    """Check `count` random cases over a fixed set of kernels. number: seed; it gives the same cases everywhere."""
     rng, kinds = random.Random(number), cache_cases.classes(RANDOM_CLASSES)
     verdicts = []
     for _ in range(count):
         lengths = tuple(drawn_length(rng, 0, 600, cache_cases.LENGTHS) for _ in range(rng.randint(1, 5)))
-        queries = (*(rng.randint(0, 8) for _ in range(rng.randint(0, 4))), rng.randint(1, 8))  # not all are 0
+        queries = (*(rng.randint(0, 8) for _ in range(rng.randint(0, 4))), rng.randint(1, 8))  # the last one is not 0
         window = (rng.randint(0, 300), rng.randint(1, 300))
         case = cache_cases.drawn(
             rng.choice(kinds), lengths, queries, rng.choice(PAGE_SIZES), rng.randint(1, 9), window,
@@ -197,7 +197,7 @@ def check_random(count: int, number: int = 8) -> list[Verdict]:
 
 
 def needed(chosen: list[CacheCase], arch: str, sms: int, randomly: bool = True, only_cases: bool = False) -> list[Any]:
-    """List each kernel once: those of these cases, of random cases, and without only_cases of mistakes and promises."""
+    """List the kernels of these cases and random cases, once each; unless only_cases, of mistakes and promises."""
     kinds = cache_cases.classes(RANDOM_CLASSES) if randomly else ()
     others = [
         MUTATED, replace(MUTATED, causal=False), replace(MUTATED, window=None), replace(MUTATED, sinks=False), PROMISED,
@@ -214,7 +214,7 @@ def needed(chosen: list[CacheCase], arch: str, sms: int, randomly: bool = True, 
 
 
 def check_all(chosen: list[CacheCase], random_count: int, only_cases: bool, jobs: int, seed: int = 8) -> dict[str, Any]:
-    """Run all parts of the check; return the JSON document. only_cases: neither mistakes nor promises."""
+    """Run all parts of the check; return the JSON document. only_cases: leave out mistakes and promises."""
     from ..launch.prepare import device_facts
 
     start = time.perf_counter()

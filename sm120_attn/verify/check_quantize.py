@@ -1,7 +1,7 @@
 """Compare `quantize` with the same arithmetic in torch, bit for bit. Part of the self-test, and of the tests.
 
-The arithmetic: amax / 448 and 448 / amax as divisions of float32 tensors (torch divides by a Python number with its
-reciprocal), the product in float32, clamped, converted to FP8. NaNs may have any bits.
+torch computes amax / 448 and 448 / amax as divisions of float32 tensors (if the divisor were a Python number, it would
+multiply by the reciprocal). The product is computed in float32, clamped and converted to FP8. NaNs may have any bits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .judging import NOT_TRIED
 
 VALUES = ("normal", "outlier", "zero head", "tiny", "least", "subnormal", "huge", "nan", "inf", "negative zero")
 LAYOUTS = ("bshd", "bhsd", "qkv", "misaligned", "expanded", "narrow")
-# Around the sizes of a CTA's work for bf16 and head_dim 128: a slab of 512 rows, a piece of 128 rows.
+# Numbers of rows around the work of a CTA for bf16 and head_dim 128: a slab of 512 rows, a piece of 128 rows.
 ROWS = (1, 2, 127, 128, 129, 511, 512, 513, 1000, 1024, 1025)
 
 
@@ -83,7 +83,7 @@ def matrix() -> Iterator[QuantizeCase]:
 
 
 def tensors(case: QuantizeCase, device: str = "cuda") -> tuple[list[Any], list[Any], list[int]]:
-    """Make the tensors of a case; for each, its cu_seqlens (None if not packed) and its longest sequence's length."""
+    """Make the tensors of a case. Return them, their cu_seqlens (None if not packed), and their longest lengths."""
     import torch
 
     generator = torch.Generator(device=device).manual_seed(0)
@@ -106,7 +106,7 @@ def tensors(case: QuantizeCase, device: str = "cuda") -> tuple[list[Any], list[A
 
 
 def fill(case: QuantizeCase, x: Any) -> Any:
-    """Change the last head of the last sequence to the case's kind of values. These kinds are difficult for scales."""
+    """Give the last head of the last sequence the case's kind of values, for which scales are difficult to compute."""
     if not x.numel():
         return x
     head = x[-1, :, -1] if x.dim() == 4 else x[:, -1]
@@ -151,9 +151,11 @@ def judge(x: Any, dtype: Any, cu_seqlens: Any, y: Any, descale: Any) -> str:
 
     wanted, wanted_descale = quantize_reference(x, dtype, cu_seqlens)
     if y.shape != x.shape or y.dtype != dtype or any(step % 16 for step in y.stride()[:-1]):
-        return f"y is {list(y.shape)} of {y.dtype}"
+        return (
+            f"y is {list(y.shape)} of {y.dtype}: must be {list(x.shape)} of {dtype}, with rows at multiples of 16 bytes"
+        )
     if descale.shape != wanted_descale.shape or descale.dtype != torch.float32:
-        return f"descale is {list(descale.shape)} of {descale.dtype}"
+        return f"descale is {list(descale.shape)} of {descale.dtype}: must be float32 {list(wanted_descale.shape)}"
     off = ~_same(descale.view(torch.int32), wanted_descale.view(torch.int32), descale, wanted_descale)
     if off.any():
         return f"{int(off.sum())} of {off.numel()} descales differ"
@@ -183,7 +185,7 @@ def check(case: QuantizeCase) -> str:
         )  # fmt: skip
     try:
         ys, descales = run(tuple(made), given, QuantizeCall(dtype, tuple(longest), config, case.l2))
-    except Exception as error:  # the DSL's errors have no common base
+    except Exception as error:  # the DSL's exceptions have no common base class
         return f"{type(error).__name__}: {error}"
     return "; ".join(filter(None, map(judge, made, [dtype] * len(made), starts, ys, descales)))
 
@@ -203,7 +205,7 @@ def needed(cases: list[QuantizeCase], arch: str) -> list[QuantizeConfig]:
 
 
 def promises() -> dict[str, Callable[[], str]]:
-    """Map promises, which a single call cannot show, to functions. Each returns an error, or "" if it is kept."""
+    """Map promises (properties that one call cannot show) to functions. Each returns an error, or "" if it is kept."""
     return {
         "graph replay with new values": _graph,
         "another stream": _stream,
@@ -243,7 +245,7 @@ def _stream() -> str:
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        torch.cuda._sleep(50_000_000)  # in clocks; a launch on another stream would end long before
+        torch.cuda._sleep(50_000_000)  # clocks; a launch on the wrong stream would end long before
         x.mul_(2)
         y, descale = quantize(x)
     side.synchronize()

@@ -13,7 +13,7 @@ from ..compile.build import KernelConfig
 from ..config import Config
 from .cases import Case
 
-JOBS = min(os.cpu_count() or 1, 16)  # processes that compile, one per processor; each takes about 1 GB
+JOBS = min(os.cpu_count() or 1, 16)  # number of processes that compile; each needs about 1 GB of memory
 
 
 def needed(all_cases: Iterable[Case], arch: str, sms: int) -> list[Config]:
@@ -34,7 +34,7 @@ def compile_ahead(configs: Iterable[KernelConfig], jobs: int) -> dict[str, str]:
         for future in concurrent.futures.as_completed(waiting):
             try:
                 future.result()
-            except Exception as error:  # the DSL's errors have no common base
+            except Exception as error:  # the DSL's exceptions have no common base class
                 failed[waiting[future].name] = f"{type(error).__name__}: {error}"[:300]
     return failed
 

@@ -19,7 +19,7 @@ WARP = 32
 PRODUCTS = 512  # number of MMAs of random bytes
 # Allowed error of an MMA, relative to the sum of absolute products. A register in the wrong lane causes errors near 1.
 EXACT = 2.0**-10
-FREE = 1.1  # up to this many times the clocks of rows in order count as free of bank conflicts
+FREE = 1.1  # two orders whose clocks differ by at most this factor have the same bank conflicts
 
 
 def run() -> dict[str, Any]:
@@ -79,7 +79,7 @@ def launched(config: ProbeConfig, source: Any, words: int, blocks: int = 1) -> A
 
 
 def lane_map(arch: str) -> dict[str, bool]:
-    """Check for each path whether every lane gets the expected bytes."""
+    """Check for each path of V whether every lane gets the expected bytes."""
     import torch
 
     # 32 rows of 16 bytes; neighbouring bytes differ.
@@ -136,7 +136,7 @@ def mma(arch: str, dtype: str) -> dict[str, Any]:
 
 
 def operands(values: Any) -> tuple[Any, Any]:
-    """Build matrices A [products, 16, 32] and B [products, 32, 8] from the lanes' values, 16 of A and 8 of B each."""
+    """Build A [products, 16, 32] and B [products, 32, 8] from the lanes' values: a lane has 16 of A and 8 of B."""
     import torch
 
     count = values.shape[0]

@@ -64,7 +64,7 @@ def torch_dtype(name: str) -> Any:
 
 
 def descales(case: Case, generator: Any, device: str) -> dict[str, Any]:
-    """Make descales: random numbers from 0.5 to 1.5."""
+    """Make the descales of a case: random numbers from 0.5 to 1.5."""
     import torch
 
     sizes: dict[str, tuple[int, ...]] = {}
@@ -78,7 +78,7 @@ def descales(case: Case, generator: Any, device: str) -> dict[str, Any]:
 
 
 def fill(case: Case, name: str, values: Any) -> Any:
-    """Change random values to the case's kind of values. These kinds are difficult for softmax implementations."""
+    """Turn random values into the case's kind of values. These kinds are difficult for softmax implementations."""
     if case.values == "equal" and name == "k":
         return values * 0 + 0.5  # all scores of a row are equal
     if case.values == "large" and name == "q":
@@ -102,7 +102,7 @@ def fill(case: Case, name: str, values: Any) -> Any:
 
 
 def lay_out(layout: str, values: Any) -> Any:
-    """Copy values into another memory layout. Memory between them is NaN, and must not change the result."""
+    """Copy values into another memory layout. The memory between them holds NaN, which must not reach the result."""
     import torch
 
     def room(*size: int) -> Any:

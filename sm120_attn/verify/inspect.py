@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 MATRIX = ("HMMA", "QMMA", "OMMA", "IMMA")
 COLUMNS = ("MUFU", "LDSM", "SHFL", "PRMT", "MOV", "NOP")
-LOCAL = ("LDL", "STL")  # local memory: spilled registers, or arrays that are indexed at run time
+LOCAL = ("LDL", "STL")  # accesses to local memory: spilled registers, or arrays with an index known only at run time
 
 
 @dataclass(frozen=True)
 class TileLoop:
-    """An innermost loop with matrix instructions: a loop over tiles of keys."""
+    """A loop over tiles of keys: an innermost loop with matrix instructions."""
 
     instructions: tuple[Instruction, ...]
 
@@ -93,8 +93,8 @@ def configs(
 ) -> Iterator[Config]:
     """Yield the kernels that `plan` chooses for long sequences.
 
-    For FP8 they have outputs in bf16, and there are two: the kernel for sums of up to LONG_SUM_KEYS keys, which has one
-    level, and then the kernel for longer sums.
+    For FP8 the output is bf16, and there are two kernels: first the kernel for up to LONG_SUM_KEYS keys, which sums on
+    one level, then the kernel for more keys, which sums on two levels.
     """
     lengths = (LONG_SUM_KEYS, 2 * LONG_SUM_KEYS) if dtype in FP8 else (4096,)
     for arch, head_dim, causal, length in itertools.product(archs, head_dims, masks, lengths):
@@ -121,7 +121,7 @@ def read_code(cubin: bytes) -> KernelCode:
     """Read a cubin with one kernel. Raises ImportError without tritonhook, RuntimeError if it cannot be read."""
     codes = read_codes(cubin)
     if len(codes) != 1:
-        raise RuntimeError(f"{len(codes)} kernels, expected one: {', '.join(code.kernel for code in codes)}")
+        raise RuntimeError(f"the cubin has {len(codes)} kernels ({', '.join(c.kernel for c in codes)}): must have one")
     return codes[0]
 
 
@@ -199,8 +199,8 @@ def kernel_record(kernel: Inspected) -> dict[str, Any]:
 def loop_records(kernel: Inspected) -> list[dict[str, Any]]:
     """Make the records of all loops over tiles.
 
-    The steady loop has the fewest instructions per matrix instruction. The other loops, for few tiles, mask keys or
-    rescale the output.
+    The steady loop is the one with the fewest instructions per matrix instruction. The other loops handle few tiles:
+    they mask keys or rescale the output.
     """
     records = [_loop_record(kernel, number, loop) for number, loop in enumerate(kernel.code.loops)]
     steady = min(records, key=lambda record: record["instructions"] / record["mma"], default=None)
@@ -254,17 +254,19 @@ def _line(rows: list[tuple[str, ...]], row: tuple[str, ...]) -> str:
     return "  ".join(cells).rstrip()
 
 
-# --- the verb ----------------------------------------------------------------------------------------------------
+# --- the subcommand ----------------------------------------------------------------------------------------------
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arch", action="append", choices=ARCHS, help="compile only for this target; may be repeated")
     parser.add_argument("--dtype", choices=DTYPES, default="bf16", help="dtype of the inputs (default: bf16)")
-    parser.add_argument("--head-dim", action="append", type=int, help="default: 64 and 128")
+    parser.add_argument("--head-dim", action="append", type=int, help="may be repeated (default: 64 and 128)")
     parser.add_argument(
-        "--causal", action=argparse.BooleanOptionalAction, help="compile only kernels with, or only without a mask"
+        "--causal",
+        action=argparse.BooleanOptionalAction,
+        help="compile only kernels with a causal mask, or only those without",
     )
-    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="replace a field of Config")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="set a field of Config")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -280,9 +282,9 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def shown(chosen: Collection[Config]) -> Iterator[Config]:
-    """Yield the configs; print the name of each on stderr before it is compiled, as all of them take minutes.
+    """Yield the configs; print the name of each on stderr before it is compiled, because compilation takes minutes.
 
-    Raises ValueError before the first if a config cannot be built.
+    Raises ValueError before it yields the first one if a config cannot be built.
     """
     for wrong in filter(None, map(why_not, chosen)):
         raise ValueError(wrong)
@@ -292,17 +294,17 @@ def shown(chosen: Collection[Config]) -> Iterator[Config]:
 
 
 def parse_field(text: str) -> tuple[str, Any]:
-    """Split FIELD=VALUE; the value gets the type of the field's default. Raises ValueError."""
+    """Split FIELD=VALUE; the value gets the type of the field's default. Raises ValueError if that fails."""
     name, _, value = text.partition("=")
     defaults = asdict(Config())
     if name not in defaults or not value:
-        raise ValueError(f"--set {text!r}: must be FIELD=VALUE, with one of {', '.join(defaults)}")
+        raise ValueError(f"--set {text!r}: must be FIELD=VALUE, and FIELD one of {', '.join(defaults)}")
     kind = type(defaults[name])
     if kind is bool:
         if value not in ("true", "false"):
-            raise ValueError(f"--set {text!r}: must be true or false")
+            raise ValueError(f"--set {text!r}: the value must be true or false")
         return name, value == "true"
     try:
         return name, kind(value)
     except ValueError:
-        raise ValueError(f"--set {text!r}: must be of type {kind.__name__}") from None
+        raise ValueError(f"--set {text!r}: the value must be of type {kind.__name__}") from None

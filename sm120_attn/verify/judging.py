@@ -1,8 +1,8 @@
 """Run a case, and judge the result against float64 on the same inputs.
 
-A row passes if all of these hold: its error is at most twice the error of a careful 16-bit implementation (`reference`,
-low_precision) plus one rounding of the output; the error of its LSE is at most 1e-3 (for an LSE above about 500: 2e-6
-of it); it is zero if no key is visible; it has no NaN.
+A row passes if all of these hold. Its error is at most twice the reference error: the error of a careful 16-bit
+implementation (`reference`, low_precision) plus one rounding of the output. The error of its LSE is at most 1e-3, or
+2e-6 of an LSE above about 500. It is zero if no key is visible. It has no NaN.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from . import inputs
 from .cases import Case
 
 ERROR_RATIO = 2.0
-LSE_ABSOLUTE, LSE_RELATIVE = 1e-3, 2e-6  # float32 rounds to 1e-7, and the sum and exp2 have a few roundings
+LSE_ABSOLUTE, LSE_RELATIVE = 1e-3, 2e-6  # one float32 rounding is 1e-7; the sum and exp2 have a few roundings
 ROUNDING = {"bf16": 2**-8, "fp16": 2**-11, "fp32": 2**-24}
 # Allowed error of FP8 against a replay of its rounding, relative to a row's largest value, and the share of rows that
-# may exceed it: if float32 rounds a probability to another FP8 value than float64, the row differs by more.
+# may have a larger error, because float32 can round a probability to another FP8 value than float64.
 FP8_TIGHT, FP8_ROWS_OFF = 1e-3, 0.005
-# Kernels flush numbers below float32's smallest normal number to zero. If a sink has nearly all of the weight, a row's
-# factor is such a number, and it is multiplied by up to 2**16 (BIAS_AND_LAZY_BITS) times V with its descale.
+# Results below these may be zero, because kernels flush numbers below float32's smallest normal number to zero. If a
+# sink has nearly all of the weight, a row's factor is such a number; the kernel multiplies it by up to 2**16
+# (BIAS_AND_LAZY_BITS) times V with its descale.
 SMALLEST, SMALLEST_BESIDE_A_SINK = 2.0**-126, 2.0**-100
 NOT_TRIED = "not tried: this GPU has too little memory for it"
 
@@ -35,7 +36,7 @@ NOT_TRIED = "not tried: this GPU has too little memory for it"
 class Verdict:
     """The verdict on one case.
 
-    ratio: the worst row's error, divided by the 16-bit implementation's error plus one rounding; above 2 it fails.
+    ratio: largest ratio of a row's error to the reference error of the module's description; the limit is 2.
     why: reasons why the case failed; "" if it passed.
     """
 
@@ -82,7 +83,8 @@ def judge(case: Case, made: dict[str, Any], options: dict[str, Any], o: Any, lse
     kernel = case.kernel or "planned"
     dtype = options["out_dtype"] if fp8 else made["q"].dtype
     if o.shape != made["q"].shape or o.dtype != dtype or not o.is_contiguous():
-        return failed(case.name, kernel, f"output is {list(o.shape)} of {o.dtype}")
+        wrong = f"output is {list(o.shape)} of {o.dtype}: must be contiguous, {list(made['q'].shape)} of {dtype}"
+        return failed(case.name, kernel, wrong)
     if o.numel() == 0:
         return Verdict(case.name, kernel, 0.0, 0.0, 0.0, "")
     rounding = ROUNDING[case.out_dtype or case.dtype] + (FP8_TIGHT if fp8 else 0)
@@ -103,8 +105,8 @@ def compare(
 ) -> Verdict:
     """Compare output and LSE (or None) with the results in float64.
 
-    yard: output of a careful implementation in low precision. why: reasons of other checks, added to the verdict.
-    smallest: smaller results may be zero.
+    yard: output of a careful implementation in low precision. why: failures of other checks, added to the verdict.
+    smallest: results below this may be zero.
     """
     import torch
 
@@ -117,7 +119,7 @@ def compare(
     if not torch.isfinite(o).all():
         said.append(f"{(~torch.isfinite(o)).sum().item()} values are NaN or infinite")
     if not ratio <= ERROR_RATIO:
-        said.append(f"a row's error is {ratio:.2f} x the yardstick's")
+        said.append(f"a row's error is {ratio:.2f} x the reference error: must be at most {ERROR_RATIO:g} x")
     said += why
     # Bring [batch, heads, rows] or [heads, rows] into the order of the output's rows.
     blind = torch.isneginf(wanted_lse).transpose(-1, -2)
@@ -138,19 +140,19 @@ def _replayed(case: Case, o: Any) -> Config | None:
 
 
 def _judge_replay(o: Any, replay: Any, wanted: Any, tight: float, smallest: float) -> list[str]:
-    """Compare an FP8 output with the same sums of the same rounded probabilities."""
+    """Compare an FP8 output with `replay`, which sums the same rounded probabilities in float64."""
     off = ~((o - replay).abs().amax(-1) <= tight * wanted.abs().amax(-1) + smallest)
     share = off.double().mean().item()
     if share <= max(FP8_ROWS_OFF, 1 / off.numel()):
         return []
-    return [f"{100 * share:.1f} % of the rows are not what the replay of FP8's rounding gives"]
+    return [f"{100 * share:.1f} % of the rows differ from the replay of FP8's rounding"]
 
 
 def _judge_lse(lse: Any, wanted: Any) -> tuple[float, list[str]]:
     import torch
 
     if lse.shape != wanted.shape or lse.dtype != torch.float32:
-        return math.inf, [f"LSE is {list(lse.shape)} of {lse.dtype}"]
+        return math.inf, [f"LSE is {list(lse.shape)} of {lse.dtype}: must be {list(wanted.shape)} of torch.float32"]
     blind = torch.isneginf(wanted)
     why = [] if torch.equal(blind, torch.isneginf(lse)) else ["LSE is -inf in the wrong rows"]
     off = torch.where(blind, 0.0, (lse.double() - wanted).abs())
@@ -171,19 +173,19 @@ def check(case: Case, seed: int = 0) -> Verdict:
 
 
 def guarded(name: str, kernel: str, verdict: Callable[[], Verdict]) -> Verdict:
-    """Return the result of `verdict`. An exception becomes a failed verdict, unless it loses the CUDA context."""
-    if os.environ.get("SM120_ATTN_TRACE"):  # the last line names the case that hangs
+    """Return the result of `verdict`. An exception becomes a failed verdict, unless the CUDA context is lost."""
+    if os.environ.get("SM120_ATTN_TRACE"):  # if a case hangs, the last line names it
         print(name, file=sys.stderr, flush=True)
     try:
         return verdict()
-    except Exception as error:  # the DSL's errors have no common base
+    except Exception as error:  # the DSL's exceptions have no common base class
         if "CUDA" in str(error) and "out of memory" not in str(error):
             raise  # the CUDA context is lost: later results would mean nothing
         return failed(name, kernel, f"{type(error).__name__}: {error}")
 
 
 def failed(name: str, kernel: str, why: str) -> Verdict:
-    """Make the verdict on a case without a result to compare."""
+    """Make a failed verdict for a case whose result cannot be compared."""
     return Verdict(name, kernel, math.inf, math.inf, math.inf, why)
 
 
@@ -201,7 +203,7 @@ def result_of(
     seen: dict[str, str],
     kept: dict[str, str],
 ) -> dict[str, Any]:
-    """Make the JSON document of `check`. seen: the judge's objection to each mistake; kept: errors of each promise."""
+    """Make the JSON document of `check`. seen: the objection to each wrong result; kept: the error of each promise."""
     everything = verdicts + random_verdicts
     worst = max(everything, key=lambda verdict: verdict.ratio, default=None)
     return {

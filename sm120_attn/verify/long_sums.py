@@ -1,7 +1,7 @@
-"""Measure how many bits the tensor cores keep of long sums of FP8 products: attention with one level and with two.
+"""Measure how exactly tensor cores sum many FP8 products, by attention that sums on one level and on two.
 
-V is 1 or has a mean, so sums only grow, and the losses of an accumulator add up. Errors are differences from a replay
-of the kernel's rounding, so that the rounding of P to FP8 does not count.
+V is 1 or has a mean above 0, so sums only grow, and the losses of an accumulator add up. Errors are differences from a
+replay of the kernel's rounding, so that the rounding of P to FP8 does not count.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HEAD_DIM = 128
 
 
 def measure() -> dict[str, Any]:
-    """Measure errors with one and two levels by keys and values, and whether two levels are needed on this device.
+    """Measure errors with one and two levels for each case, and whether two levels are needed on this device.
 
     An error is the 99th percentile of all rows, relative to the row's largest value.
     """

@@ -1,4 +1,4 @@
-"""Promises that a single call cannot show: graph replay, streams, threads, repeatability, strides, equal FP8 paths."""
+"""Test promises, properties that one call cannot show: CUDA graphs, streams, threads, equal bits, large strides."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..config import FP8, FP8_MMAS, KERNELS
 from . import cases, inputs, judging
 from .cases import Case
 
-# Cases for which all FP8 paths must give the same bits.
+# Cases for which all values of Config.fp8_mma must give the same bits.
 SAME_BITS = tuple(
     Case(
         f"bits {dtype} D{head_dim}, {tiles}", 300, 400, dtype=dtype, head_dim=head_dim, out_dtype="fp32", mask="causal",
@@ -28,7 +28,7 @@ def promises(kind: Case = PROMISED) -> dict[str, Callable[[], str]]:
     """Map promises to functions. Each returns an error, or "" if the promise holds. kind: a case with the dtypes."""
     fp8 = kind.dtype in FP8
     far = {"batch stride beyond int32": _far_batches, "rows beyond int32": _far_rows}
-    if not fp8:  # torch cannot draw random FP8 values, and the promise is about the output's addresses
+    if not fp8:  # torch cannot draw random FP8 values; addresses of the output are tested without FP8
         far["more elements than int32"] = _many_elements
     simple: dict[str, Callable[[Case], str]] = {
         "CUDA graph replay": _graph, "another stream": _stream, "the same bits twice": _same_bits,
@@ -76,7 +76,7 @@ def _stream(kind: Case) -> str:
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        torch.cuda._sleep(50_000_000)  # in clocks; a launch on another stream would end long before
+        torch.cuda._sleep(50_000_000)  # clocks; a launch on the wrong stream would end long before
         made["q"].copy_(other["q"])
         o, lse = attention(**made, **options)
     side.synchronize()
@@ -116,7 +116,7 @@ def _threads(kind: Case) -> str:
 
 
 def _far(case: Case, stride: Callable[[Any], tuple[int, ...]]) -> str:
-    """Run a case with strides that spread its values over more than 2^31 elements. stride: makes them for a tensor."""
+    """Run a case whose strides spread values over more than 2^31 elements. stride: makes the strides of a tensor."""
     import torch
 
     made, options = inputs.tensors(case, 1)
@@ -160,7 +160,7 @@ def _many_elements(kind: Case) -> str:
 
 
 def same_bits() -> dict[str, Callable[[], str]]:
-    """Map names to functions. Each compares one FP8 path with the native path, bit by bit."""
+    """Map names to functions. Each compares a plain or portable FP8 kernel with the native one, bit by bit."""
     return {
         f"{mma} gives the bits of {FP8_MMAS[0]}, {case.name}": partial(_equals_native, mma, case)
         for mma in FP8_MMAS[1:]

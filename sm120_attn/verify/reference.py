@@ -1,8 +1,8 @@
 """Attention in plain torch, for tests: in float64, and as a careful low-precision implementation computes it.
 
 For FP8 the low-precision result is a replay of the kernel. It visits the tiles of keys from the last to the first, with
-a running maximum per row; all rows of a warp update their maxima together. It rounds probabilities to FP8 with the
-scale that they have at that time. With split_keys two warps do this, each with every other tile, and join their sums.
+a running maximum per row; all rows of a warp update their maxima together. It rounds probabilities to FP8 relative to
+the maximum at that time. With split_keys two warps do this, each with every other tile, and join their sums.
 
 All scores of a sequence are in memory at once.
 """
@@ -39,7 +39,7 @@ class Replay:
         )
 
     def whole_warps(self, rows: int) -> int:
-        """Round the number of rows up to whole warps."""
+        """Round a number of rows up to a multiple of the rows of a warp."""
         return -(-rows // self.config.rows_per_warp) * self.config.rows_per_warp
 
 
@@ -68,9 +68,9 @@ def attention_reference(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute output and LSE for the same arguments as `attention`, both in float64.
 
-    sinks: [heads], a logit per query head that takes part in the softmax and has no value.
+    sinks: [heads], for each query head a logit that is added to the softmax's denominator.
     low_precision: compute scores and sums in float32, and round probabilities (before the product with V) and output to
-    q's dtype. This has the error that a correct 16-bit implementation cannot avoid; tests judge errors by it.
+    q's dtype. A correct 16-bit implementation cannot avoid the error of this result; tests compare errors with it.
     config: for FP8 inputs, the kernel that low_precision replays; None: the kernel for long sequences.
     """
     fp8 = q.dtype in FP8_DTYPES
@@ -89,7 +89,7 @@ def attention_reference(
     for i in range(len(starts_q) - 1):
         rows, keys = slice(*starts_q[i : i + 2]), slice(*starts_k[i : i + 2])
         count = rows.stop - rows.start
-        # The last warp also computes rows of the next sequences, with this sequence's scale.
+        # The last warp also computes rows of the next sequences, with the descale of this sequence.
         with_others = slice(rows.start, rows.start + replayed.whole_warps(count)) if replayed and count else rows
         q_i, k_i, v_i = q[None, with_others], k[None, keys], v[None, keys]
         if fp8:
@@ -175,8 +175,8 @@ def replay_fp8(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute output [batch, heads, rows, head_dim] and LSE as a kernel does, without the rounding of float32.
 
-    scores: unmasked, [batch, heads, rows or more, keys]. Further rows fill up the last warp. If there are too few, the
-    rest are zeros, because TMA fills queries with zeros.
+    scores: unmasked, [batch, heads, rows or more, keys]. Rows past `rows` fill up the last warp. If there are too few,
+    the rest are zeros, because TMA fills queries with zeros.
     """
     c = replayed.config
     warp_rows, tile, keys = c.rows_per_warp, c.tile_n, scores.shape[-1]
@@ -210,8 +210,9 @@ def replay_fp8(
 def _tiles_of_parts(seen: torch.Tensor, warps: int, tiles: int, config: Config) -> torch.Tensor:
     """Compute which tiles each warp visits: bool [parts, warps, tiles].
 
-    A warp visits the tiles that one of its rows needs. With split_keys one part has the even tiles and one the odd
-    tiles; counting from the first or from the last tile gives the same sum of both. seen: of the sequence's own rows.
+    A warp visits the tiles that any of its rows needs. With split_keys one part has the even tiles and one the odd
+    tiles; the sum of both is the same if tiles are counted from the first or from the last one. seen: keys that the
+    sequence's own rows see.
     """
     needed = torch.zeros(warps * config.rows_per_warp, tiles, dtype=torch.bool, device=seen.device)
     needed[: len(seen)] = seen.unflatten(-1, (tiles, -1)).any(-1)
@@ -250,7 +251,7 @@ def _visible(
     device: torch.device,
     lengths: tuple[int, int] | None = None,
 ) -> torch.Tensor:
-    """Compute which keys each query sees: bool [rows, keys]. lengths: the sequence's, if rows and keys are padded."""
+    """Compute which keys each query sees: bool [rows, keys]. lengths: without padding, if rows and keys are padded."""
     real_rows, real_keys = lengths or (rows, keys)
     offset = real_keys - real_rows if align == "bottom-right" else 0
     distance = torch.arange(keys, device=device)[None, :] - torch.arange(rows, device=device)[:, None] - offset

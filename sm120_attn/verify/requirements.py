@@ -17,7 +17,7 @@ def require_gpu() -> None:
             f"needs torch, which cannot be imported ({error}); install it with: pip install torch"
         ) from error
     if not torch.cuda.is_available():
-        raise RuntimeError("needs an NVIDIA GPU that torch can use; `python -m sm120_attn inspect` works without one")
+        raise RuntimeError("needs an NVIDIA GPU that torch can use; `python -m sm120_attn inspect` needs no GPU")
     from ..launch.prepare import device_facts
 
     device_facts(0)
@@ -25,11 +25,11 @@ def require_gpu() -> None:
 
 
 def require_folder(path: Path | None) -> None:
-    """Raise ValueError if an output file, which is written at the end, cannot be written."""
+    """Raise ValueError if an output file could not be written at the end of the subcommand."""
     if path is None:
         return
     if path.is_dir():
-        raise ValueError(f"{path} is a folder; name a file in it")
+        raise ValueError(f"{path} is a folder: must be a file")
     if not path.parent.is_dir():
         raise ValueError(f"{path}: the folder {path.parent} does not exist; make it first")
     if not os.access(path if path.exists() else path.parent, os.W_OK):

@@ -30,7 +30,7 @@ from .compile_ahead import JOBS
 from .requirements import require_folder, require_gpu
 
 SMI = "clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,temperature.gpu,driver_version"
-LIMIT_S = {"full": 2400, "quick": 300}  # per part
+LIMIT_S = {"full": 2400, "quick": 300}  # time limit of each part, in seconds
 QUICK = ("113 x 203", "tail 15 of 64", "packed", "GQA", "values")
 QUICK_CACHE = ("65 keys, page 16", "FP8 cache, D128", "append 5, page 16", "prefill, 130 queries, page 16")
 CHECKS = ("probes", "check", "check_quantize", "check_fp8", "check_cache")
@@ -40,9 +40,13 @@ RANDOM = 1000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--out", type=Path, default=Path("sm120-selftest.json"), metavar="FILE", help="default: %(default)s"
+        "--out",
+        type=Path,
+        default=Path("sm120-selftest.json"),
+        metavar="FILE",
+        help="file to write (default: %(default)s)",
     )
-    parser.add_argument("--force", action="store_true", help="overwrite the file")
+    parser.add_argument("--force", action="store_true", help="overwrite the file of --out if it exists")
     parser.add_argument("--quick", action="store_true", help="check few cases; takes minutes, mostly for compilation")
     parser.add_argument(
         "--jobs", type=int, default=JOBS, help=f"number of processes that compile ahead (default: {JOBS})"
@@ -53,7 +57,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.out.exists() and not arguments.force:
         raise ValueError(f"{arguments.out} exists; choose another --out, or overwrite it with --force")
     if arguments.jobs < 1:
-        raise ValueError(f"--jobs {arguments.jobs}: at least 1")
+        raise ValueError(f"--jobs {arguments.jobs}: must be at least 1")
     require_folder(arguments.out)
     require_gpu()
     result = run(arguments.quick, arguments.jobs, arguments.out)
@@ -106,7 +110,7 @@ def cases_of(quick: bool, fp8: bool) -> list[Case]:
 def _check(quick: bool, jobs: int, fp8: bool = False) -> dict[str, Any]:
     result = check.check_all(cases_of(quick, fp8), 0 if quick else RANDOM, quick, jobs, fp8=fp8)
     print(check.summary(result))
-    del result["verdicts"]  # thousands; the failures stay
+    del result["verdicts"]  # thousands of entries; those that failed are also in "failures"
     return result
 
 
@@ -186,9 +190,9 @@ def in_a_process(name: str, quick: bool, jobs: int) -> dict[str, Any]:
         try:
             done = subprocess.run(command, timeout=limit, check=False)
         except subprocess.TimeoutExpired:
-            raise RuntimeError(f"did not end within {limit} s") from None
+            raise RuntimeError(f"the part did not end within {limit} s") from None
         if not out.exists():
-            raise RuntimeError(f"ended with status {done.returncode} and left no result")
+            raise RuntimeError(f"the part ended with exit status {done.returncode} and wrote no result")
         found: dict[str, Any] = json.loads(out.read_text())
         return found
 
@@ -211,6 +215,6 @@ def _smi() -> dict[str, str]:
     return dict(zip(SMI.split(","), [cell.strip() for cell in done.stdout.strip().split(",")], strict=False))
 
 
-if __name__ == "__main__":  # a part, in its own process
+if __name__ == "__main__":  # in_a_process starts this file to run one part
     _name, _out, _size, _jobs = sys.argv[1:]
     Path(_out).write_text(json.dumps(_part(lambda: PARTS[_name][1](_size == "quick", int(_jobs)))))

@@ -18,7 +18,7 @@ MUTATED_FP8 = replace(MUTATED, dtype="e4m3", out_dtype="fp32")
 
 
 def mutations(case: Case = MUTATED) -> dict[str, Callable[[], Verdict]]:
-    """Map names to functions. Each makes a wrong result, and judges it as if it were right."""
+    """Map names of mistakes to functions. Each makes a wrong result, and judges it as if it were right."""
     import torch
 
     def judged(change: Callable[[dict[str, Any], dict[str, Any]], Any], of: Case = case) -> Callable[[], Verdict]:
@@ -68,7 +68,7 @@ def mutations(case: Case = MUTATED) -> dict[str, Callable[[], Verdict]]:
         return o, lse
 
     def lost_bits(made: dict[str, Any], options: dict[str, Any]) -> Any:
-        """Lose 2^-14 of a sum of a few thousand keys in each MMA of 32 keys, as an accumulator of 13 bits does."""
+        """Make a sum smaller by 2^-14 for each MMA of 32 keys, as an accumulator of 13 bits would."""
         o, lse = kernel(made, options)
         return (o.float() * (1 - LONG_SUM.keys / 32 * 2**-14)).to(o.dtype), lse
 

@@ -54,16 +54,16 @@ def test_without_a_gpu_a_verb_says_so_in_one_line(verb: str, tmp_path: Path) -> 
     [
         (
             ["check", "--only", "no such case"],
-            "--only 'no such case': no case has this in its name; one ",
+            "--only 'no such case': no case has this text in its name; one ",
         ),
-        (["check", "--random", "-1"], "--random -1: at least 0"),
-        (["check", "--jobs", "0"], "--jobs 0: at least 1"),
+        (["check", "--random", "-1"], "--random -1: must be at least 0"),
+        (["check", "--jobs", "0"], "--jobs 0: must be at least 1"),
         (["check", "--json", "/nowhere/a.json"], "/nowhere/a.json: the folder /nowhere does not exist; make it first"),
         (
             ["selftest", "--out", "/nowhere/a.json"],
             "/nowhere/a.json: the folder /nowhere does not exist; make it first",
         ),
-        (["selftest", "--jobs", "0"], "--jobs 0: at least 1"),
+        (["selftest", "--jobs", "0"], "--jobs 0: must be at least 1"),
     ],
 )
 def test_what_could_not_end_well_does_not_begin(

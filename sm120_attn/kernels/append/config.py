@@ -8,14 +8,14 @@ from ...config import ELEMENT_BYTES, PACKED_COLUMNS, SCALE_COLUMNS
 from ..decode.config import why_not_cache
 
 THREADS = 128
-CHUNK = 8  # columns of a row that a thread has: 16 bytes of the new keys and values
+CHUNK = 8  # columns of a row that one thread copies: 16 bytes of the new keys and values
 ROTARY = ("", "half", "interleaved")
-ROTARY_STEP = 16  # the number of rotary columns is a multiple of it, so that each half consists of whole chunks
+ROTARY_STEP = 16  # must divide the number of rotary columns, so that each half of them consists of whole chunks
 
 
 @dataclass(frozen=True, slots=True)
 class AppendConfig:
-    """One kernel that appends. Shapes, strides, lengths and the number of rotary columns are arguments.
+    """One append kernel. Shapes, strides, lengths and the number of rotary columns are arguments of its calls.
 
     arch           target of ptxas, as in attention's Config
     dtype          dtype of Q and of the new keys and values: "bf16" or "fp16"
@@ -27,7 +27,7 @@ class AppendConfig:
     table_dtype    dtype of cosines and sines: "" for the same as dtype, or "fp32"
     varlen         Q and the new keys are packed, [total, H, D], with cu_seqlens_q; else [B, S, H, D]
     paged          the cache is [pages, page_size, Hkv, D] with a table; else [B, S, Hkv, D]
-    smooth         a vector of each key head is subtracted from its keys before they are rounded
+    smooth         k_mean, one vector for each key head, is subtracted from the keys before they are rounded
     """
 
     arch: str = "sm_120a"
@@ -52,7 +52,7 @@ class AppendConfig:
 
     @property
     def block_chunks(self) -> int:
-        """Number of chunks that share a scale. Neighbouring threads have them. 0 without scales."""
+        """Number of chunks that share a scale. Neighbouring threads copy them. 0 without scales."""
         return SCALE_COLUMNS.get(self.kv_dtype, 0) // CHUNK
 
     @property
@@ -67,7 +67,7 @@ class AppendConfig:
 
     @property
     def name(self) -> str:
-        """The entry's name, before the DSL's mangling."""
+        """Name of the kernel's entry function, before the DSL mangles it."""
         parts = [
             f"sm120_attn_append_{self.dtype}_d{self.head_dim}",
             f"cache_{self.kv_dtype}" * bool(self.kv_dtype),
@@ -87,9 +87,9 @@ def why_not(config: AppendConfig) -> str | None:
     if wrong:
         return wrong
     if c.smooth and not c.kv_dtype:
-        return "smooth without kv_dtype: for caches of 8 or 4 bits only"
+        return "smooth without kv_dtype: kv_dtype must be set; only caches of 8 or 4 bits are smoothed"
     if c.rotary not in ROTARY:
         return f"rotary {c.rotary!r}: must be half, interleaved, or empty for none"
     if c.table_dtype not in ("", "fp32") or (c.table_dtype and not c.rotary):
-        return f"table_dtype {c.table_dtype!r}: must be fp32 with rotary, or empty"
+        return f"table_dtype {c.table_dtype!r}: must be fp32 (with rotary only), or empty for the dtype of Q"
     return None

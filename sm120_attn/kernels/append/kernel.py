@@ -1,10 +1,10 @@
 """Append: write new keys and values after those of a cache; apply rotary embedding to new keys and queries.
 
-A CTA has chunks of 8 columns of one token, one chunk per thread. A token has `lines`: the rows of its key heads, then
-of its value heads, then, with rotary embedding, of its query heads. Loads and stores are predicated; nothing branches.
-The last CTAs write the new lengths, one sequence per thread.
+Each thread copies a chunk of 8 columns. All chunks of a CTA belong to one token. A token has `lines`: the rows of its
+key heads, then of its value heads, then, with rotary embedding, of its query heads. Loads and stores are predicated,
+without branches. The last CTAs write the new lengths, one sequence per thread.
 
-Rows after the end of the cache, and rows of a page that the cache does not have, are not written.
+A row is not written if it lies after the end of the cache, or if its page number is invalid.
 """
 
 import functools
@@ -20,8 +20,8 @@ from .. import inline_ptx as ptx
 from ..epilogue import row_address
 from .config import CHUNK, THREADS, AppendConfig
 
-LARGEST = {"mxfp8": 448.0, "nvfp4": 6.0}  # largest value of a format, without scale
-FINITE, INFINITY, ONE, MANTISSA = 0x7FFFFFFF, 0x7F800000, 0x3F800000, 0x7FFFFF  # bits of float32
+LARGEST = {"mxfp8": 448.0, "nvfp4": 6.0}  # format -> its largest value, before the scale is applied
+FINITE, INFINITY, ONE, MANTISSA = 0x7FFFFFFF, 0x7F800000, 0x3F800000, 0x7FFFFF  # bit patterns and masks of float32
 
 
 class NewRows(NamedTuple):
@@ -50,7 +50,7 @@ class NewRows(NamedTuple):
 class Token:
     """One token of one sequence. length: keys of the sequence before the call. number: index of the token in the call.
 
-    is_new, is_query: whether the sequence has a new key with this number, and a query.
+    is_new: whether the sequence has a new key with this number. is_query: whether it has a query with this number.
     """
 
     batch: Any
@@ -110,7 +110,7 @@ class Append:
         q_step: Int32, page_shift: Int32,
     ):  # fmt: skip
         c = self.config
-        # The decode kernel may start now, and waits until this kernel has ended.
+        # Let the decode kernel start now. It waits for the end of this kernel before it reads the cache.
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
         thread, _, _ = cute.arch.thread_idx()
@@ -135,7 +135,7 @@ class Append:
                 )
 
     def token_of(self, given, row, batches, seqlen_q, seqlen_new):
-        """Find the token of this row: among packed tokens, or max(seqlen_q, seqlen_new) tokens for each sequence."""
+        """Find token number `row` of the call. Without varlen each sequence has max(seqlen_q, seqlen_new) tokens."""
         if self.config.varlen:
             batch = sequence_of(row, batches, given.cu_seqlens_q)
             start = given.cu_seqlens_q[batch]
@@ -148,7 +148,7 @@ class Append:
         return Token(batch, start, number, cutlass.max(given.cache_seqlens[batch], Int32(0)), is_new, is_query)
 
     def chunk_of(self, given, token, place, q_step):
-        """Load the thread's chunk, and rotate it with rotary embedding: four registers, and its values in float32."""
+        """Load the thread's chunk and apply rotary embedding. Return it as four registers, and in float32."""
         c = self.config
         there = (place.is_key | place.is_value) & token.is_new
         values, keys = (new_row(c, new, token, place.head) for new in (given.v_new, given.k_new))
@@ -170,7 +170,7 @@ class Append:
         return [ptx.select(turns, new, old) for new, old in zip(made, words, strict=True)], values
 
     def turned(self, source, values, column, position, turns, rotary_cos, rotary_sin):
-        """Rotate the values of a chunk by the angles of a position; positions after the table use its last row."""
+        """Rotate the values of a chunk by the angles of a position. Positions past the table use its last row."""
         c = self.config
         row = cutlass.min(position, rotary_cos.shape[0] - 1)
         half = rotary_cos.shape[1]
@@ -239,7 +239,7 @@ class Append:
         ptx.store_if(at, fits, words)
 
     def smoothed(self, values, k_mean, token, place, there):
-        """Subtract the mean of their head from keys; return values that are not keys unchanged."""
+        """Subtract the head's mean from a chunk of keys; return other chunks unchanged."""
         batch, head = (ptx.select(there, number, Int32(0)) for number in (token.batch, place.head))
         at = Int64(batch) * Int64(k_mean.stride[0]) + Int64(head) * Int64(k_mean.stride[1]) + Int64(place.column)
         address = k_mean.iterator.toint() + at * Int64(4)
@@ -248,10 +248,10 @@ class Append:
 
 
 def quantised(config, values, descale, inverse):
-    """Quantise a thread's chunk: its block's scale as a byte, the chunk in registers. See verify/block_scaled.py.
+    """Quantise a thread's chunk; return the scale of its block as a byte, and the registers of quantised values.
 
-    inverse: 1 / descale. The threads of a block are neighbours. A block with a value that is not finite gets the scale
-    NaN.
+    inverse: 1 / descale. Neighbouring threads have the chunks of a block. If a value is not finite, the scale of its
+    block is NaN. verify/block_scaled.py describes the formats.
     """
     largest = functools.reduce(functools.partial(ptx.max_bits, "fp32"), [ptx.bits(x) & FINITE for x in values])
     for offset in range(config.block_chunks.bit_length() - 1):
@@ -276,12 +276,12 @@ def quantised(config, values, descale, inverse):
 
 
 def in_e2m1(x):
-    """Round x to the nearest e2m1 value, at most 6; ties go to the even value. Works on targets without cvt, too."""
+    """Round x to the nearest e2m1 value, at most 6; ties go to the even value. Needs no cvt instruction."""
     sign = ptx.unsigned_shift(ptx.bits(x), 28) & 8
     size = cute.arch.fmin(ptx.from_bits(ptx.bits(x) & FINITE), Float32(LARGEST["nvfp4"]))
-    small = ptx.bits(size + 2.0**22) & 7  # whole steps of 0.5, as the sum is rounded
+    small = ptx.bits(size + 2.0**22) & 7  # in steps of 0.5, because the sum is rounded to them
     bits = ptx.bits(size)
-    large = ((bits + 0x1FFFFF + ((bits >> 22) & 1)) >> 22) - 252  # an exponent and one bit of mantissa
+    large = ((bits + 0x1FFFFF + ((bits >> 22) & 1)) >> 22) - 252  # the exponent and one bit of the mantissa, rounded
     return ptx.select(bits < ONE, small, large) | sign
 
 
@@ -298,7 +298,7 @@ def sequence_of(row, batches, cu_seqlens_q):
 
 
 def place_of(config, item, lines, num_heads_kv) -> ChunkPlace:
-    """Find where a chunk is in its token. item: the chunk's number; after the last chunk all is_... are false."""
+    """Find where a chunk is in its token. item: the chunk's number. Past the last chunk, is_key etc. are false."""
     line = item // config.chunks
     is_value = (line >= num_heads_kv) & (line < 2 * num_heads_kv)
     is_query = (line >= 2 * num_heads_kv) & (line < lines)
@@ -307,7 +307,7 @@ def place_of(config, item, lines, num_heads_kv) -> ChunkPlace:
 
 
 def new_row(config, tensor, token, head):
-    """Compute the byte address of the token's row of a head in Q, its copy, or the new keys or values."""
+    """Compute the byte address of a token's row in one head of `tensor`: q, q_out, k_new or v_new."""
     return row_address(config, tensor, _At(token.batch, token.start_q, head), token.number)
 
 
@@ -321,7 +321,7 @@ class _At:
 
 
 def cache_row(config, cache, page, row, head):
-    """Compute the byte address of a row of a head in the cache."""
+    """Compute the byte address of a row of a page, in one head of the cache."""
     at = Int64(page) * Int64(cache.stride[0]) + Int64(row) * Int64(cache.stride[1])
     return cache.iterator.toint() + (at + Int64(head) * Int64(cache.stride[2])) * Int64(config.cache_bytes)
 

@@ -1,7 +1,7 @@
-"""Combine: join the results of the same rows over different keys, from the warps of a CTA or from several CTAs.
+"""Combine: join partial results of the same rows over different keys, from the warps of a CTA or from several CTAs.
 
-Each part has, per row, O before the division by its sum, the maximum in bits and the sum. A part that saw no key has
-sum 0, and its O is not read from scratch memory.
+A partial result has for each row the maximum (in bits, see softmax.py), the sum, and O before the division by the sum.
+If a part saw no key, its sum is 0, and its O is not read from scratch memory.
 
 Scratch memory (float32): O, [batch, heads_kv, splits, rows, head_dim], then maximum and sum, [batch, heads_kv, splits,
 rows, 2]; rows = max_seqlen_q * group.
@@ -21,7 +21,7 @@ from ..epilogue import row_address
 from ..softmax import NOTHING_SEEN, finished
 from .config import STATS_BYTES
 
-WARPS = 4  # per CTA that combines the splits of a row
+WARPS = 4  # warps of a CTA that combines the splits of a row
 COLUMNS = 4  # columns of a row that a thread joins at a time
 IN_FLIGHT = 8  # splits that a warp loads before it waits for the first
 
@@ -40,7 +40,7 @@ class Sizes(NamedTuple):
         return self.batch * self.num_heads_kv * self.group * self.max_seqlen_q
 
     def part(self, batch, head_kv, split, row):
-        """Compute the index of a row of a split in scratch memory. 64 bits."""
+        """Compute the index of a row of a split in scratch memory, as an Int64."""
         return Int64((batch * self.num_heads_kv + head_kv) * self.num_splits + split) * Int64(
             self.group * self.max_seqlen_q
         ) + Int64(row)
@@ -58,9 +58,9 @@ def join_warps(
     config: cutlass.Constexpr, given: cutlass.Constexpr, sizes: cutlass.Constexpr, work: cutlass.Constexpr, split,
     first_row, v_factor, output_base, stats_base, thread,
 ):  # fmt: skip
-    """Join the results of a CTA's warps, which are in shared memory, and write them.
+    """Read the results of a CTA's warps from shared memory, join them and write them to global memory.
 
-    v_factor: factor of O, or None. With several heads per CTA all threads join the heads of all warps.
+    v_factor: multiplies O; None means 1. With several heads per CTA every thread works on all heads.
     """
     c = config
     columns = c.head_dim // COLUMNS
@@ -68,7 +68,7 @@ def join_warps(
     first_head = work.head_kv - thread // (32 * c.warps_per_head)
     for item in cutlass.range(thread, c.heads_per_cta * rows * columns, c.threads, unroll=1):
         local, column = item // columns, item % columns * COLUMNS
-        first = Int32(0)  # first row of the tiles of the head's warps
+        first = Int32(0)  # first of the rows in shared memory that this head's warps have written
         if cutlass.const_expr(c.heads_per_cta > 1):
             number, local = local // rows, local % rows
             first = number * (c.warps_per_head * c.tile_m)
@@ -152,7 +152,7 @@ def join_splits(
 
 
 def load_part(config, sizes, stats, parts_o, split, column, there):
-    """Load maximum and sum of a split, and four columns of its O. All are zero if there is no such split."""
+    """Load maximum and sum of a split, and four columns of its O. All are zero if the split does not exist."""
     inside = split < sizes.num_splits
     per_head = sizes.group * sizes.max_seqlen_q
     at = Int64(ptx.select(inside, split, Int32(0))) * Int64(per_head)
@@ -163,7 +163,7 @@ def load_part(config, sizes, stats, parts_o, split, column, there):
 
 
 def add_parts(largest, made, parts):
-    """Add parts of a row to `made`, which is O and the sum, relative to the maximum `largest`. parts: see load_part."""
+    """Add parts of a row to `made` (O and the sum) and update the maximum `largest`. parts: see load_part."""
     seen = [row_sum > 0.0 for _, row_sum, _ in parts]
     maxima = [ptx.select(s, row_max, Float32(NOTHING_SEEN)) for s, (row_max, _, _) in zip(seen, parts, strict=True)]
     larger = functools.reduce(cute.arch.fmax, maxima, largest[0])
@@ -179,7 +179,7 @@ def add_parts(largest, made, parts):
 
 
 def joined(stats):
-    """Join the parts of a row: its maximum, its sum, and the factor of each part's O. stats: (maximum, sum) pairs."""
+    """Return a row's maximum and sum over its parts, and a factor for O of each part. stats: (maximum, sum) pairs."""
     largest = functools.reduce(cute.arch.fmax, [row_max for row_max, _ in stats])
     factors = [ptx.exp2(row_max - largest) for row_max, _ in stats]
     total = Float32(0.0)
@@ -193,7 +193,7 @@ def finish_row(
     config: cutlass.Constexpr, given: cutlass.Constexpr, group, work: cutlass.Constexpr, query, row, column, sink,
     v_factor, values: cutlass.Constexpr, row_max, row_sum,
 ):  # fmt: skip
-    """Write four columns of a row of O, and with column 0 its LSE. Without a key: O = 0, LSE = -inf."""
+    """Write four columns of a row of O, and with column 0 its LSE. If the row saw no key: O = 0, LSE = -inf."""
     c = config
     head = work.head_kv * group + row % group
     at = replace(work, head=head)

@@ -1,8 +1,8 @@
 """DecodeConfig: all compile-time parameters of one decode kernel. Imports neither cutlass nor torch.
 
-A decode kernel reads a KV cache once for few queries. The query heads of a group and the queries of a sequence are
-packed into the rows of one MMA tile. Each warp of a CTA takes its own keys and has its own tiles in shared memory, so
-no warp waits for another before their results are joined.
+A decode kernel reads a KV cache once for few queries. The query heads that share a key head, and the queries of a
+sequence, are packed into the rows of one MMA tile. Each warp of a CTA takes its own keys and has its own tiles in
+shared memory, so no warp waits for another before their results are joined.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ DTYPES = ("bf16", "fp16")
 KV_DTYPES = ("", "e4m3", *SCALE_COLUMNS)
 CHUNK_BYTES = 16  # bytes that one cp.async copies
 PAGE_SIZES = (16, 32, 64, 128, 256)
-GROUP_KEYS = 16  # keys that the smallest page has
+GROUP_KEYS = 16  # keys of the smallest page
 WARPS = 4
 MOST_STAGES = 4
-PAD_BYTES = 32  # after a row of O in shared memory, so that the rows of a quarter warp are in different banks
-STATS_BYTES = 8  # per row: maximum and sum
-REGISTERS = {2: 255, 3: 168, 4: 128}  # per thread, by CTAs that share an SM
-MOST_OF_GRID = 65535  # sequences, key heads and splits: CTAs along the second and third dimension of a grid
+PAD_BYTES = 32  # padding after a row of O in shared memory: the rows of a quarter warp are then in different banks
+STATS_BYTES = 8  # maximum and sum of a row
+REGISTERS = {2: 255, 3: 168, 4: 128}  # CTAs that share an SM -> registers of a thread
+MOST_OF_GRID = 65535  # most sequences, key heads or splits: CUDA's limit on a grid's second and third dimension
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeConfig:
-    """One decode kernel. Lengths, heads, the GQA ratio, pages, strides and scales are arguments.
+    """One decode kernel. Lengths, heads, the GQA ratio, pages, strides and scales are arguments of its calls.
 
     arch           target of ptxas, as in attention's Config
     dtype          dtype of Q and O: "bf16" or "fp16"
-    kv_dtype       format of the cache: "" for dtype, or "e4m3", "mxfp8" or "nvfp4", which are converted in registers
+    kv_dtype       format of the cache: "" (the same as dtype), or "e4m3", "mxfp8" or "nvfp4", converted in registers
     head_dim       32 to 256 in steps of 8
-    rows_per_warp  rows of the tile: 16 or 32, over NVFP4 caches also 8. A row is one query of one head
-    tile_n         keys of a tile: 16 or 32, with 8 rows also 64
+    rows_per_warp  rows of the tile: 16 or 32, with NVFP4 caches also 8. A row is one query of one head
+    tile_n         keys of a tile: 16 or 32, with 8 rows_per_warp also 64
     stages         tiles of K, and of V, that a warp has in shared memory: 1 to 4
     causal         query i sees keys up to i + seqlen_k - seqlen_q
     window, softcap, lse   as in attention's Config; window is aligned to the bottom right
@@ -56,7 +56,8 @@ class DecodeConfig:
                    registers
     group_keys     keys that are loaded together, from one page: 16 or tile_n
     heads_per_cta  neighbouring key heads of a CTA: 1, 2 or 4. The warps are divided among them. Warps of different
-                   heads read the same keys at about the same time; so 32 bytes of NVFP4's scales are read once
+                   heads read the same keys at about the same time, so their NVFP4 scales, which share a 32-byte sector,
+                   are read from memory once
     """
 
     arch: str = "sm_120a"
@@ -78,7 +79,7 @@ class DecodeConfig:
     group_keys: int = GROUP_KEYS
     heads_per_cta: int = 1
 
-    # Properties that shared code of the attention kernels reads, and that are the same for all decode kernels.
+    # Code that is shared with the attention kernels reads these properties. All decode kernels have the same values.
     @property
     def align(self) -> str:
         return "bottom-right"
@@ -122,7 +123,7 @@ class DecodeConfig:
 
     @property
     def pages_ahead(self) -> bool:
-        """Whether pages are read from the table one tile ahead: with 8 rows, where instructions limit the speed."""
+        """Whether page numbers are read one tile ahead: with 8 rows_per_warp, where instructions limit the speed."""
         return self.paged and self.rows_per_warp == 8
 
     @property
@@ -155,7 +156,7 @@ class DecodeConfig:
 
     @property
     def row_chunks(self) -> int:
-        """Chunks of 16 bytes of a row in a panel: 8; or 4 or 2 if several rows of NVFP4 share a row of the panel."""
+        """16-byte chunks of a row of K or V in one panel: 8; or 4 or 2 if several NVFP4 rows share a panel row."""
         if self.kv_dtype != "nvfp4":
             return PANEL_BYTES // CHUNK_BYTES
         return next(n for n in (2, 4, 8) if n * CHUNK_BYTES >= self.row_bytes and n * self.tile_n >= 64)
@@ -171,17 +172,17 @@ class DecodeConfig:
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of one tile of K or V, without its scales, which follow it."""
+        """Bytes of one tile of K or V without its scales. The scales follow the tile."""
         return self.tile_n * self.panels * self.row_chunks * CHUNK_BYTES
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of one tile of K or V."""
+        """Bytes of one tile of K or V with its scales."""
         return self.data_bytes + self.tile_n * self.scale_bytes
 
     @property
     def has_cvt_e2m1(self) -> bool:
-        """Whether the target converts e2m1 values by an instruction."""
+        """Whether the target has an instruction that converts e2m1 values."""
         return self.arch != "sm_90a"
 
     @property
@@ -212,7 +213,7 @@ class DecodeConfig:
 
     @property
     def q_bytes(self) -> int:
-        """Bytes of the operands of Q in shared memory."""
+        """Bytes of Q's MMA operands in shared memory; 0 if they stay in registers."""
         return 0 if self.q_in_registers else self.k_steps * (self.rows_per_warp // 16) * OPERAND_BYTES
 
     @property
@@ -221,14 +222,14 @@ class DecodeConfig:
 
     @property
     def registers(self) -> int:
-        """Estimate of a thread's registers: scores, output, Q, and WORKING_REGISTERS."""
+        """Estimate of a thread's registers: for scores, output and Q, plus WORKING_REGISTERS."""
         blocks = self.rows_per_warp / 16
         q = self.k_steps * self.rows_per_warp // 4 if self.q_in_registers else 0
         return int(blocks * (self.tile_n // 2 + self.output_columns // 2)) + q + WORKING_REGISTERS
 
     @property
     def name(self) -> str:
-        """The entry's name, before the DSL's mangling."""
+        """Name of the kernel's entry function, before the DSL mangles it."""
         parts = [
             f"sm120_attn_decode_{self.dtype}_d{self.head_dim}_{self.tile_m}x{self.tile_n}",
             f"cache_{self.kv_dtype}" * bool(self.kv_dtype),
@@ -251,25 +252,25 @@ def why_not(config: DecodeConfig) -> str | None:
     if wrong:
         return wrong
     if c.rows_per_warp not in (8, 16, 32):
-        return f"rows_per_warp {c.rows_per_warp}: 8, the columns of an MMA, or 16 or 32, one or two MMA blocks"
+        return f"rows_per_warp {c.rows_per_warp}: must be 8 (columns of an MMA), or 16 or 32 (one or two MMA blocks)"
     if c.rows_per_warp == 8 and c.kv_dtype != "nvfp4":
-        return f"rows_per_warp 8 over a cache of {c.kv_dtype or c.dtype}: only over nvfp4; use 16"
+        return f"rows_per_warp 8 with a cache in {c.kv_dtype or c.dtype}: must be 16 or 32; 8 is for nvfp4 only"
     if c.tile_n not in (16, 32) and not (c.tile_n == 64 and c.rows_per_warp == 8):
-        return f"tile_n {c.tile_n}: 16 or 32 keys, with 8 rows_per_warp also 64"
+        return f"tile_n {c.tile_n}: must be 16 or 32 keys; 64 is for 8 rows_per_warp only"
     if not 1 <= c.stages <= MOST_STAGES:
-        return f"stages {c.stages}: 1 to {MOST_STAGES} tiles of K and of V for each warp"
+        return f"stages {c.stages}: must be 1 to {MOST_STAGES} tiles of K and of V for each warp"
     if c.heads_per_cta not in (1, 2, 4):
-        return f"heads_per_cta {c.heads_per_cta}: 1, 2 or 4, of {WARPS} warps"
+        return f"heads_per_cta {c.heads_per_cta}: must be 1, 2 or 4, to divide the {WARPS} warps of a CTA"
     if c.heads_per_cta > 1 and not c.q_in_registers:
-        return f"heads_per_cta {c.heads_per_cta}: must be 1 if Q is in shared memory (one head); use 8 rows_per_warp"
+        return f"heads_per_cta {c.heads_per_cta}: must be 1 if Q is in shared memory; use 8 rows_per_warp"
     if c.group_keys not in (GROUP_KEYS, c.tile_n):
-        return f"group_keys {c.group_keys}: {GROUP_KEYS}, which the smallest page has, or tile_n"
+        return f"group_keys {c.group_keys}: must be {GROUP_KEYS} (the smallest page) or tile_n {c.tile_n}"
     if c.ctas_per_sm not in REGISTERS:
-        return f"ctas_per_sm {c.ctas_per_sm}: 2 to 4"
+        return f"ctas_per_sm {c.ctas_per_sm}: must be 2 to 4"
     if c.registers > REGISTERS[c.ctas_per_sm]:
         return (
             f"about {c.registers} registers for {c.rows_per_warp} rows, {c.tile_n} keys and head_dim {c.head_dim}: "
-            f"a thread has {REGISTERS[c.ctas_per_sm]}; use fewer rows_per_warp or a smaller tile_n"
+            f"a thread has only {REGISTERS[c.ctas_per_sm]}; use fewer rows_per_warp or a smaller tile_n"
         )
     if c.shared_bytes > SHARED_BYTES:
         return f"{c.shared_bytes} bytes of shared memory: a CTA has {SHARED_BYTES}; use fewer stages or a smaller tile"
@@ -279,7 +280,7 @@ def why_not(config: DecodeConfig) -> str | None:
 def why_not_cache(arch: str, dtype: str, kv_dtype: str, head_dim: int) -> str | None:
     """Return the reason why no decode or append kernel supports these dtypes and this head_dim; None if one does."""
     if arch not in ARCHS:
-        return f"arch {arch!r}: compiled for {', '.join(ARCHS)} only"
+        return f"arch {arch!r}: must be {' or '.join(ARCHS)}"
     if dtype not in DTYPES:
         return f"dtype {dtype!r}: must be {' or '.join(DTYPES)}"
     if kv_dtype not in KV_DTYPES:
@@ -288,14 +289,17 @@ def why_not_cache(arch: str, dtype: str, kv_dtype: str, head_dim: int) -> str | 
 
 
 def why_not_head_dim(head_dim: int, kv_dtype: str) -> str | None:
-    """Return the reason why no kernel supports this head_dim over a cache of kv_dtype; None if one does."""
+    """Return the reason why no kernel supports this head_dim with a cache in kv_dtype; None if one does."""
     if head_dim not in HEAD_DIMS:
-        return f"head_dim {head_dim}: 32 to 256 in steps of 8"
+        return f"head_dim {head_dim}: must be 32 to 256, a multiple of 8"
     if kv_dtype in SCALE_COLUMNS and head_dim % (4 * SCALE_COLUMNS[kv_dtype]):
         return (
             f"head_dim {head_dim} with a cache in {kv_dtype}: must be a multiple of {4 * SCALE_COLUMNS[kv_dtype]}, "
-            "for rows of scales of whole 4 bytes"
+            "so that the scales of a row are whole 4-byte words"
         )
     if kv_dtype and head_dim % 16:
-        return f"head_dim {head_dim} with a cache in {kv_dtype}: must be a multiple of 16, for rows of whole 16 bytes"
+        return (
+            f"head_dim {head_dim} with a cache in {kv_dtype}: must be a multiple of 16, so that a row is whole "
+            "16-byte chunks"
+        )
     return None

@@ -1,4 +1,4 @@
-"""Decode: few queries over a KV cache, at the speed of memory.
+"""Decode: few queries over a KV cache, as fast as memory can be read.
 
 A CTA has one tile of rows: queries of a sequence times the query heads of one key head. Its four warps have the same
 rows and take different keys: each loops over its own tiles, loads them with cp.async into its own ring, and waits for
@@ -8,9 +8,9 @@ Sums have a fixed order everywhere, so the same inputs give the same bits.
 
 The length of each sequence is read on the device, and the division of its tiles depends on this length alone.
 
-Short sequences take as long as a CTA needs to start. So both kernels are launched while the previous kernel still runs
-(programmatic dependent launch), and wait for it before they read memory. Q is loaded before K and V. Code that runs
-once is written as a loop if possible, because instructions are loaded from memory, too.
+For short sequences most of the time is the start of a CTA. So both kernels are launched while the previous kernel still
+runs (programmatic dependent launch), and wait for it before they read memory. Q is loaded before K and V. Code that
+runs once is a loop if possible, because fewer instructions must then be loaded from memory.
 """
 
 import math
@@ -38,8 +38,8 @@ from .config import CHUNK_BYTES, STATS_BYTES, WARPS, DecodeConfig
 class Source:
     """K or V of one head of one sequence in the cache, or their scales.
 
-    address: byte address of the head's first row in page 0; strides in bytes. table: the block table; None for a
-    contiguous cache, which has one page per sequence. scales: the Source of the scales of block-scaled formats.
+    address: byte address of the head's first row in page 0. The strides are in bytes. table: the block table; None for
+    a contiguous cache, which has one page per sequence. scales: the Source of the scales; None without scales.
     """
 
     config: DecodeConfig
@@ -62,19 +62,19 @@ class Source:
         return cls(config, address, *strides, table, batch, page_shift, seqlen, scales)
 
     def starts(self, tile):
-        """Yield the first key of each group of a tile, and the number of keys from it on. Past the sequence: key 0."""
+        """Yield for each group of a tile its first key, or 0 if that is past the end, and the keys left from it on."""
         for first in range(0, self.config.tile_n, self.config.group_keys):
             key = tile * self.config.tile_n + first
             left = self.seqlen - key
             yield ptx.select(left > 0, key, Int32(0)), left
 
     def fetch_pages(self, pages, tile):
-        """Load the pages of a tile's groups. Groups before key 0 get the page of key 0."""
+        """Load the page numbers of a tile's groups into `pages`. Before the first tile: the page of key 0."""
         for group, (key, _) in enumerate(self.starts(tile)):
             pages[group] = self.table[self.batch, cutlass.max(key, Int32(0)) >> self.page_shift]
 
     def places(self, pages, tile):
-        """Yield page and row of the first key of each group of a tile, and the number of keys from it on."""
+        """Yield for each group of a tile page and row of its first key, and the keys left from this key on."""
         for group, (key, left) in enumerate(self.starts(tile)):
             page, row = self.batch, key
             if self.config.paged:
@@ -83,7 +83,7 @@ class Source:
             yield page, row, left
 
     def rows_of(self, page, row, left) -> Rows:
-        if self.config.rows_per_warp == 8:  # never negative; unsigned numbers save a multiplication
+        if self.config.rows_per_warp == 8:  # unsigned (they are never negative), which saves a multiplication
             page, row = Uint32(page), Uint32(row)
         return Rows(self.address + Int64(page) * self.page_stride + Int64(row) * self.row_stride, self.row_stride, left)
 
@@ -102,9 +102,9 @@ class Source:
 
 
 def copy_narrow_rows(config, rows: Rows, first: int, base, lane):
-    """Copy group_keys rows, from row `first` of the tile on, like copy_rows, if several rows share a row of a panel.
+    """Copy group_keys rows to the tile, from its row `first` on, where several rows share a row of a panel.
 
-    Copies of 0 bytes may have the address of a row past the sequence, or of padding.
+    Otherwise this is like copy_rows. Copies of 0 bytes may have the address of a row past the sequence, or of padding.
     """
     chunks = config.row_chunks
     chunk, row = lane % chunks, lane // chunks
@@ -121,7 +121,7 @@ def copy_narrow_rows(config, rows: Rows, first: int, base, lane):
 
 
 def copy_scales(config, rows: Rows, base, lane):
-    """Start the copy of the scales of group_keys keys. Lanes past the last piece repeat the copy of a piece."""
+    """Start the copy of the scales of group_keys keys. Lanes past the last piece copy an earlier piece again."""
     size = math.gcd(config.scale_bytes, CHUNK_BYTES)
     pieces = config.scale_bytes // size
     for start in range(0, config.group_keys * pieces, 32):
@@ -134,21 +134,21 @@ def copy_scales(config, rows: Rows, base, lane):
 
 @dataclass(frozen=True)
 class WarpRing:
-    """One warp's ring of tiles of K or V. Slots are filled by cp.async of the same warp.
+    """One warp's ring of tiles of K or V. The same warp fills the slots by cp.async.
 
     The warp starts copies in the order K, V, K, V, ... Each copy is a cp.async group, even if nothing is left to load.
     So 2 * stages - 1 groups are newer than the group for which wait_full waits.
 
-    pages: with pages_ahead, the pages of the tile that is loaded next, for both rings. They are read after the previous
-    tile of V, so no copy waits for the table. Else None.
+    pages: with pages_ahead, the page numbers of the next tile to load, for both rings; else None. They are read when
+    the copy of the previous tile of V has started, so no copy waits for the table.
     """
 
     source: Source
     pages: Any
-    fetches: bool  # whether this is the ring of V, which is loaded after K
+    fetches: bool  # whether this ring also reads `pages`: true for V, which is loaded after K
     base: Any
-    last: Any  # the tile after the warp's last tile; the last tile has the number 0
-    end: Any  # number of tiles
+    last: Any  # index of the tile after the warp's last tile; count 0 is the last tile, and the loop goes backwards
+    end: Any  # number of the warp's tiles
     lane: Any
 
     @property
@@ -160,7 +160,7 @@ class WarpRing:
 
     @cute.jit
     def load(self, count):
-        """Start the copy of a tile."""
+        """Start the copy of tile number `count`; past the last one, commit an empty group."""
         c = self.source.config
         if count < self.end:
             at = self.base + self.slot(count) * c.kv_bytes
@@ -229,7 +229,7 @@ class Decode(Attention):
         tiles_base = smem.allocate(c.tiles_bytes, 1024).toint()
         q_base = smem.allocate(c.q_bytes, 16).toint() if c.q_bytes else tiles_base
         stats_base = smem.allocate(WARPS * c.tile_m * STATS_BYTES, 16).toint()
-        # Neighbouring CTAs have the same keys; after them come heads whose rows are neighbours in memory.
+        # Order of the CTAs: first those with the same keys, then the next key head, whose rows are next in memory.
         first_row, head_kv, part = index % tiles_m * c.tile_m, index // tiles_m, warp
         if cutlass.const_expr(c.heads_per_cta > 1):
             head_kv = head_kv * c.heads_per_cta + warp // c.warps_per_head
@@ -259,7 +259,7 @@ class Decode(Attention):
 
     @cute.kernel
     def combine(self, given: Given, sizes: combine.Sizes):
-        """Combine the results of all splits, one row per CTA."""
+        """Combine the results of all splits. Each CTA has one row."""
         c = self.config
         thread, _, _ = cute.arch.thread_idx()
         row, head_kv, batch = cute.arch.block_idx()
@@ -277,7 +277,7 @@ class Decode(Attention):
         self, given: cutlass.Constexpr, group, page_shift, work: cutlass.Constexpr, band: cutlass.Constexpr,
         mine: cutlass.Constexpr, first_row, tiles_base, q_base, scale, tanh_scale, warp, lane,
     ):  # fmt: skip
-        """Compute a warp's tiles; return the softmax state and O."""
+        """Loop over a warp's tiles of keys; return its softmax state and O."""
         c, policy = self.config, self.policy
         k_base = tiles_base + warp * (2 * c.stages * c.kv_bytes)
         v_base = k_base + c.stages * c.kv_bytes
@@ -313,10 +313,10 @@ class Decode(Attention):
         return softmax, acc_o
 
     def load_q(self, work, q, rows, group, warp, lane):
-        """Start to load the A operands of Q: [step][block] of four words. Rows past the sequence, and padding: zeros.
+        """Start to load the A operands of Q: [step][block] of four words. Rows past the sequence and padding are zero.
 
-        Operands for shared memory are loaded by the warp that writes them there. With caches of 8 or 4 bits all warps
-        load all operands, because each warp needs the largest value.
+        If the operands go to shared memory, each warp loads only those that it writes there. With caches of 8 or 4 bits
+        all warps load all operands, because each warp needs the largest value.
         """
         c, policy = self.config, self.policy
         places = [self.place_of(work, q, row, group, lane) for row in rows]
@@ -329,7 +329,7 @@ class Decode(Attention):
         return made
 
     def q_words(self, at, there, column: int):
-        """Load registers of a row of Q, two for each of q_steps steps along head_dim from `column` on."""
+        """Load a lane's registers of a row of Q from `column` on: two for each of q_steps steps along head_dim."""
         first, second = (column + half for half in self.policy.q_halves)
         if self.policy.q_steps == 2:
             return ptx.load_if(at + Int64(2 * first), there, 4)
@@ -364,7 +364,7 @@ class Decode(Attention):
         return q_of, factor
 
     def place_of(self, work, q, row, group, lane):
-        """Compute the address of a lane's first two columns of a row of Q; check if the row is in the sequence."""
+        """Return the address of a lane's first columns in a row of Q, and whether the row is in the sequence."""
         query = row // group
         there = query < work.seqlen_q
         mine = replace(work, head=work.head_kv * group + row % group)
@@ -373,7 +373,7 @@ class Decode(Attention):
 
     @cute.jit
     def hand_over(self, softmax: cutlass.Constexpr, acc_o, output_base, stats_base, warp, lane, rows_left):
-        """Write a warp's O and row statistics to shared memory. Rows of O from `rows_left` on are left out."""
+        """Write a warp's O and its rows' maxima and sums to shared memory. Only the first `rows_left` rows of O."""
         c, policy = self.config, self.policy
         for r, row in enumerate(policy.row_numbers(warp * c.tile_m, lane)):
             at = output_base + row * c.joined_row_bytes + policy.o_lane_bytes * policy.row_of_lane(lane)
@@ -387,7 +387,7 @@ class Decode(Attention):
 
 
 def work_of(config, batch, head_kv, first_row, max_seqlen_q, given: Given) -> scheduler.Work:
-    """Make the Work of a CTA. Its head is 0 and not used, because each row has its own head."""
+    """Make the Work of a CTA. Its field `head` is 0 and not used, because each row has its own head."""
     start_q, seqlen_q = Int32(0), max_seqlen_q
     if config.varlen:
         start_q = given.cu_seqlens_q[batch]
@@ -397,7 +397,7 @@ def work_of(config, batch, head_kv, first_row, max_seqlen_q, given: Given) -> sc
 
 
 def part_of(tiles: mask.Tiles, part, parts) -> mask.Tiles:
-    """Compute part number `part` of the tiles, when they are divided into parts whose sizes differ by at most 1."""
+    """Divide the tiles into `parts` ranges whose sizes differ by at most 1; return number `part`."""
     total = tiles.last - tiles.first
     each, more = total // parts, total % parts
     first = tiles.first + part * each + cutlass.min(part, more)

@@ -8,9 +8,10 @@ from ...config import ARCHS, FP8
 
 WHATS = ("lane map", "mma", "banks")
 ROW_BYTES = 16  # bytes that ldmatrix reads at a lane's address
-PATHS = ("native", "portable")  # paths of V, see kernels/mma_fp8.py
-# Orders of rows of V and K, for rows of 128 and 64 bytes: "turned" is the order of the FP8 kernels, "straight" the same
-# without the rotation by four rows. "eight ways" is the worst order, with eight lanes in the same banks.
+PATHS = ("native", "portable")  # how V is loaded: by Mma8 or by Mma8Portable, see kernels/mma_fp8.py
+# Orders in which ldmatrix reads rows of V and K, for rows of 128 and 64 bytes: "turned" is the order of the FP8
+# kernels, "straight" is that order without the rotation by four rows. "eight ways" is the worst order, with eight lanes
+# in the same banks.
 ORDERS = (
     *(f"{tensor} D{head_dim} {rows}" for head_dim in (128, 64) for tensor in "VK" for rows in ("turned", "straight")),
     "eight ways",
@@ -20,7 +21,7 @@ BANK_WARPS, CHAINS, BANK_LOADS = 16, 4, 64
 
 @dataclass(frozen=True, slots=True)
 class ProbeConfig:
-    """One probe. what: one of WHATS; dtype: of the operands, for "mma" only."""
+    """One probe. what: one of WHATS; dtype: dtype of the operands of the probe "mma"."""
 
     arch: str = "sm_120a"
     what: str = "banks"
@@ -28,7 +29,7 @@ class ProbeConfig:
 
     @property
     def byte_wise(self) -> bool:
-        """Whether the target has ldmatrix of bytes. Else ldmatrix of 16 bits reads the same addresses."""
+        """Whether the target has ldmatrix of bytes. Else the probe reads the same addresses with 16-bit ldmatrix."""
         return self.arch != "sm_90a"
 
     @property
@@ -44,9 +45,9 @@ class ProbeConfig:
 def why_not(config: ProbeConfig) -> str | None:
     """Return the reason why this kernel cannot be built, or None."""
     if config.arch not in ARCHS:
-        return f"arch {config.arch!r}: compiled for {', '.join(ARCHS)} only"
+        return f"arch {config.arch!r}: must be {' or '.join(ARCHS)}"
     if config.what not in WHATS:
-        return f"probe {config.what!r}: must be {', '.join(WHATS)}"
+        return f"what {config.what!r}: must be {' or '.join(WHATS)}"
     if config.dtype not in FP8:
         return f"dtype {config.dtype!r}: must be {' or '.join(FP8)}"
     return None

@@ -38,7 +38,7 @@ class ProbeKernel:
     # --- which bytes a lane gets of V ---
 
     def lane_map(self, source, target, lane, block):
-        """Map 32 rows of 16 bytes, one per lane, to four registers of each lane for each path."""
+        """Load 32 rows of 16 bytes, one per lane, by each of PATHS. Result: four registers of each lane per path."""
         base = SmemAllocator().allocate(WARP * ROW_BYTES, 128).toint()
         for i, word in enumerate(ptx.load_if(source + Int64(lane * ROW_BYTES), lane < WARP, 4)):
             ptx.store_shared_4_if(base + lane * ROW_BYTES + 4 * i, lane < WARP, word)
@@ -51,7 +51,7 @@ class ProbeKernel:
     # --- one product ---
 
     def mma(self, source, target, lane, block):
-        """Multiply A and B, six registers of each lane. Result: four floats of each lane for each kind of MMA."""
+        """Multiply A and B from six registers of each lane. Result: four floats of each lane for each kind of MMA."""
         at = source + Int64((block * WARP + lane) * 32)
         a, b = ptx.load_if(at, lane < WARP, 4), ptx.load_if(at + Int64(16), lane < WARP, 4)[:2]
         for i, block_scaled in enumerate(self.config.scalings):
@@ -63,7 +63,7 @@ class ProbeKernel:
 
     @cute.jit
     def banks(self, source, target, thread, block):
-        """Measure, for each order of rows, the clocks of BANK_LOADS loads by each of CHAINS chains of each warp."""
+        """For each order of rows measure the clocks in which a warp makes BANK_LOADS loads in each of CHAINS chains."""
         lane = thread % WARP
         base = SmemAllocator().allocate(CHAINS * TILE_BYTES, 1024).toint()
         for i in cutlass.range_constexpr(CHAINS * TILE_BYTES // (4 * WARP * BANK_WARPS)):
@@ -76,7 +76,7 @@ class ProbeKernel:
             cute.arch.sync_threads()
             start = ptx.clock()
             for _ in cutlass.range(BANK_LOADS, unroll=4):
-                # The next address depends on the bytes of this load. They are all zero, which the compiler cannot know.
+                # The next address depends on the bytes of this load. All are 0, but the compiler does not know this.
                 a = a + self.any_bit(a, byte_wise)
                 b = b + self.any_bit(b, byte_wise)
                 c = c + self.any_bit(c, byte_wise)
@@ -92,7 +92,7 @@ class ProbeKernel:
         return words[0] | words[1] | words[2] | words[3]
 
     def offset_of(self, order: str, lane):
-        """Compute a lane's byte offset: by the MMA policy, as in the kernels, with or without the rotation of rows."""
+        """Compute a lane's byte offset with the MMA policy of the FP8 kernels, with or without its rotation of rows."""
         if order == "eight ways":  # no swizzle: eight lanes in the same banks
             return lane * PANEL_BYTES
         tensor, head_dim, rows = order.split()

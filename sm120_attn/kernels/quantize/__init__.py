@@ -1,1 +1,1 @@
-"""bf16, fp16 or fp32 to FP8."""
+"""Convert bf16, fp16 or fp32 to FP8."""

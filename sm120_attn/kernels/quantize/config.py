@@ -13,17 +13,17 @@ from ...config import ARCHS, FP8, HEAD_DIMS
 IN_DTYPES = ("bf16", "fp16", "fp32")
 IN_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
-# A head whose largest value is below this counts as zero: its scale would be outside float32's range.
+# A head whose largest absolute value is below this counts as zero, because its scale would be out of float32's range.
 SMALLEST_AMAX = 2.0**-100
 VECTOR_BYTES = 16
 TENSORS = (1, 3)
 THREADS = {"slabs": 512, "passes": 256}
 VECTORS = {"slabs": 16, "passes": 8}
-CHUNKS = 256  # most per head: a CTA of the second pass reads that many partial maxima
-# Fractions of the L2 cache. If the input fits into 1 / L2_WHOLE of it, the second pass begins after the first. If the
-# input is larger, the first pass is 1 / L2_AHEAD of the cache ahead of the second: outputs go through the cache too, so
-# it keeps input for a shorter time than its size suggests. Both were chosen on an H100 among powers of two (16 heads of
-# 16,384 rows).
+CHUNKS = 256  # most chunks of a head: a CTA of the second pass reads the partial maxima of all of them
+# Fractions of the L2 cache. If the input fits into 1 / L2_WHOLE of the cache, the second pass begins after the first.
+# Else the first pass runs ahead of the second by as much input as fits into 1 / L2_AHEAD of the cache. It is not more
+# because the outputs go through the cache too and evict input. Both numbers were chosen on an H100 among powers of two
+# (16 heads of 16,384 rows).
 L2_WHOLE, L2_AHEAD = 2, 8
 
 
@@ -78,7 +78,7 @@ class QuantizeConfig:
 
     @property
     def name(self) -> str:
-        """The entry's name, before the DSL's mangling."""
+        """Name of the kernel's entry function, before the DSL mangles it."""
         parts = [
             f"sm120_attn_quantize_{self.dtype}_{self.fp8}_d{self.head_dim}_{self.kind}",
             "qkv" * (self.tensors == 3),
@@ -91,15 +91,15 @@ def why_not(config: QuantizeConfig) -> str | None:
     """Return the reason why this kernel cannot be built, or None."""
     c = config
     if c.arch not in ARCHS:
-        return f"arch {c.arch!r}: compiled for {', '.join(ARCHS)} only"
+        return f"arch {c.arch!r}: must be {' or '.join(ARCHS)}"
     if c.dtype not in IN_DTYPES:
-        return f"dtype {c.dtype!r}: must be {', '.join(IN_DTYPES)}"
+        return f"dtype {c.dtype!r}: must be {' or '.join(IN_DTYPES)}"
     if c.fp8 not in FP8:
         return f"fp8 {c.fp8!r}: must be {' or '.join(FP8)}"
     if c.head_dim not in HEAD_DIMS:
-        return f"head_dim {c.head_dim}: 32 to 256 in steps of 8, as for attention"
+        return f"head_dim {c.head_dim}: must be 32 to 256, a multiple of 8, as for attention"
     if c.tensors not in TENSORS:
-        return f"tensors {c.tensors}: 1, or 3 (Q, K and V)"
+        return f"tensors {c.tensors}: must be 1, or 3 (Q, K and V)"
     return None
 
 
@@ -108,7 +108,7 @@ class Cut:
     """Division of the work among CTAs.
 
     heads       number of heads of all tensors and sequences
-    pieces      number of pieces of a CTA
+    pieces      number of pieces of one CTA
     chunks      number of CTAs of the longest head
     group       number of heads by which the first pass is ahead of the second
     """
@@ -120,12 +120,12 @@ class Cut:
 
     @property
     def blocks(self) -> int:
-        """CTAs of the larger launch."""
+        """Number of CTAs of the larger launch."""
         return (2 * self.heads - self.group) * self.chunks
 
     @property
     def scratch(self) -> int:
-        """Words of scratch memory between the passes: partial maxima and counters."""
+        """Number of words of scratch memory between the passes: partial maxima and counters."""
         return self.heads * self.chunks + 1 + self.heads
 
 
@@ -135,7 +135,7 @@ def fits_whole(config: QuantizeConfig, rows: int) -> bool:
 
 
 def cut(config: QuantizeConfig, heads: int, rows: int, l2_bytes: int) -> Cut:
-    """Divide the work. rows: rows of the longest sequence; l2_bytes: size of the device's L2 cache."""
+    """Divide the work among CTAs. rows: rows of the longest sequence; l2_bytes: size of the device's L2 cache."""
     vectors = max(rows * config.row_vectors, 1)
     if config.whole:
         return Cut(heads, 1, 1, max(heads, 1))

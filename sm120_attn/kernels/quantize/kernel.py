@@ -1,7 +1,9 @@
 """Device code: bf16, fp16 or fp32 to FP8, with one scale for each head of each sequence.
 
-    descale = amax / largest              the factor of the FP8 values. amax: over the head, in float32
+    descale = amax / largest              x is about y * descale
     y       = fp8(x * (largest / amax))   both divisions and the product are rounded to nearest float32, then to FP8
+
+amax is the largest absolute value of the head, in float32; largest is the largest finite FP8 value.
 
 A head whose amax is below 2^-100 counts as zero and has descale 1. A NaN in a head makes its descale and all of its
 values NaN. An infinity makes the descale infinite, becomes NaN, and makes all other values of the head 0.
@@ -11,10 +13,10 @@ first launch, the opening, makes the first pass over as many heads as a part of 
 the rest: the first pass over a later head at the same time as the second pass over an earlier head, whose input is
 still in L2.
 
-In the main launch the second pass over a head waits for the first pass over this head. CTAs take increasing numbers as
-they begin. A CTA waits only for lower numbers; they belong to CTAs that have begun and do not wait. So there is no
-deadlock, even if other programs use the GPU. The opening clears the numbers and the counters. The main launch begins
-while the opening ends (programmatic dependent launch).
+In the main launch the second pass over a head waits for the first pass over this head. Each CTA takes the next number
+when it begins, and the number selects its work. A second pass waits only for first passes with lower numbers. Their
+CTAs have begun and do not wait, so there is no deadlock, even if other programs use the GPU. The opening clears the
+numbers and the counters. The main launch begins while the opening ends (programmatic dependent launch).
 """
 
 from dataclasses import dataclass
@@ -34,7 +36,7 @@ ABSOLUTE = {"bf16": 0x7FFF7FFF, "fp16": 0x7FFF7FFF, "fp32": 0x7FFFFFFF}
 
 @dataclass(frozen=True)
 class Slab:
-    """One head of one sequence: byte addresses of its first row, row strides in bytes, number of vectors."""
+    """One head of one sequence: byte addresses of its first row in input and output, row strides in bytes, vectors."""
 
     source: Any
     source_stride: Any
@@ -121,7 +123,7 @@ class Quantize:
         self, x0: cute.Tensor, x1, x2, y0: cute.Tensor, y1, y2, descale0: cute.Tensor, descale1, descale2,
         starts0, starts1, partials, pieces: Int32, chunks: Int32, opened: Int32, heads: Int32,
     ):  # fmt: skip
-        """Make the second pass over all heads, and the first pass over heads from `opened` on. `whole`: all work."""
+        """Make the second pass over all heads, and the first pass over heads from `opened` on; if `whole`, both."""
         c = self.config
         thread, _, _ = cute.arch.thread_idx()
         index, _, _ = cute.arch.block_idx()
@@ -141,7 +143,7 @@ class Quantize:
             else:
                 cute.arch.griddepcontrol_wait()
                 number = self.take_number(scratch, room, thread)
-                # First and second passes alternate; after the last first pass come second passes only.
+                # First and second passes alternate; after the last first pass, only second passes remain.
                 both = number < 2 * firsts
                 if both & ((number & 1) == 1):
                     item = opened * chunks + (number >> 1)
@@ -180,7 +182,7 @@ class Quantize:
         self, tensors: cutlass.Constexpr, scratch: cutlass.Constexpr, room, item, opened, pieces, thread,
         opening_runs: cutlass.Constexpr,
     ):  # fmt: skip
-        """Quantise one chunk after the first pass over its head. The chunk's first piece is loaded before the wait.
+        """Wait for the first pass over a head, then quantise a chunk of it. Its first piece is loaded before the wait.
 
         opening_runs: whether the opening may still run.
         """
@@ -214,7 +216,7 @@ def slab_of(c, tensors, index) -> Slab:
     slabs, first = [], Int32(0)
     for i in range(c.tensors):
         heads, count = descales[i].shape[1], descales[i].shape[0] * descales[i].shape[1]
-        # In the other tensors the number is out of range: they use head 0, and their slab is not selected below.
+        # The index is in the range of one tensor. For the others compute head 0; their slab is not selected below.
         within = ptx.select((index >= first) & (index < first + count), index - first, Int32(0))
         start = starts[min(i, 1)] if c.varlen else None
         slabs.append((index >= first, slab_in(c, xs[i], ys[i], descales[i], start, within // heads, within % heads)))
@@ -306,7 +308,7 @@ def block_max(c, room, value, thread):
 
 @cute.jit
 def store_descale(c: cutlass.Constexpr, slab: cutlass.Constexpr, amax_bits, here):
-    """Write the descale if `here`; return the scale."""
+    """Compute descale and scale; write the descale if `here`, and return the scale."""
     amax = ptx.widened(c.dtype, amax_bits)
     tiny = amax < SMALLEST_AMAX  # false for NaN
     descale = ptx.select(tiny, Float32(1.0), ptx.divide(amax, Float32(LARGEST[c.fp8])))

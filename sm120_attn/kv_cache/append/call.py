@@ -1,4 +1,4 @@
-"""Values of a call of `attention_with_kv_cache` that appends, and checks of them. Only check_new_values reads data."""
+"""Values of an appending call of `attention_with_kv_cache`, and their checks. Only check_new_values reads data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..call import CacheCall, CacheTensors, check_room, check_values
 
 
 class NewTensors(NamedTuple):
-    """Tensors that a call that appends has besides CacheTensors. See `attention_with_kv_cache` for their shapes."""
+    """Tensors of an appending call, in addition to CacheTensors. See `attention_with_kv_cache` for their shapes."""
 
     k_new: torch.Tensor
     v_new: torch.Tensor
@@ -25,7 +25,7 @@ class NewTensors(NamedTuple):
 
 
 def check_new(tensors: CacheTensors, new: NewTensors, max_seqlen_q: int) -> None:
-    """Raise TypeError or ValueError, with the wrong value and the requirement. `tensors` have been checked before."""
+    """Raise TypeError or ValueError if `new` is not supported. `tensors` must have been checked before."""
     check_types(new)
     q, k_cache, packed = tensors.q, tensors.k_cache, tensors.cu_seqlens_q is not None
     form = "[total_q, heads_kv, head_dim]" if packed else "[batch, seqlen_new, heads_kv, head_dim]"
@@ -39,11 +39,11 @@ def check_new(tensors: CacheTensors, new: NewTensors, max_seqlen_q: int) -> None
     if new.k_new.shape[0] != q.shape[0]:
         raise ValueError(
             f"k_new is {sizes(new.k_new)} and q is {sizes(q)}: the first size must be the same"
-            + ", since each packed query has its new key" * packed
+            + ", because each packed query has one new key" * packed
         )
     _check_capacity(tensors, new, max_seqlen_q)
     if (new.rotary_cos is None) != (new.rotary_sin is None):
-        raise ValueError("rotary embedding needs both rotary_cos and rotary_sin")
+        raise ValueError("one of rotary_cos and rotary_sin is None: rotary embedding needs both")
     if new.rotary_cos is not None and new.rotary_sin is not None:
         for name, table in (("rotary_cos", new.rotary_cos), ("rotary_sin", new.rotary_sin)):
             _check_table(name, table, q)
@@ -69,22 +69,22 @@ def _check_capacity(tensors: CacheTensors, new: NewTensors, max_seqlen_q: int) -
     if tensors.batch and most > rows:
         cache = "" if table is None else f" and block_table {sizes(table)}"
         raise ValueError(
-            f"k_new is {sizes(new.k_new)}, {most} new keys for a sequence: must be at most {rows}, for which k_cache "
-            f"{sizes(tensors.k_cache)}{cache} has room"
+            f"k_new is {sizes(new.k_new)}, {most} new keys for a sequence: must be at most {rows}, the room in k_cache "
+            f"{sizes(tensors.k_cache)}{cache}"
         )
 
 
 def check_mean(tensors: CacheTensors, new: NewTensors, call: CacheCall) -> None:
-    """Raise TypeError or ValueError if k_mean is not supported, e.g. because the call has an output that it changes."""
+    """Raise TypeError or ValueError if k_mean is not supported, e.g. because it would change the call's results."""
     mean = new.k_mean
     if mean is None:
         return
     if not tensors.kv_dtype:
         raise TypeError(
-            f"k_mean is given with a cache of {tensors.k_cache.dtype}: it is for caches of 8 or 4 bits only"
+            f"k_mean is given with a cache of {tensors.k_cache.dtype}: must be None; only 8- and 4-bit caches have it"
         )
     if call.softcap or tensors.sinks is not None or call.lse:
-        raise ValueError("k_mean with softcap, sinks or return_lse: they depend on what is subtracted from keys")
+        raise ValueError("k_mean with softcap, sinks or return_lse: must be None, because it would change the results")
     if mean.dtype != torch.float32:
         raise TypeError(f"k_mean is {mean.dtype}: must be torch.float32")
     checks.check_device("k_mean", mean, tensors.q)
@@ -98,7 +98,7 @@ def check_mean(tensors: CacheTensors, new: NewTensors, call: CacheCall) -> None:
     ):
         raise ValueError(
             f"k_mean is {sizes(mean)} with strides {strides}: must be [batch, heads_kv, head_dim], {form}, with rows "
-            f"that are contiguous and start at multiples of {ALIGN_BYTES} bytes; `expand` a mean for all sequences"
+            f"that are contiguous and start at multiples of {ALIGN_BYTES} bytes; `expand` one mean to all sequences"
         )
 
 
@@ -126,7 +126,7 @@ def counts(tensors: CacheTensors, new: NewTensors) -> torch.Tensor | int:
 
 
 def check_new_values(tensors: CacheTensors, new: NewTensors, call: CacheCall) -> None:
-    """Check a call; raise ValueError if new keys have no room, or no row of rotary_cos. Waits for the device."""
+    """Check a call; raise ValueError if the cache or rotary_cos has too few rows for new keys. Waits for the device."""
     check_values(tensors, call)
     check_new(tensors, new, call.max_seqlen_q)
     lengths, count = tensors.cache_seqlens, counts(tensors, new)
@@ -137,5 +137,6 @@ def check_new_values(tensors: CacheTensors, new: NewTensors, call: CacheCall) ->
     most = int((lengths + torch.clamp(torch.as_tensor(count), min=queries)).max()) if len(lengths) else 0
     if most > new.rotary_cos.shape[0]:
         raise ValueError(
-            f"rotary_cos has {new.rotary_cos.shape[0]} positions, and a sequence has {most} with its new keys"
+            f"rotary_cos has {new.rotary_cos.shape[0]} positions: must have at least {most}, the keys of the longest "
+            "sequence with its new keys"
         )

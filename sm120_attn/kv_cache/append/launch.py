@@ -1,4 +1,4 @@
-"""Launch a kernel that appends, and then attention. As in ../../launch/, calls are prepared once and then repeated."""
+"""Launch the append kernel, and then attention. As in ../../launch/, calls are prepared once and then repeated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from .. import launch as attention
 from ..call import CacheCall, CacheTensors, check
 from .call import NewTensors, check_mean, check_new
 
-# The kernel's argument names of a call's tensors. The kernel has no sinks, and q only with rotary embedding.
+# The tensors of a call, by the names of the kernel's arguments. The kernel does not take sinks, and takes q only with
+# rotary embedding.
 NAMES = ("q", "k", "v", *CacheTensors._fields[3:], *NewTensors._fields)
 
 prepared_calls: dict[tuple[Any, ...], PreparedAppend] = {}
@@ -26,7 +27,7 @@ prepared_calls: dict[tuple[Any, ...], PreparedAppend] = {}
 class PreparedAppend(Launcher):
     """The state that calls with equal facts share; see launch.hot_path.PreparedCall.
 
-    attention: the prepared call of the attention that follows; None before the first call.
+    attention: the PreparedCacheCall of the attention that follows the append; None before the first call.
     """
 
     __slots__ = ("asked", "attention", "contiguous", "copies", "index", "inputs", "one", "turns", "without_descale")
@@ -40,8 +41,8 @@ class PreparedAppend(Launcher):
         self.copies = not all(is_aligned(t) for t in (tensors.q, *new[:2])) or bool(misaligned(tensors, new))
         self.attention: attention.PreparedCacheCall | None = None
         self.inputs: list[tuple[int, int]] = []  # (word in the buffer, index of the tensor in a call)
-        self.without_descale: list[int] = []  # words in the buffer of absent descales
-        self.one = torch.ones((), dtype=torch.float32, device=tensors.q.device)  # the value of absent descales
+        self.without_descale: list[int] = []  # words in the buffer for descales that are None
+        self.one = torch.ones((), dtype=torch.float32, device=tensors.q.device)  # replaces descales that are None
 
     def set_kernel(self, kernel: kernels.Compiled, values: list[Any], given: tuple[Any, ...] = ()) -> None:
         """Set the kernel. given: all tensors of a call, in the order of CacheTensors and NewTensors."""
@@ -53,7 +54,7 @@ class PreparedAppend(Launcher):
                 self.without_descale.append(self.places[name])
 
     def attend(self, tensors: CacheTensors | tuple[Any, ...], new: NewTensors | tuple[Any, ...]) -> Result:
-        """Append, then compute attention. Its prepared call is kept, as its facts follow from those of this call."""
+        """Append, then compute attention. Prepare the attention once: it is the same for all calls with equal facts."""
         q, lengths = self.run(tensors, new)
         given = (q, *tensors[1:3], lengths, *tensors[4:])
         if self.attention is None:
@@ -61,7 +62,7 @@ class PreparedAppend(Launcher):
         return self.attention.run(given)
 
     def run(self, tensors: CacheTensors | tuple[Any, ...], new: NewTensors | tuple[Any, ...]) -> tuple[Any, Any]:
-        """Append on torch's current stream. Returns Q, rotated if there is rotary embedding, and the new lengths."""
+        """Append on torch's current stream. Return Q (rotated, if there is rotary embedding) and the new lengths."""
         q, lengths = tensors[0], tensors[3]
         if self.kernel is None:
             return q, lengths
@@ -98,7 +99,7 @@ def facts_of(
 
 
 def misaligned(tensors: CacheTensors | tuple[Any, ...], new: NewTensors | tuple[Any, ...]) -> int:
-    """Return 0 if the addresses of Q, k_new and v_new are multiples of 16 bytes, as the kernel needs."""
+    """Return 0 if the addresses of q, k_new and v_new are multiples of 16 bytes, which the kernel needs."""
     at: int = (tensors[0].data_ptr() | new[0].data_ptr() | new[1].data_ptr()) % ALIGN_BYTES
     return at
 
@@ -106,9 +107,9 @@ def misaligned(tensors: CacheTensors | tuple[Any, ...], new: NewTensors | tuple[
 def prepare(
     facts: tuple[Any, ...], tensors: CacheTensors, new: NewTensors, call: CacheCall, interleaved: bool
 ) -> PreparedAppend:
-    """Check the whole call, get the kernel that appends, and keep the result under `facts`.
+    """Check the whole call, get the append kernel, and keep the result under `facts`.
 
-    Raises TypeError or ValueError, before anything is written, if appending or the attention after it is not supported.
+    Raises TypeError or ValueError if the append or the attention after it is not supported, before anything is written.
     Raises the errors of compile.cache.get.
     """
     check(tensors, call)
@@ -190,7 +191,7 @@ def prepared(
 
 
 def append(*call: Any) -> tuple[Any, Any]:
-    """Append only. call: the arguments of `prepared`. Returns Q for the attention, and the lengths with new keys."""
+    """Append without attention. call: the arguments of `prepared`. Returns what PreparedAppend.run returns."""
     return prepared(*call).run(*call[:2])
 
 

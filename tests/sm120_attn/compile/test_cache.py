@@ -147,6 +147,6 @@ def test_a_folder_that_cannot_be_written_costs_only_a_warning(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SM120_ATTN_CACHE", str(tmp_path / "file" / "folder"))
-    with pytest.warns(RuntimeWarning, match="this kernel is not kept in"):
+    with pytest.warns(RuntimeWarning, match="sm120_attn: cannot write sm120_attn_tma"):
         kernels.get(CONFIG)
     assert loaded == ["compiled"]

@@ -163,8 +163,8 @@ def _with_scales(change):
 REFUSED = {
     "head_dim 96 with a cache in nvfp4: must be a multiple of 64": _scaled("nvfp4", 96),
     "head_dim 64 with a cache in mxfp8: must be a multiple of 128": _scaled("mxfp8", 64),
-    "v_scales is missing: a cache in nvfp4 has a scale for 16 columns": _scaled("nvfp4", v_scales=None),
-    "k_scales is missing: a cache in mxfp8 has a scale for 32": _scaled("mxfp8", k_scales=None),
+    "v_scales is missing: nvfp4 caches need a scale per 16 columns": _scaled("nvfp4", v_scales=None),
+    "k_scales is missing: mxfp8 caches need a scale per 32": _scaled("mxfp8", k_scales=None),
     "v_scales is torch.float16: must be one of torch.float8_e4m3fn": _with_scales(lambda t: t.half()),
     r"v_scales is \[10, 2, 16, 8\]: must be \[pages or batch": _with_scales(lambda t: t.transpose(1, 2)),
     "v_scales has strides .* multiples of 8 bytes": _with_scales(lambda t: t.new_zeros(10, 16, 2, 9)[..., :8]),
@@ -192,7 +192,7 @@ REFUSED = {
     "never copied": _cache(lambda k: torch.zeros(10, 16, 2, 129, dtype=torch.bfloat16)[..., :128]),
     "8 query heads and 3 key heads": lambda: call(heads_kv=3),
     "scale is -1.0": lambda: (call()[0], call()[1] | {"scale": -1.0}),
-    "70000 sequences, 2 key heads: up to 65535 of each": lambda: call(batch=70_000),
+    "70000 sequences, 2 key heads: each must be at most 65535": lambda: call(batch=70_000),
     "num_splits is 65536: must be 1 to 65535": lambda: (call()[0], call()[1] | {"num_splits": 65536}),
     r"sinks is \[2\]: must be contiguous, \[heads\], \[8\]": lambda: (call()[0], call()[1] | {"sinks": torch.zeros(2)}),
     "window's left is -7": lambda: (call()[0], call()[1] | {"window": (-7, 3)}),
@@ -212,7 +212,7 @@ def test_what_is_not_supported_is_named_before_a_launch(kernel: FakeKernel, mess
     [
         ("cache_seqlens", 81, r"cache_seqlens\[0\] is 81: must be 0 to 80"),
         ("cache_seqlens", -1, r"cache_seqlens\[0\] is -1"),
-        ("block_table", 10, r"block_table\[0, 0\] is 10: sequence 0 with 5 keys uses this entry, .* pages 0 to 9"),
+        ("block_table", 10, r"block_table\[0, 0\] is 10: must be a page, 0 to 9, .* sequence 0 with 5 keys"),
         ("block_table", -1, r"block_table\[0, 0\] is -1"),
     ],
 )

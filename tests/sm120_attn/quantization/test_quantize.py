@@ -113,7 +113,7 @@ def test_packed_sequences_need_their_longest() -> None:
     x, starts = torch.zeros(10, 2, 64), torch.tensor([0, 10], dtype=torch.int32)
     with pytest.raises(ValueError, match="max_seqlen is needed with cu_seqlens: to read it from there"):
         quantize(x, cu_seqlens=starts)
-    with pytest.raises(ValueError, match="packed sequences need both cu_seqlens_q and cu_seqlens_k"):
+    with pytest.raises(ValueError, match="cu_seqlens_q and cu_seqlens_k is None: packed sequences need both"):
         quantize_qkv(x, x, x, cu_seqlens_q=starts, max_seqlen_q=10)
 
 

@@ -98,8 +98,8 @@ def test_a_field_that_cannot_be_is_one_line(capsys: pytest.CaptureFixture[str]) 
     from sm120_attn.__main__ import main
 
     assert main(["inspect", "--set", "tile_n=100"]) == 2
-    assert capsys.readouterr().err == "sm120_attn inspect: tile_n 100: 32, 64 or 128 keys\n"
+    assert capsys.readouterr().err == "sm120_attn inspect: tile_n 100: must be 32, 64 or 128 keys\n"
     assert main(["inspect", "--set", "colour=red"]) == 2
-    assert "must be FIELD=VALUE, with one of arch, dtype" in capsys.readouterr().err
+    assert "must be FIELD=VALUE, and FIELD one of arch, dtype" in capsys.readouterr().err
     assert main(["inspect", "--set", "causal=1"]) == 2
     assert "must be true or false" in capsys.readouterr().err
