@@ -15,7 +15,7 @@ from typing import Any
 from .host import Tensor
 from .verify.timer import Timed, time_all
 
-# Relative: the medians of two launches of equal code differed by less than this (docs/explanation/timing.md).
+# Relative difference of two median times. For two launches of equal code it was smaller (docs/explanation/timing.md).
 NOISE = 0.005
 
 
