@@ -62,7 +62,7 @@ def test_damage_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
     assert {facts.entry for facts in found} == set(Cubin.from_bytes(SECOND).kernels)
     assert "libk.so: cubin 1: " in notes[0]
     path.write_bytes(library(entry(FIRST[:200])))
-    with pytest.raises(UsageError, match="no machine code for GPUs in it: libk.so: cubin 1"):
+    with pytest.raises(UsageError, match="contains no machine code for GPUs: libk.so: cubin 1"):
         built_kernels([str(path)])
 
 
