@@ -50,7 +50,7 @@ def test_a_kernel_counts_once_and_other_code_under_its_name_is_numbered(tmp_path
     path.write_bytes(library(entry(bytes(unlinked)), entry(FIRST), entry(FIRST + bytes(8)), entry(bytes(other))))
     found, notes = built_kernels([str(path)])
     assert [facts.identity.number for facts in found] == [1, 2]
-    assert notes[0].startswith("several kernels with the same name")
+    assert notes[0].startswith("several kernels have the same name")
     path.write_bytes(library(entry(bytes(unlinked))))
     assert len(built_kernels([str(path)])[0]) == 1
 

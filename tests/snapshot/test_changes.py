@@ -276,7 +276,7 @@ def test_a_failure_says_which_rule() -> None:
 
 @pytest.mark.parametrize("text", ["", "speed", "registers+x%", "registers-10%", "code+5%", "new+1%"])
 def test_a_rule_that_is_none_is_named(text: str) -> None:
-    with pytest.raises(UsageError, match="give spills, stack, registers"):
+    with pytest.raises(UsageError, match="must be one of spills, stack, registers"):
         rules(text)
 
 

@@ -122,7 +122,7 @@ def test_damage_is_named(lock: Path, old: str, new: str, said: str) -> None:
 def test_a_kernel_that_is_there_twice_is_named(lock: Path) -> None:
     text = lock.read_text()
     lock.write_text(text + text[text.index("[[kernel]]") :])
-    with pytest.raises(SnapshotError, match="has .* twice; make the lock again"):
+    with pytest.raises(SnapshotError, match=" twice; make the lock again"):
         read_lock(lock)
 
 
@@ -161,7 +161,7 @@ def test_a_lock_of_hugging_face_is_named_and_not_replaced(tmp_path: Path) -> Non
     path.write_text(json.dumps(theirs, indent=2))
     with pytest.raises(SnapshotError, match="a lock of Hugging Face's kernels, not of tritonhook"):
         read_lock(path)
-    with pytest.raises(SnapshotError, match="Hugging Face's kernels.*: not replaced; name another file"):
+    with pytest.raises(SnapshotError, match="Hugging Face's kernels.*, so it is not replaced; name another file"):
         write_lock(path, kernels())
     assert json.loads(path.read_text()) == theirs
 
