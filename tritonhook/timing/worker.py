@@ -47,11 +47,12 @@ class TimingWorker:
             import torch
         except ModuleNotFoundError:
             raise DeviceError(
-                "a timed comparison needs torch and a GPU: no torch; `tritonhook diff FILE --rename` needs neither"
+                "a timed comparison needs torch, which is not installed, and a GPU; `tritonhook diff FILE --rename` "
+                "needs neither"
             ) from None
         if not torch.cuda.is_available():
             raise DeviceError(
-                "a timed comparison needs a GPU: torch can use none; `tritonhook diff FILE --rename` needs none"
+                "a timed comparison needs a GPU that torch can use; `tritonhook diff FILE --rename` needs no GPU"
             )
         from tritonhook.timing.timer import TimedSide, Timer, device_errors
 
