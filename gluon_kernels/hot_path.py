@@ -76,7 +76,7 @@ def facts_of(q: Tensor, k: Tensor, v: Tensor, asked: tuple[Any, ...]) -> Facts:
 
 
 def call(kernel: str, first: Callable[..., Any], q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-    """Repeat the kept launch of an earlier call with equal facts, or else return `first(q, k, v, **options)`.
+    """Repeat the kept launch of an earlier call with equal `Facts`. If there is none, return the result of `first`.
 
     `kernel`: the subpackage of `first`. Under torch.compile, with fake tensors and with subclasses of torch.Tensor the
     call goes through the torch operator.

@@ -185,8 +185,8 @@ def default_config(
     * 216 registers for softmax leave 56 for the correction, which then handles O in quarters. With this split the loops
       over key blocks do not spill.
     * On sm_100 a quarter of the exponentials are computed with multiply-adds, as the exp2 unit has more to do than the
-      tensor cores. A block then takes 97 exp2 instructions instead of 129, and 120 more of other kinds. sm_103 has
-      twice the exp2 rate (NVIDIA).
+      tensor cores. A block then takes 97 exp2 instructions instead of 129, and 120 more instructions of other kinds.
+      sm_103 does not need this, as it has twice the exp2 rate (source: NVIDIA).
     """
     config = AttentionConfig(
         dtype,

@@ -178,7 +178,7 @@ class HopperConfig(KernelConfig):
 
     @property
     def entry_registers(self) -> int:
-        """Registers of each thread at launch, of the consumers and the load partition."""
+        """Registers at launch of each thread of the consumers and of the load partition."""
         return REGISTERS // ((self.consumers + 1) * WARPGROUP_THREADS) // 8 * 8
 
     @property

@@ -104,7 +104,7 @@ def raise_max(p, row_max, block_max):
 
 @gluon.jit
 def exp2_of(p, scores, row_max):
-    """Compute each score's exponential, relative to that of its row's maximum."""
+    """Compute each score's exponential, divided by the exponential of its row's maximum."""
     return gl.exp2(scores * p.score_scale - (finite(row_max) * p.score_scale)[:, None])
 
 

@@ -152,7 +152,7 @@ def _bench_shape(shape: Shape, made: Mapping[str, Peer], rounds: int, left_out: 
 
 
 def _without_paths(text: str) -> str:
-    """Remove folder names from a text, because results are published and paths of the machine should not be."""
+    """Remove folder names from a text, because published results should not contain paths of the machine."""
     return re.sub(r"(?<![\w.])/[^\s'\"),:]+/", "", text)
 
 
@@ -250,7 +250,7 @@ def _fa4(name: str, inputs: tuple[Tensor, ...], shape: Shape) -> Callable[[], An
 
 
 def geomean(values: Iterable[float | None]) -> float | None:
-    """Compute the geometric mean of the values that are not None; None if there are none."""
+    """Compute the geometric mean of the values that are not None; None if there is no such value."""
     logs = [math.log(value) for value in values if value is not None]
     return math.exp(sum(logs) / len(logs)) if logs else None
 

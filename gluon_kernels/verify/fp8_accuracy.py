@@ -105,7 +105,7 @@ KINDS: dict[str, Callable[[Any, Any, Any], Inputs]] = {
 
 @dataclass(frozen=True, slots=True)
 class AccuracyCase:
-    """One kind of data. The queries have the positions of the last keys. `causal`: the last query sees the last key."""
+    """One kind of data. The queries have the positions of the last keys. `causal`: use a mask, "bottom-right"."""
 
     kind: str
     seqlen_k: int

@@ -58,7 +58,7 @@ def removable(units: Iterable[Unit], keeps: Keeps[Unit]) -> frozenset[Unit]:
 
 
 def _together(removed: frozenset[Unit], pieces: Sequence[frozenset[Unit]], keeps: Keeps[Unit]) -> frozenset[Unit]:
-    """Remove as many of these pieces as possible, in addition to `removed`. If not all can go together, try halves."""
+    """Remove as many of these pieces as possible, in addition to `removed`. If not all can go, try each half."""
     whole = removed.union(*pieces)
     if keeps([whole])[0]:
         return whole

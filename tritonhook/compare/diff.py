@@ -42,8 +42,8 @@ class CodeVerdict(str, Enum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SectionDelta(Brief):
-    """One section in two cubins, matched by role (its name with the kernel's name replaced). a, b: None if that side
-    has no such section."""
+    """One section in two cubins. Sections are matched by role: the section's name with "{kernel}" instead of the
+    kernel's name. a, b: None if that side has no such section."""
 
     role: str
     a: Section | None

@@ -74,7 +74,7 @@ class NameComparison(Notebook):
     codes: tuple[int, int, int]
 
     def with_launches(self, dynamic_shared: int | None) -> NameComparison:
-        """Return the comparison with the dynamic shared memory of a launch, in bytes, added to its diffs."""
+        """Add the dynamic shared memory of a launch, in bytes, to the diffs. Return the new comparison."""
         diff, control = (
             it and it.with_launches(dynamic_shared, dynamic_shared) for it in (self.diff, self.control_diff)
         )

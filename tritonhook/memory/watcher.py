@@ -314,7 +314,10 @@ class Watch(Notebook):
         notes."""
         if len(self.timelines) != 1:
             names = ", ".join(f"{t.name} ({t.device})" for t in self.timelines)
-            raise DeviceError(f"{len(self.timelines)} GPUs were watched: {names or '; '.join(self.notes)}")
+            raise DeviceError(
+                f"`timeline` needs exactly one GPU; {len(self.timelines)} GPUs were watched: "
+                f"{names or '; '.join(self.notes)}"
+            )
         return self.timelines[0]
 
     def _timeline(self, device: WatchedDevice) -> MemoryTimeline:

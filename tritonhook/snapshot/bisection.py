@@ -72,7 +72,7 @@ class Search:
             tried = self.tried.get(version)
             if tried is not None and not tried.values(self.on):
                 reason = tried.failure or f"ptxas {version}: {self.on} is not known"
-                return f"the {name} version, {reason}; give {other} one as --{name}"
+                return f"the {name} version cannot be compared: {reason}; give {other} one as --{name}"
         return None
 
     def is_changed(self, version: str) -> bool | None:

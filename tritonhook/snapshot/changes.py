@@ -219,7 +219,9 @@ class Change:
         step, tools = self._step, " and ".join(_tools_changed(self.old, self.new))
         if not step:
             other = "resources" if self.deltas or not self.loaded_changed else " and ".join(self.loaded_changed)
-            return _assemblers(self.old, self.new, "another code" if self.code_changed else f"and code other {other}")
+            return _assemblers(
+                self.old, self.new, "another code" if self.code_changed else f"equal code with other {other}"
+            )
         by = None if self.crossed is None else self.values(self.leading).by
         if not tools or by is By.PTX:
             return step
@@ -302,7 +304,7 @@ def _assemblers(old: KernelFacts, new: KernelFacts, what: str) -> str:
     reasons = _tools_changed(old, new)
     if lasting_name(old.entry) != lasting_name(new.entry):
         reasons.append(f"its name {old.entry} -> {new.entry}")
-    return " and ".join(reasons) or f"ptxas gave the same input {what}"
+    return " and ".join(reasons) or f"ptxas, which made {what} from the same input"
 
 
 def blocks_of(facts: KernelFacts) -> int | None:

@@ -311,7 +311,7 @@ class Budgets:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Fields for TOML; unset ones omitted."""
+        """Return the budgets as fields for TOML; unset fields are omitted."""
         registers = self.max_registers.get(_ALL) if list(self.max_registers) == [_ALL] else dict(self.max_registers)
         values: dict[str, Any] = {"max_registers": registers or None}
         values["allow_spills"] = None if self.allow_spills is None else list(self.allow_spills)
@@ -323,7 +323,7 @@ class Budgets:
 
     def is_over(self, what: str, kernel: KernelFacts) -> bool | None:
         """Return True if a kernel exceeds its budget of registers or spills; None without a budget. An unknown value
-        exceeds it. what: "registers" or "spills"; others have no budget."""
+        exceeds the budget. what: "registers" or "spills"; other figures have no budget."""
         if what == "registers" and (most := self.registers_of(kernel)) is not None:
             registers = kernel.figures.get("registers")
             return registers is None or registers > most

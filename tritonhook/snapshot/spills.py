@@ -17,7 +17,7 @@ _SPILL_OPCODES = ("STL", "LDL")  # stores to and loads from local memory, where 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourceLine:
-    """A source line. file: the path in the debug information. line: from 1."""
+    """A source line. file: its path in the debug information. line: its number, from 1."""
 
     file: str
     line: int

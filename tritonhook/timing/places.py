@@ -107,14 +107,14 @@ def balanced_order(sides: Sequence[str], rounds: int, draw: random.Random) -> li
 
 
 def drawn_order(sides: Sequence[str], rounds: int, draw: random.Random) -> list[str]:
-    """Make a random order of `rounds` samples per side, each round shuffled by itself; with one additional entry in
-    front, the predecessor of the first sample. For many sides, for which a balanced order takes too many rounds."""
+    """Make a random order of `rounds` samples per side, each round shuffled by itself. One additional entry in front is
+    the predecessor of the first sample. Use it for many sides, for which a balanced order takes too many rounds."""
     return [draw.choice(sides), *(side for _ in range(rounds) for side in draw.sample(list(sides), len(sides)))]
 
 
 def _circuit(sides: Sequence[str], start: str, draw: random.Random) -> list[str]:
-    """Make a random closed walk over the sides that contains each ordered pair of successive sides once (Hierholzer's
-    algorithm). The result omits the start, which is the previous sample."""
+    """Make a random closed walk over the sides in which each ordered pair of sides occurs once, one after the other
+    (Hierholzer's algorithm). The result omits the start, which is the previous sample."""
     ahead = {side: draw.sample(list(sides), len(sides)) for side in sides}
     walk: list[str] = []
     stack = [start]
