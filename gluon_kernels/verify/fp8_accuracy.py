@@ -129,8 +129,8 @@ class AccuracyCase:
 class Accuracy:
     """Relative errors of a kernel and of the measure in one case: of all rows together, and of the worst row.
 
-    `ones_error`: if V is all ones, the largest distance of an output from 1. `with_wgmma`: both errors of the measure
-    if its scores are added up as by Hopper's tensor cores, for a kernel with such scores.
+    `ones_error`: if V is all ones, the largest distance of an output from 1. `with_wgmma`: for a kernel with scores
+    from 8-bit wgmma, both errors of a measure whose scores are added up in the same way.
     """
 
     case: AccuracyCase

@@ -256,7 +256,7 @@ class CubinDiff(Notebook):
             facts = [f"{s.a_instructions:,} instructions, equal byte for byte"]
         elif self.verdict is CodeVerdict.SCHEDULING:
             facts = [
-                f"the same {s.a_instructions:,} instructions with registers erased, {s.moved:,} moved, "
+                f"the same {s.a_instructions:,} instructions apart from registers and targets, {s.moved:,} moved, "
                 f"{s.in_place - s.identical:,} with other registers or targets, "
                 f"control fields of {s.control_changed:,} changed"
             ]

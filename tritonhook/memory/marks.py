@@ -61,9 +61,9 @@ class Marks:
                 there[-1].inside.append((mark.before, after))
             note, capturing = None, self._devices.is_capturing(stream)
             if mark.before is None or after is None:
-                note = "the context was not readable"
+                note = "the CUDA context could not be read"
                 if capturing:
-                    note = "during graph capture, when the driver is not called"
+                    note = "no figures during graph capture, when the driver is not called"
                 elif kind == "operator" and after is not None:
                     note = "this call created the context"
             if (device := self._devices.current(capturing)) is not None:

@@ -1,7 +1,7 @@
 """Run a timed comparison: start several processes on one GPU, and take blocks of samples from each in turn.
 
-Each process (worker.py) has other addresses of code and buffers, since the addresses of a single process can favour a
-side. Blocks are taken until the interval of the result is narrow enough; every sample is kept.
+Each process (worker.py) has other addresses of code and buffers, because the addresses in a single process can make one
+side faster. Blocks are taken until the interval of the result is narrow enough; every sample is kept.
 """
 
 from __future__ import annotations

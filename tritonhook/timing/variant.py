@@ -161,8 +161,8 @@ def load_launch(target: str) -> Callable[[], Any]:
 
 @contextmanager
 def noting_loads(kernels: dict[int, Any]) -> Iterator[None]:
-    """Record the kernels that Triton loads in a `with` block: id() -> kernel. Kernels of torch.compile's static
-    launcher and of the CuTe DSL are not loaded by Triton."""
+    """Add each kernel that Triton loads in the `with` block to `kernels`: id(kernel) -> kernel. Triton does not load
+    kernels of torch.compile's static launcher and of the CuTe DSL."""
     from triton.compiler import CompiledKernel
 
     def noting(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -176,8 +176,8 @@ def _check_kernels(plan: Plan, kernels: dict[str, Kernels]) -> None:
     for side in (REFERENCE, CANDIDATE, CONTROL):
         if not kernels[side] and not (side == CANDIDATE and plan.candidate is not None):
             raise UsageError(
-                f"{plan.target}: the {side} compiled no kernel that tritonhook saw; "
-                "let the function return a new launch each time it is called"
+                f"{plan.target}: tritonhook saw no kernel that was compiled for the {side}; "
+                "the function must return a new launch each time it is called"
             )
 
 
