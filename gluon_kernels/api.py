@@ -22,7 +22,7 @@ KERNELS = {
 def kernels_for(arch: int) -> tuple[str, ...]:
     """List the kernels for compute capability `arch` (90 = sm_90), fastest first. Raises ValueError if it has none."""
     if arch not in KERNELS:
-        raise ValueError(f"sm_{arch}: there are kernels for sm_{', sm_'.join(map(str, KERNELS))}")
+        raise ValueError(f"sm_{arch} has no kernel; there are kernels for sm_{', sm_'.join(map(str, KERNELS))}")
     return KERNELS[arch]
 
 
@@ -49,8 +49,8 @@ def attention(
     dtypes: float16 and bfloat16; float8_e4m3fn except on sm_80; float8_e5m2 on sm_90, sm_100 and sm_103. head_dim: 64
     or 128; 256 except on sm_100 and sm_103.
     causal: None; "top-left": query i sees keys 0 .. i; "bottom-right": query i sees keys 0 .. i + seqlen_k - seqlen_q.
-    scale: positive, head_dim ** -0.5 by default. name: the kernel's entry name in the cubin, which can change the code
-    of ptxas; by default the name that was faster in measurements.
+    scale: positive, head_dim ** -0.5 by default. name: the kernel's entry name in the cubin; by default the name that
+    was fastest in measurements. ptxas can make other machine code for another name.
 
     Returns o, [batch, num_heads, seqlen_q, head_dim] in q's dtype (bfloat16 for fp8). With return_lse it returns
     (o, lse); lse is fp32 [batch, num_heads, seqlen_q], the natural logarithm of each row's sum of exponentials. For a

@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--head-dims", nargs="+", type=_positive, default=[64, 128])
     check.add_argument("--quick", action="store_true", help="check fewer sequence lengths")
     check.add_argument(
-        "--json", type=Path, metavar="FILE", help="write counts, worst cases and a hash of the sources to FILE, too"
+        "--json", type=Path, metavar="FILE", help="also write counts, worst cases and a hash of the sources to FILE"
     )
     bench = verbs.add_parser(
         "bench", parents=[kernels], help="measure TFLOPS, also of torch, cuDNN, FlexAttention and FlashAttention-4"
@@ -146,8 +146,8 @@ def _check_accuracy(kernel: str, attention: Any, dtype: str, head_dim: int, quic
         print(f"{kernel} {dtype} D{head_dim}: WRONG {asdict(one.case)}: {one.reason}")
     rms, row = max(one.rms_ratio for one in found), max(one.row_ratio for one in found)
     print(
-        f"{kernel} {dtype} D{head_dim}: {len(found) - len(failed)} kinds of data exact enough, {len(failed)} not; "
-        f"largest error: {rms:.2f} times that of an exact softmax with fp8 probabilities, {row:.2f} times in a row",
+        f"{kernel} {dtype} D{head_dim}: exact enough for {len(found) - len(failed)} cases, not for {len(failed)}; "
+        f"error, divided by that of an exact softmax with fp8 probabilities: at most {rms:.2f}, in one row {row:.2f}",
         flush=True,
     )
     return len(failed)
@@ -178,7 +178,7 @@ def _report(subject: str, verdicts: list[Verdict]) -> tuple[int, int]:
     right = [v for v in verdicts if v.right]
     worst = max((v.error / v.allowed for v in right if v.error is not None and v.allowed), default=0.0)
     counts = f"{len(right)} right, {len(failed)} wrong"
-    print(f"{subject}: {counts}; largest error: {worst:.2f} of the allowed error", flush=True)
+    print(f"{subject}: {counts}; largest error: {worst:.2f} times the allowed error", flush=True)
     return len(right), len(failed)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-# Keys of both tables: Triton's dtype names, which configurations use. Values: bits of an element; PyTorch's dtype name.
+# Triton's name of a dtype, as in configurations -> BITS: bits of an element; TORCH_NAMES: PyTorch's name of the dtype.
 BITS = {"fp8e5": 8, "fp8e4nv": 8, "fp16": 16, "bf16": 16}
 TORCH_NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2"}
 # Values of `causal`. None: no mask; "top-left": query 0 sees only key 0; "bottom-right": the last query sees all keys.
@@ -61,12 +61,12 @@ def why_not_causal(causal: Any) -> str | None:
 
 
 def entry_name(specialization: Any) -> str:
-    """Return the constexpr NAME as the entry's name: Triton's compile hash covers constexprs, but not `repr`."""
+    """Return the constexpr NAME as the entry's name. It is a constexpr so that Triton's compile hash covers it."""
     return str(specialization.constants["NAME"])
 
 
 def why_not_name(name: str) -> str | None:
     """Return the reason why an entry cannot have this name, or None."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        return f"name {name!r}: Triton takes letters, digits and underscores, and no digit first"
+        return f"name {name!r}: must have only letters, digits and underscores, and must not begin with a digit"
     return None

@@ -30,7 +30,7 @@ class Unsupported(Exception):
 
 @cache
 def driver() -> Any:
-    """Load libcuda. Its calls keep the GIL, as each takes about a microsecond. Raises Unsupported before CUDA 12.4."""
+    """Load libcuda. Calls keep the GIL, as each takes about 1 us. Raises Unsupported if it is older than CUDA 12.4."""
     try:
         found = ctypes.PyDLL("libcuda.so.1")
         pointer, word = ctypes.c_void_p, ctypes.c_uint32
@@ -84,7 +84,7 @@ def fields(
     """List the parameters of a kernel in order, without the parameters that Triton appends.
 
     `signature`: the kernel's argument types by name. `maps`: metadata of its tensor descriptors. `arguments`: values of
-    the launch by name. `tensors`: argument -> name of its tensor, if the tensor changes from call to call.
+    the launch by name. `tensors`: argument -> name of its tensor, for the tensors that change from call to call.
     """
     described = iter(maps)
     for argument, kind in signature.items():
@@ -100,7 +100,7 @@ def fields(
         elif kind in NUMBERS:
             yield Field(struct.pack(NUMBERS[kind], value), struct.calcsize(NUMBERS[kind]))
         else:
-            raise Unsupported(f"argument {argument} of type {kind}")
+            raise Unsupported(f"argument {argument}: its type {kind} is not supported here")
 
 
 def tensor_map(descriptor: Any, metadata: dict[str, Any]) -> bytes:
@@ -138,10 +138,10 @@ class Launch:
         tensors: dict[str, str],
         order: Sequence[str],
     ) -> None:
-        """Prepare launches. `arguments`, `tensors`: see `fields`. `order`: tensor names in the order of call addresses.
+        """Prepare launches. `arguments`, `tensors`: see `fields`.
 
-        Tensors that are not in `tensors` have the same address in each call; this object keeps them alive. Raises
-        Unsupported.
+        `order`: names of the tensors, in the order in which a call passes their addresses. A tensor in `arguments` that
+        `tensors` does not name has the same address in each call; this object keeps it alive. Raises Unsupported.
         """
         metadata = compiled.metadata
         unusual = ("launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size")
@@ -200,9 +200,9 @@ def parameter_count(ptx: str) -> int:
 
 
 def added_by_triton(function: int, count: int, found: list[Field]) -> list[Field]:
-    """Make the parameters that Triton appends to `found`, up to `count`: null pointers to unused scratch memory.
+    """Make the parameters that Triton appends to `found`: null pointers, as their scratch memory is not used.
 
-    Raises Unsupported if a parameter of `function` has another size than its field.
+    `count`: number of all parameters. Raises Unsupported if a parameter of `function` has another size than its field.
     """
     sizes: list[int] = []
     offset, size = ctypes.c_size_t(), ctypes.c_size_t()
@@ -213,5 +213,5 @@ def added_by_triton(function: int, count: int, found: list[Field]) -> list[Field
     expected = [len(field.data) for field in found]
     rest = sizes[len(expected) :]
     if sizes[: len(expected)] != expected or any(size != 8 for size in rest):
-        raise Unsupported(f"parameters of {sizes} bytes, expected {expected} and pointers")
+        raise Unsupported(f"the kernel's parameters have {sizes} bytes; expected {expected}, then 8 for each pointer")
     return [Field(bytes(8), 8) for _ in rest]

@@ -86,7 +86,7 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor, dtypes: tuple[str, ...], *, z
         raise ValueError(f"q has {num_heads} heads, k {k.shape[1]}: the first must be a multiple of the second")
     if max(batch * num_heads * seqlen_q, seqlen_q + k.shape[2]) >= 2**31:
         raise ValueError(
-            f"q has shape {tuple(q.shape)}, k {tuple(k.shape)}: kernels number queries and keys in 32 bits"
+            f"q has shape {tuple(q.shape)}, k {tuple(k.shape)}: too large, as kernels number rows in 32 bits"
         )
     for name, x in (("q", q), ("k", k), ("v", v)):
         if 0 not in x.shape:
@@ -102,7 +102,7 @@ def _common_dtype(q: Tensor, k: Tensor, v: Tensor, dtypes: tuple[str, ...]) -> s
         if len(x.shape) != 4:
             raise ValueError(f"{name} has shape {tuple(x.shape)}: pass [batch, num_heads, seqlen, head_dim]")
         if x.shape[3] == 0:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}: only lengths may be 0, not head_dim")
+            raise ValueError(f"{name} has shape {tuple(x.shape)}: head_dim, the last number, must not be 0")
         if x.dtype != q.dtype:
             raise TypeError(f"{name} is {x.dtype}, q is {q.dtype}: they must be equal")
         if x.device != q.device or x.device.type != "cuda":
@@ -118,8 +118,8 @@ def _check_memory(name: str, x: Tensor, zero_strides: bool) -> None:
     for size, stride in zip(x.shape[:3], strides[:3], strict=True):
         if size > 1 and (stride * x.element_size() % VECTOR_BYTES or not (stride or zero_strides)):
             raise ValueError(
-                f"{name} has strides {tuple(strides)}: the kernel steps in multiples of {VECTOR_BYTES} bytes"
-                f"{'' if zero_strides else ', not 0'}; call {name}.contiguous()"
+                f"{name} has strides {tuple(strides)}: all but the last must be multiples of {VECTOR_BYTES} bytes"
+                f"{'' if zero_strides else ' and not 0'}; call {name}.contiguous()"
             )
     if x.data_ptr() % VECTOR_BYTES:
         raise ValueError(f"{name} starts at {x.data_ptr():#x}: not {VECTOR_BYTES}-byte aligned; call {name}.clone()")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from .driver import Launch, Unsupported
 from .host import VECTOR_BYTES, Tensor
 
-# Most launches to keep; when there are more, all are dropped. Text generation has thousands of lengths.
+# Most launches to keep; when there are more, all are dropped. A process that generates text has thousands of lengths.
 KEPT_CALLS = 8192
 Facts = tuple[Any, ...]  # a combination of shapes, strides, dtypes and options: see facts_of
 # The tensors of a call, in the order in which a launch takes their addresses.
@@ -68,7 +68,7 @@ _prepared: dict[Facts, Prepared] = {}
 
 
 def facts_of(q: Tensor, k: Tensor, v: Tensor, asked: tuple[Any, ...]) -> Facts:
-    """Collect all that decides how a call is launched, except addresses and stream. `asked`: kernel and options."""
+    """Collect everything that determines a launch, except addresses and stream. `asked`: kernel and options."""
     return (
         asked, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
         q.get_device(), k.get_device(), v.get_device(),
@@ -76,7 +76,7 @@ def facts_of(q: Tensor, k: Tensor, v: Tensor, asked: tuple[Any, ...]) -> Facts:
 
 
 def call(kernel: str, first: Callable[..., Any], q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-    """Repeat the kept launch of an earlier call with equal facts, or else return `first(q, k, v, **options)`.
+    """Repeat the kept launch of an earlier call with equal `Facts`. If there is none, return the result of `first`.
 
     `kernel`: the subpackage of `first`. Under torch.compile, with fake tensors and with subclasses of torch.Tensor the
     call goes through the torch operator.
@@ -93,7 +93,7 @@ def call(kernel: str, first: Callable[..., Any], q: Tensor, k: Tensor, v: Tensor
 
 
 class _Operator:
-    """Proxy of the module torch_op, which the first call imports, because torch_op imports torch."""
+    """Proxy that imports the module torch_op at the first call, because torch_op imports torch."""
 
     def __getattr__(self, name: str) -> Any:
         from . import torch_op

@@ -30,7 +30,7 @@ def compile_offline(
     the class for `kernel` (for Blackwell fp8e5, head_dim 64, no mask). `fields` replace fields of the configuration:
     `compile_offline(name="cutlass_attention_fwd")`. `arch`: None means the GPU that the kernel was written for.
     `options`: compile options of Triton's NVIDIA backend, for example {"ptx_version": 87}. `with_lse`: compile the
-    variant that calls with return_lse launch. Arguments have the types and alignments of contiguous tensors.
+    variant that a call with return_lse launches. Arguments have the types and alignments of contiguous tensors.
 
     The result has .asm["ptx"], .asm["cubin"], .hash and .metadata. Raises ValueError if the configuration cannot run on
     `arch`, ImportError if Triton is too old.

@@ -38,7 +38,7 @@ def traced(
     """Call attention through the torch operator. `kernel`: the kernel's subpackage, or "" to choose it by GPU."""
     if config is not None:
         raise ValueError(
-            "config under torch.compile: the operator takes no configuration; call attention outside torch.compile"
+            "config: not supported under torch.compile, with fake tensors or with tensor subclasses; leave it out"
         )
     o, lse = torch.ops.gluon_kernels.attention(q, k, v, kernel, causal, scale, return_lse, name, list(descale))
     return (o, lse) if return_lse else o

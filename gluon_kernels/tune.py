@@ -15,7 +15,7 @@ from typing import Any
 from .host import Tensor
 from .verify.timer import Timed, time_all
 
-# Relative: the medians of two launches of equal code differed by less than this (docs/explanation/timing.md).
+# Relative difference of two median times. For two launches of equal code it was smaller (docs/explanation/timing.md).
 NOISE = 0.005
 
 
@@ -58,7 +58,7 @@ def tune(
 
 
 def best(tried: list[Tried]) -> Any:
-    """Return the fastest config; if configs with the usual scheduler are within NOISE of it, the first of these."""
+    """Return the fastest config; but if one with the usual scheduler is less than NOISE slower, return that one."""
     times = [(t.config, t.timed.median_ms) for t in tried if t.timed is not None]
     if not times:
         raise ValueError(f"no candidate could be timed: {'; '.join(t.reason for t in tried if t.reason)}")

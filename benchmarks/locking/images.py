@@ -193,5 +193,5 @@ def seeded_image(old: Capture, turn: int) -> Seeded | None:
         if new is not None and new.cubin != old.cubin:
             if turn // len(names) % 2 == 0:
                 return Seeded(name, new, BY_PTX)
-            return Seeded(name, with_cubin(old, new.cubin), "ptxas gave the same input ")
+            return Seeded(name, with_cubin(old, new.cubin), "ptxas, which made ")
     return None

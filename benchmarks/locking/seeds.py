@@ -25,8 +25,8 @@ Seed = Callable[[Capture, random.Random], "Capture | None"]
 _STEP = 16  # bytes of an instruction
 _TRIES, _AT_A_TIME = 6, 8
 
-SAME_INPUT = "ptxas gave the same input another code"
-SAME_CODE = "ptxas gave the same input and code other resources"
+SAME_INPUT = "ptxas, which made another code from the same input"
+SAME_CODE = "ptxas, which made equal code with other resources from the same input"
 BY_OPTIONS = "ptxas options"
 BY_PTX = "LLVM (ptx)"
 

@@ -16,12 +16,13 @@ TMEM_LANES = 128
 
 # Slots of each ring in which a softmax partition sends row scales to the correction partition.
 SCALE_SLOTS = 2
-# Upper bound for the mbarriers, 8 bytes each, and the arguments that warp specialisation stores: 728 bytes were seen.
+# Upper bound for the bytes of the mbarriers, 8 each, and of the arguments that warp specialisation stores. The largest
+# size in a compiled kernel was 728 bytes.
 BARRIER_BYTES = 1024
 MOST_KV_STAGES = 8
 
 # The correction partition and each softmax partition have four warps. The mma, load and epilogue partitions have one
-# each; a fourth warp idles beside them.
+# warp each. A fourth single warp has no work.
 WARPS = 4
 SM_REGISTERS = 65536
 ROLE_REGS = 24
@@ -34,18 +35,18 @@ class AttentionConfig(KernelConfig):
     dtype           type of Q, K and V: "fp8e5", "fp8e4nv", "fp16" or "bf16"; sums, maxima and accumulators are fp32
     head_dim        columns of Q, K, V and O
     causal          query i sees keys 0 .. i + causal_offset only; the offset is an argument of the launch
-    packed_row_sum  add the probabilities in pairs with add.rn.f32x2. Else with gl.sum: one add.f32 at a time in Triton
-                    3.6 and 3.7; 3.8 and 3.9 pack the additions in their own way
+    packed_row_sum  add the probabilities in pairs with add.rn.f32x2. If False, gl.sum adds them: in Triton 3.6 and 3.7
+                    with one add.f32 for each, in 3.8 and 3.9 with packed additions that Triton chooses
     name            the entry's name in the PTX
     block_m         query rows of a tile, which is computed in two halves
     block_n         keys of a block
     kv_stages       K and V blocks in flight; None: as many as fit, at most 8
-    exp_parts       column parts in which the probabilities are computed and stored: a thread has no registers to
-                    convert 128 scores at once
-    exp_turns       the two softmax partitions use the exp2 unit in turn; None: yes for head_dim 64
+    exp_parts       number of column parts in which the probabilities are computed and stored: a thread has too few
+                    registers to convert 128 scores at once
+    exp_turns       the two softmax partitions use the exp2 unit in turn; None: True for head_dim 64, else False
     ragged          the last queries may not fill a tile, and the last keys may not fill a block
     out             dtype of O; None: the dtype of Q
-    out_parts       column parts in which O is scaled and stored
+    out_parts       number of column parts in which O is scaled and stored
     softmax_regs    registers of a softmax thread; the correction partition gets the SM's remaining registers
     fma_parts       how many of the exp_parts are computed with multiply-adds instead of the exp2 unit: see
                     device/exp2_polynomial.py
@@ -125,7 +126,7 @@ class AttentionConfig(KernelConfig):
 
     @property
     def correction_regs(self) -> int:
-        """Registers of a correction thread: the rest beside the softmax partitions and the four single warps."""
+        """Registers of a correction thread: the SM's registers that softmax and the four single warps leave over."""
         return (SM_REGISTERS // 32 - 2 * WARPS * self.softmax_regs - WARPS * ROLE_REGS) // WARPS
 
     @property
@@ -144,17 +145,17 @@ class AttentionConfig(KernelConfig):
             if dtype not in BITS:
                 return f"dtype {dtype!r}: not one of {', '.join(BITS)}"
         if self.head_dim not in (64, 128):
-            return f"head_dim {self.head_dim}: only 64 and 128 fit tensor memory and a TMA box"
+            return f"head_dim {self.head_dim}: must be 64 or 128, to fit tensor memory and a TMA box"
         if self.block_m != 2 * TMEM_LANES:
-            return f"block_m {self.block_m}: a tile is two halves of {TMEM_LANES} rows, one TMEM lane per row"
+            return f"block_m {self.block_m}: must be {2 * TMEM_LANES}, two halves with one row per TMEM lane"
         if self.block_n not in (64, 128):
-            return f"block_n {self.block_n}: 64 or 128, since a thread of the softmax holds a row of scores"
+            return f"block_n {self.block_n}: must be 64 or 128, as a softmax thread holds a whole row of scores"
         if self.tmem_columns > TMEM_COLUMNS:
-            return f"{self.tmem_columns} TMEM columns for block_n {self.block_n}: an SM has {TMEM_COLUMNS}"
+            return f"block_n {self.block_n} needs {self.tmem_columns} TMEM columns; an SM has {TMEM_COLUMNS}"
         if self.stages < 2:
-            return f"kv_stages {self.stages}: the MMA holds V of one block while it waits for K of the next"
+            return f"kv_stages {self.stages}: must be 2 or more, as the MMA holds V of a block and waits for the next K"
         if self.shared_bytes > SHARED_BYTES:
-            return f"{self.shared_bytes} shared bytes for {self.stages} kv_stages: a CTA has {SHARED_BYTES}"
+            return f"kv_stages {self.stages} needs {self.shared_bytes} bytes of shared memory; a CTA has {SHARED_BYTES}"
         if self.exp_parts not in (1, 2, 4):
             return f"exp_parts {self.exp_parts}: must be 1, 2 or 4"
         if not 0 <= self.fma_parts <= self.exp_parts:
@@ -168,9 +169,9 @@ class AttentionConfig(KernelConfig):
             )
         if not self.ragged:
             if seqlen_q is not None and seqlen_q % self.block_m:
-                return f"seqlen_q {seqlen_q}: not a multiple of {self.block_m}, and the kernel is not `ragged`"
+                return f"seqlen_q {seqlen_q}: must be a multiple of {self.block_m} for a kernel without `ragged`"
             if seqlen_k is not None and seqlen_k % self.block_n:
-                return f"seqlen_k {seqlen_k}: not a multiple of {self.block_n}, and the kernel is not `ragged`"
+                return f"seqlen_k {seqlen_k}: must be a multiple of {self.block_n} for a kernel without `ragged`"
         return why_not_name(self.name)
 
 
@@ -184,8 +185,8 @@ def default_config(
     * 216 registers for softmax leave 56 for the correction, which then handles O in quarters. With this split the loops
       over key blocks do not spill.
     * On sm_100 a quarter of the exponentials are computed with multiply-adds, as the exp2 unit has more to do than the
-      tensor cores. A block then takes 97 exp2 instructions instead of 129, and 120 more of other kinds. sm_103 has
-      twice the exp2 rate (NVIDIA).
+      tensor cores. A block then takes 97 exp2 instructions instead of 129, and 120 more instructions of other kinds.
+      sm_103 does not need this, as it has twice the exp2 rate (source: NVIDIA).
     """
     config = AttentionConfig(
         dtype,

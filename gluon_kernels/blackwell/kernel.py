@@ -216,7 +216,7 @@ def load_partition(p):
 
 @gluon.jit
 def load_block(desc, at, ready, smem):
-    # TMA writes zeros for rows past the end; their bytes count, too.
+    # TMA writes zeros for rows past the end. The barrier counts the bytes of these rows, too.
     mbarrier.expect(ready, desc.block_type.nbytes)
     tma_load(desc, at, ready, tma_box(smem, desc))
 
@@ -410,7 +410,7 @@ def add_row_sum(p, row_sum, shrink, parts):
             added = add_pairs(added, gl.convert_layout(columns, row_sum.type.layout, assert_trivial=True))
         return fma_pairs(row_sum, pair(shrink, shrink), added)
     else:
-        # One sum over all parts: LLVM would pack independent sums of the parts into add.f32x2.
+        # One sum over all parts, because LLVM would pack separate sums of the parts into add.f32x2.
         columns = gl.sum(join_columns(parts), 1)
         return row_sum * shrink + gl.convert_layout(columns, row_sum.type.layout, assert_trivial=True)
 

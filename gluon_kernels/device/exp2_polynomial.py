@@ -14,9 +14,9 @@ COEFFICIENTS = {
     2: (1.0004431419479758, 0.7034480059096527, 0.2384289358094525),
     3: (0.9999280735404955, 0.6932609854573362, 0.24261112219433098, 0.055171669074864024),
 }
-# x + MAGIC has n in the low bits of its mantissa.
+# The low bits of the mantissa of x + MAGIC are n, the integer nearest to x.
 MAGIC = 1.5 * 2**23
-# For smaller x, 2^x is subnormal; such a probability has no effect beside that of the maximum.
+# Smaller x are replaced by LEAST: their 2^x would be subnormal, too small to matter beside the largest probability.
 LEAST = -126.0
 
 

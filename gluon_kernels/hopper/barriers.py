@@ -36,7 +36,7 @@ def hand_back(p, first: gl.constexpr, at):
 
 @gluon.jit
 def first_turn(p, me: gl.constexpr):
-    """Give the first turn to consumer 0: the last consumer arrives at its barrier."""
+    """Give the first turn to consumer 0: the last consumer arrives at the barrier of consumer 0."""
     if p.options.turns and me == p.options.consumers - 1:
         named_barrier("bar.arrive", FIRST_TURN, 2)
 
@@ -62,7 +62,7 @@ def last_turn(p, me: gl.constexpr):
 
 @gluon.jit
 def declare_flag(me: gl.constexpr):
-    """Declare a PTX predicate that each warp sets on its own. Gluon's own conditions are the same for all warps."""
+    """Declare a PTX predicate that each warp sets on its own. A condition in Gluon would be equal for all warps."""
     asm: gl.constexpr = flag_asm(me, "declare")
     gl.inline_asm_elementwise(asm, "=r,r", [gl.to_tensor(0)], dtype=gl.int32, is_pure=False, pack=1)
 

@@ -20,19 +20,19 @@ REGISTERS = 65536
 # Registers of a consumer thread, by the number of consumers. setmaxnreg takes multiples of 8. Consumers hold scores and
 # accumulators; the load partition needs few.
 CONSUMER_REGISTERS = {2: 240, 3: 160}
-# Registers of a thread of two consumers for fp8 with head_dim 256. The load partition, which widens V, gets the
-# registers that both consumers give up.
+# Registers of a consumer thread for fp8 with head_dim 256, if there are two consumers. The load partition widens V and
+# gets the registers that both consumers give up.
 WIDE_FP8_REGISTERS = 224
 # A consumer thread needs at least this many registers besides its tiles: for maxima, sums, counters, addresses.
 SCALAR_REGISTERS = 24
 # Each K slot and each V slot has one of the 16 named barriers; kernel.py lists the others.
 MOST_KV_STAGES = 4
-# Blocks of 8-bit V in shared memory: one is widened while the other is loaded.
+# Number of 8-bit V blocks in shared memory: one is widened while the other is loaded.
 NARROW_SLOTS = 2
 # An upper bound for the mbarriers, 8 bytes each, and the arguments that warp specialisation stores for the partitions.
 BARRIER_BYTES = 1024
-# K and V of the heads that run at the same time may take this much of the L2 cache, which has 50 MiB. On an H100,
-# 32 MiB was slower; so was running fewer heads than one round of tiles needs.
+# Bytes of the L2 cache (50 MiB) that K and V of the heads that run at the same time may take. On an H100, 32 MiB was
+# slower. It was also slower to run fewer heads than one round of tiles needs.
 L2_BYTES = 8 * 2**20
 
 
@@ -71,10 +71,11 @@ class HopperConfig(KernelConfig):
     block_n      keys of a block
     turns        consumers issue their MMAs in turn, so that one computes its softmax while another has the tensor cores
     keep_q       Q stays in registers; else each MMA reads it from shared memory
-    own_sums     fp8: number of partial sums, added in fp32, of a query's score with its own key; 1: one sum, as for all
-                 other scores. The own key of query i is key i + seqlen_k - seqlen_q; with causal "top-left" it is key
-                 i. Has an effect only if seqlen_k - seqlen_q is a multiple of 128. On an H100, 4 sums with head_dim 128
-                 take up to 3% more time, and 2 sums with head_dim 64 up to 11% more than three consumers
+    own_sums     fp8 only: a query's score with its own key is computed as this many partial sums, which are added in
+                 fp32. 1: one sum, as for all other scores. The own key of query i is key i + seqlen_k - seqlen_q; with
+                 causal "top-left" it is key i. Has an effect only if seqlen_k - seqlen_q is a multiple of 128. On an
+                 H100, 4 sums with head_dim 128 take up to 3% more time than 1 sum; 2 sums with head_dim 64 take up to
+                 11% more time than three consumers
     """
 
     KERNEL: ClassVar[str] = "hopper"
@@ -97,7 +98,7 @@ class HopperConfig(KernelConfig):
 
     @property
     def shared_out(self) -> bool:
-        """Whether O is staged in Q's memory, as shared memory cannot hold both."""
+        """Whether O is staged in Q's shared memory, because there is no room for both."""
         return self.head_dim == 256 and not self.fp8
 
     @property
@@ -125,10 +126,10 @@ class HopperConfig(KernelConfig):
 
     @property
     def most_lane_sum(self) -> float:
-        """Largest sum of a thread's exponentials, in one row and block, with which the row keeps its maximum.
+        """Limit for a thread's sum of exponentials in one row of a block. Above it, the row needs a new maximum.
 
-        Up to this sum, each probability is in the range of its type. With the true maximum the sum is never larger: it
-        has block_n / 4 exponentials of at most 1.
+        Up to this sum, each probability is in the range of its type. With the true maximum the sum never exceeds the
+        limit, since it has block_n / 4 exponentials of at most 1.
         """
         return 2.0**60 if self.dtype == "bf16" else 32768.0
 
@@ -136,19 +137,19 @@ class HopperConfig(KernelConfig):
     def half_sums(self) -> bool:
         """Whether the probabilities of a block are added up after rounding, in fp16. Else before rounding, in fp32.
 
-        Sums in fp16 lose probabilities below 2^-25 of the row's largest. They are not used with head_dim 256: the data
-        "q = k" had 1.3 times the error of the measure in fp8_accuracy.py, and there was no gain in speed.
+        Sums in fp16 lose probabilities below 2^-25 of the row's largest. They are not used with head_dim 256: for the
+        data "q = k" of fp8_accuracy.py the error was 1.3 times that of its reference, and the speed was the same.
         """
         return self.fp8 and self.head_dim < 256
 
     @property
     def own_first(self) -> bool:
-        """Whether a tile begins with the block of its own keys. With a mask it does anyway: that is the last block."""
+        """Whether a tile without a mask begins with the block of its own keys. With a mask each tile does so anyway."""
         return self.own_sums > 1 and self.causal is None
 
     @property
     def stages(self) -> int:
-        """Number of K blocks in flight; that of V blocks is the same."""
+        """Number of K blocks in flight, and also of V blocks."""
         return min(MOST_KV_STAGES, (SHARED_BYTES - self._shared_bytes_without_kv) // self._stage_bytes)
 
     @property
@@ -177,12 +178,12 @@ class HopperConfig(KernelConfig):
 
     @property
     def entry_registers(self) -> int:
-        """Registers of each thread at launch, of the consumers and the load partition."""
+        """Registers at launch of each thread of the consumers and of the load partition."""
         return REGISTERS // ((self.consumers + 1) * WARPGROUP_THREADS) // 8 * 8
 
     @property
     def tile_registers(self) -> int:
-        """Registers of a consumer thread for its tiles: fp32 scores and accumulators, left operands of the MMAs."""
+        """Registers of a consumer thread that hold fp32 scores and accumulators, and left operands of the MMAs."""
         threads_per_row = WARPGROUP_THREADS // CONSUMER_ROWS
         operands = self.block_n // 2 + self.head_dim * self.keep_q * self.element_bytes // 4
         return (self.block_n + self.head_dim + operands) // threads_per_row
@@ -238,25 +239,25 @@ class HopperConfig(KernelConfig):
         if (reason := why_not_causal(self.causal)) is not None:
             return reason
         if self.consumers not in CONSUMER_REGISTERS:
-            return f"consumers {self.consumers}: 2 or 3 warpgroups fit beside the load partition"
+            return f"consumers {self.consumers}: must be 2 or 3, the warpgroups that fit beside the load partition"
         if self.block_n not in (64, 128):
-            return f"block_n {self.block_n}: 64 or 128 keys"
+            return f"block_n {self.block_n}: must be 64 or 128 keys"
         if self.own_sums > 1 and (reason := self._why_not_own_sums()) is not None:
             return f"own_sums {self.own_sums}: {reason}"
         if self.tile_registers + SCALAR_REGISTERS > self.consumer_registers:
             return (
-                f"{self.tile_registers} registers for the tiles of block_n {self.block_n}: "
+                f"block_n {self.block_n} needs {self.tile_registers} + {SCALAR_REGISTERS} registers in a thread; "
                 f"a thread of {self.consumers} consumers has {self.consumer_registers}"
             )
         return why_not_name(self.name)
 
     def _why_not_own_sums(self) -> str | None:
         if not self.fp8:
-            return f"the sums of {self.dtype} have 24 bits"
+            return f"must be 1 for {self.dtype}, whose sums already have 24 bits"
         if self.block_m != self.block_n:
-            return f"a tile has {self.block_m} rows and {self.block_n} keys; they must be equal"
+            return f"block_m {self.block_m} and block_n {self.block_n} must be equal"
         if self.head_dim // self.own_sums not in (32, 64):
-            return f"each sum has head_dim / own_sums columns, which must be 32 or 64; head_dim is {self.head_dim}"
+            return f"head_dim / own_sums, the columns of a sum, must be 32 or 64; head_dim is {self.head_dim}"
         return None
 
 

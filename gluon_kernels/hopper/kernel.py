@@ -1,6 +1,6 @@
 """Forward attention for Hopper (sm_90a) in Gluon: wgmma and TMA, one load partition, two or three consumers.
 
-O = softmax(scale * Q K^T) V, and for each row lse = ln(sum(exp(scale * Q K^T))). Executed and measured on an H100.
+O = softmax(scale * Q K^T) V, and for each row lse = ln(sum(exp(scale * Q K^T))). This kernel was measured on an H100.
 
 A CTA is persistent. A tile has 64 query rows for each consumer; a consumer is one warpgroup. Scores, probabilities and
 O stay in the consumer's registers: the layout of the scores is that of wgmma's left operand with 16-bit elements.
@@ -31,8 +31,8 @@ warpgroup. c: consumer; S: config.stages; n: key blocks of the tile.
     v_ready[slot]    load: TMA bytes of V(j) have landed, or      each consumer: its P(j) V(j)       n
                      it has widened V(j)
     narrow_ready[s]  load: TMA bytes of 8-bit V(j) have landed    load: widening V(j)                n, with fp8
-    5 + slot         each consumer: its scores of j are done      load: the slot's next K; the end   n
-    5 + S + slot     each consumer: its P(j) V(j) is done         load: the slot's next V; the end   n
+    5 + slot         each consumer: its scores of j are done      load: the slot's next K, or exit   n
+    5 + S + slot     each consumer: its P(j) V(j) is done         load: the slot's next V, or exit   n
     13 + c           consumer c - 1: has issued its MMAs          consumer c: issuing its own        n, with turns
 """
 
@@ -118,7 +118,7 @@ class PartitionArgs:
 
     @gluon.jit
     def tile_number(self, turn):
-        """Return this CTA's tile number in round `turn`. Call it one tile ahead: with `ordered` it reads memory."""
+        """Return this CTA's tile number in round `turn`. Call it one tile ahead, as with `ordered` it reads memory."""
         index = turn * gl.num_programs(0) + gl.program_id(0)
         if self.options.ordered:
             return gl.load(self.order + index)
@@ -164,7 +164,7 @@ class PartitionArgs:
         if self.options.uneven:
             first_row = index // (self.batch * self.num_heads) * (self.options.consumers * ROWS)
             own = self.blocks_before(first_row + (me + 1) * ROWS)
-            # A consumer without rows needs no block; it still takes one, which is simpler.
+            # A consumer without rows needs no block. It still takes one, as the code is simpler then.
             own = gl.where(first_row + me * ROWS < self.seqlen_q, own, 1)
             return self.blocks_before(first_row + self.options.consumers * ROWS) - own
         else:
@@ -338,7 +338,7 @@ def take_q(p, me: gl.constexpr):
 
 @gluon.jit
 def hand_back_q(p, me: gl.constexpr, last):
-    """With q_early, let the load partition replace Q after the tile's last scores (`last`)."""
+    """With q_early, let the load partition replace Q. `last`: the tile's last scores are done."""
     if p.options.q_early and last:
         p.q.mark_empty(me)
 
@@ -377,7 +377,7 @@ def softmax_step(p, me: gl.constexpr, scores, o_token, view, tile, left, row_max
 
 @gluon.jit
 def await_k(p, k_at, needed):
-    """Wait for the next K. This loop ends a basic block; else ptxas would move an MMA wait above the softmax."""
+    """Wait for the next K. The loop of this wait ends a basic block, so ptxas moves no MMA wait above the softmax."""
     mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=needed)
 
 
@@ -400,7 +400,7 @@ def last_values(p, probs, acc_o, v_at):
 
 @gluon.jit
 def leave_out(p, me: gl.constexpr, count, k_at, v_at):
-    """Hand back `count` blocks without reading them. Wait for each: a slot must be handed back once per fill."""
+    """Hand back the slots of `count` blocks without reading them. First wait until each slot is filled."""
     for _ in range(count):
         take_turn(p, me)
         pass_turn(p, me)

@@ -17,7 +17,8 @@ from .tile_order import tile_order
 
 DTYPES = ("fp8e5", "fp8e4nv", "fp16", "bf16")
 LOG2_E = 1.4426950408889634
-# Lengths are rounded up to this before tiles are ordered. So fewer orders are kept; an order is an estimate anyway.
+# Lengths are rounded up to a multiple of this before tiles are ordered, so that fewer orders are computed and stored.
+# An order needs no exact lengths, as it is based on an estimate.
 LENGTH_STEP = 128
 
 
@@ -83,7 +84,7 @@ def first_call(
     descale: tuple[float, float, float],
     facts: Any = None,
 ) -> Any:
-    """Check a call and launch through Triton; keep the launch for later calls with the same facts (hot_path.py)."""
+    """Check a call and launch it through Triton. Keep the launch for later calls with equal `Facts` (hot_path.py)."""
     q_descale, k_descale, v_descale = descale
     problem = check_problem(q, k, v, DTYPES, causal, scale, descale=q_descale * k_descale)
     config = _fitting_config(problem, config, name)

@@ -37,7 +37,7 @@ def widen(narrow, wide):
 
 @gluon.constexpr_function
 def part_keys(head_dim):
-    """Return how many keys to widen at once. With head_dim 256 there are registers for more, which is faster."""
+    """Return how many keys to widen at once. With head_dim 256 there are registers for more keys, which is faster."""
     return 64 if head_dim == 256 else 16
 
 

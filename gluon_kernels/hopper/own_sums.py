@@ -28,7 +28,7 @@ def with_own_sums(p, me: gl.constexpr, scores, slot):
 
 @gluon.jit
 def with_half(scores, half: gl.constexpr, other):
-    """Replace the left (0) or right half of the scores' columns by `other`. Moves no data."""
+    """Replace the left (half 0) or right (half 1) columns of the scores by `other`. Moves no data."""
     left, right = scores.reshape([ROWS, 2, ROWS]).permute(0, 2, 1).split()
     other = gl.convert_layout(other, left.type.layout, assert_trivial=True)
     x = gl.join(other, right) if half == 0 else gl.join(left, other)

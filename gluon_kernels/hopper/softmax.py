@@ -34,8 +34,8 @@ class View:
 def first_softmax(p, scores, view, block):
     """Compute the softmax of a tile's first block: (probs, row_max, row_sum).
 
-    The maximum of few keys is increased by MARGIN_BITS: later keys are likely to have larger scores, and a wrong guess
-    takes the time of a block.
+    The maximum of few keys is increased by MARGIN_BITS: later keys are likely to have larger scores, and then a block
+    must be computed twice.
     """
     scores = visible(p, scores, view, block)
     row_max = gl.max(scores, 1)
@@ -104,7 +104,7 @@ def raise_max(p, row_max, block_max):
 
 @gluon.jit
 def exp2_of(p, scores, row_max):
-    """Compute each score's exponential, relative to that of its row's maximum."""
+    """Compute each score's exponential, divided by the exponential of its row's maximum."""
     return gl.exp2(scores * p.score_scale - (finite(row_max) * p.score_scale)[:, None])
 
 

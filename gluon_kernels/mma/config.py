@@ -15,7 +15,7 @@ HEAD_DIMS = (64, 128, 256)
 # Shared memory that a CTA may use, in bytes, by compute capability (CUDA C++ Programming Guide, "Technical
 # Specifications per Compute Capability"): the SM's shared memory minus 1 KiB.
 SHARED_BYTES = {80: 163 * 1024, 90: 227 * 1024, 120: 99 * 1024, 121: 99 * 1024}
-# fp8 operands of mma.sync exist from sm_89 on; sm_90 runs them as fp16 (ptxas converts), sm_120 natively.
+# mma.sync has fp8 operands from sm_89 on. For sm_90 ptxas converts them to fp16; sm_120 multiplies fp8 natively.
 FP8_FROM = 89
 MMA_ROWS = 16
 TRIGGERS = (None, "name", "pragma")
@@ -35,7 +35,8 @@ class MmaConfig(KernelConfig):
     warps       warps of a CTA; each computes block_m / warps rows
     stages      1: one K and one V buffer, loaded in turn, with two barriers per block; 2: two K and two V buffers, with
                 one barrier per block
-    parts       column parts of a block: a part's exponentials are computed while the part before is multiplied with V
+    parts       number of column parts of a block: the exponentials of a part are computed while the tensor cores
+                multiply the previous part with V
     keep_q      Q stays in registers; else each block reads it again from shared memory
     sum_by_mma  mma.sync with ones adds up the rounded probabilities. Else, and always with return_lse, they are added
                 in fp32 before they are rounded
@@ -82,22 +83,22 @@ class MmaConfig(KernelConfig):
         if self.head_dim not in HEAD_DIMS:
             return f"head_dim {self.head_dim}: not one of {', '.join(map(str, HEAD_DIMS))}"
         if self.warps not in (4, 8):
-            return f"warps {self.warps}: 4 or 8"
+            return f"warps {self.warps}: must be 4 or 8"
         if self.block_m not in (MMA_ROWS * self.warps, 2 * MMA_ROWS * self.warps):
-            return f"block_m {self.block_m}: {self.warps} warps compute 16 or 32 rows each"
+            return f"block_m {self.block_m}: must be 16 or 32 times warps, which is {self.warps}"
         if self.block_n not in (32, 64, 128):
-            return f"block_n {self.block_n}: 32, 64 or 128"
+            return f"block_n {self.block_n}: must be 32, 64 or 128"
         if self.stages not in (1, 2):
-            return f"stages {self.stages}: 1 (buffers loaded in turn) or 2"
+            return f"stages {self.stages}: must be 1 (K and V loaded in turn) or 2"
         if self.parts not in (1, 2, 4, 8) or self.block_n // self.parts < 256 // BITS[self.dtype]:
             least = 256 // BITS[self.dtype]
-            return f"parts {self.parts}: 1, 2, 4 or 8, each with at least the {least} keys of one mma.sync"
+            return f"parts {self.parts}: must be 1, 2, 4 or 8; a part needs at least the {least} keys of one mma.sync"
         if self.sum_by_mma and self.fp8:
-            return "sum_by_mma with fp8: ptxas 12.6 to 12.9 miscompile pairs of equal fp8 constants, such as ones"
+            return "sum_by_mma must be False for fp8: ptxas 12.6 to 12.9 miscompile pairs of fp8 ones"
         if self.trigger not in TRIGGERS:
             return f"trigger {self.trigger!r}: not one of {', '.join(map(repr, TRIGGERS))}"
         if self.shared_bytes > SHARED_BYTES[arch]:
-            return f"{self.shared_bytes} bytes of shared memory: a CTA on sm_{arch} has {SHARED_BYTES[arch]}"
+            return f"needs {self.shared_bytes} bytes of shared memory; a CTA on sm_{arch} has {SHARED_BYTES[arch]}"
         return why_not_name(self.name)
 
 
@@ -126,7 +127,7 @@ TILES = (
     Tile(128, 32, 4, 2, 2, False),
     Tile(64, 32, 4, 1, 1, False),
 )
-# fp32 accumulators of O per thread. With more, they and the scores do not fit into 255 registers.
+# Most fp32 accumulators of O per thread. More accumulators and the scores do not fit into 255 registers.
 MOST_ACCUMULATORS = 128
 
 

@@ -100,9 +100,9 @@ class RunningSoftmax:
 
 @gluon.jit
 def new_maximum(scores, row_max, score_scale):
-    """Compute the larger of row_max and the maximum of all parts, times score_scale.
+    """Compute the larger of row_max and score_scale times the maximum of all parts.
 
-    First each thread compares its values in all parts, then the threads of a row are compared.
+    First each thread compares its values in all parts, then the threads of a row compare theirs.
     """
     largest = scores[0]
     for i in gl.static_range(1, len(scores)):
@@ -204,7 +204,7 @@ class Tile:
 
     @gluon.jit
     def softmax_values(self, scores, state, block, slot, masked: gl.constexpr):
-        """Compute the new state. The exponentials of a part are computed while the part before is multiplied with V."""
+        """Compute the new state. While the tensor cores multiply a part with V, compute the next exponentials."""
         warps: gl.constexpr = gl.num_warps()
         smem = self.v_smem.index(slot)
         dtype: gl.constexpr = smem.dtype

@@ -13,7 +13,8 @@ from ..hot_path import Launched, call, keep
 from .config import DTYPES, MmaConfig, default_config
 from .kernel import attention_kernel
 
-# K and V of the heads that run at the same time may take this much of the L2 cache (40 MiB or more, sm_80 to sm_120).
+# Bytes of the L2 cache that K and V of the heads that run at the same time may take. From sm_80 to sm_120 the cache has
+# 40 MiB or more.
 L2_BYTES = 24 * 1024 * 1024
 
 
@@ -35,8 +36,9 @@ def attention(
     float8_e4m3fn (not on sm_80). The last dimension is contiguous, all other strides are multiples of 16 bytes, and the
     tensors are 16-byte aligned.
     causal: None; "top-left": query i sees keys 0 .. i; "bottom-right": query i sees keys 0 .. i + seqlen_k - seqlen_q.
-    scale: positive, head_dim ** -0.5 by default. config: by default `default_config(...)` for this GPU, with the pragma
-    if Triton's ptxas supports it. name: the entry's name; it replaces the config's name and trigger.
+    scale: positive, head_dim ** -0.5 by default. config: by default `default_config(...)` for this GPU; it selects
+    ptxas's other scheduler by the pragma `mma_throughput` if Triton's ptxas supports it. name: name of the kernel's
+    entry function; if set, the config's name and trigger have no effect.
 
     Returns o, like q (bfloat16 for fp8 inputs). With return_lse it returns (o, lse); lse is fp32 [batch, num_heads,
     seqlen_q], the natural logarithm of each row's sum of exponentials. For a query that sees no key, o is 0 and lse is
@@ -59,7 +61,7 @@ def first_call(
     name: str | None,
     facts: Any = None,
 ) -> Any:
-    """Check a call and launch through Triton; keep the launch for later calls with the same facts (hot_path.py)."""
+    """Check a call and launch it through Triton. Keep the launch for later calls with equal `Facts` (hot_path.py)."""
     problem = check_problem(q, k, v, DTYPES, causal, scale)
     config = _fitting_config(problem, config, name)
     kept = partial(keep, facts)
@@ -107,13 +109,13 @@ def _vectors(x: Tensor, dimension: int) -> int:
 
 
 def _row_stride(x: Tensor) -> int:
-    """Return the row stride in elements. A single row has an arbitrary stride; copies need an aligned one."""
+    """Return the row stride in elements. A single row has an arbitrary stride; replace it by an aligned one."""
     stride: int = x.stride(2)
     return stride if stride * x.element_size() % VECTOR_BYTES == 0 else x.shape[3]
 
 
 def constexprs(config: MmaConfig, with_lse: bool, row_strides: Sequence[int]) -> dict[str, Any]:
-    """Make the kernel's compile-time arguments. `row_strides`: of Q, K, V and O, in elements."""
+    """Make the kernel's compile-time arguments. `row_strides`: row strides of Q, K, V and O, in elements."""
     q_stride, k_stride, v_stride, o_stride = row_strides
     return {
         "NAME": config.entry,

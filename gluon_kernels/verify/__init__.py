@@ -1,1 +1,1 @@
-"""Check attentions and measure their speed: reference, checks, benchmark. All need torch; timing needs a GPU."""
+"""Check attention functions and measure their speed: reference, checks, benchmark. Needs torch; timing needs a GPU."""

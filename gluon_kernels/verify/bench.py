@@ -71,7 +71,7 @@ class Shape:
 
 @dataclass(slots=True)
 class Row:
-    """The times for one shape, by label: in CUDA graphs, and `eager`. `absent`: label -> why it was not timed."""
+    """Results for one shape, by label. times: with CUDA graphs. eager: without them. absent: reason for no time."""
 
     shape: Shape
     times: dict[str, Timed] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Absent(Exception):
     """Error: a subject or baseline cannot run here, or its output is wrong. The message is the reason."""
 
 
-# A function of bf16 inputs and their Shape that returns a launch of another attention. It raises Absent.
+# A function of bf16 inputs and their Shape that returns a launch of another attention. Raises Absent if it cannot run.
 Peer = Callable[[tuple[Tensor, ...], Shape], Callable[[], Any]]
 
 
@@ -109,7 +109,7 @@ def bench(
     eager: bool = False,
     peers: Mapping[str, Peer] = MappingProxyType({}),
 ) -> list[Row]:
-    """Time subjects ("mma_bf16") and baselines for each shape; return a Row for each shape.
+    """Time subjects, e.g. "mma_bf16", and baselines for each shape; return a Row for each shape.
 
     FlexAttention runs for the first FLEX_SHAPES shapes only, as torch.compile takes long for each shape. `report` is
     called with each Row. `eager`: time all launches also without CUDA graphs. `peers`: more attentions by label; a
@@ -117,7 +117,7 @@ def bench(
     """
     rows = []
     for number, shape in enumerate(shapes):
-        left_out = {"flex": "only for the first shapes: it compiles for each"} if number >= FLEX_SHAPES else {}
+        left_out = {"flex": "timed only for the first shapes, as each is compiled"} if number >= FLEX_SHAPES else {}
         made = {name: functools.partial(baseline, name) for name in baselines} | dict(peers)
         made |= {label: functools.partial(subject, label) for label in subjects}
         rows.append(_bench_shape(shape, made, rounds, left_out, eager))
@@ -152,7 +152,7 @@ def _bench_shape(shape: Shape, made: Mapping[str, Peer], rounds: int, left_out: 
 
 
 def _without_paths(text: str) -> str:
-    """Remove folder names from a text, because results are published and paths of the machine should not be."""
+    """Remove folder names from a text, because published results should not contain paths of the machine."""
     return re.sub(r"(?<![\w.])/[^\s'\"),:]+/", "", text)
 
 
@@ -250,7 +250,7 @@ def _fa4(name: str, inputs: tuple[Tensor, ...], shape: Shape) -> Callable[[], An
 
 
 def geomean(values: Iterable[float | None]) -> float | None:
-    """Compute the geometric mean of the values that are not None; None if there are none."""
+    """Compute the geometric mean of the values that are not None; None if there is no such value."""
     logs = [math.log(value) for value in values if value is not None]
     return math.exp(sum(logs) / len(logs)) if logs else None
 

@@ -126,7 +126,7 @@ def matrix(dtypes: tuple[str, ...], head_dims: tuple[int, ...], quick: bool = Fa
 
 
 def negative_cases(dtype: str, head_dim: int) -> Iterator[Case]:
-    """List cases with negative scores only, whose exponentials differ by more than fp32's range. None for fp8."""
+    """List cases with only negative scores, whose exponentials differ by more than fp32's range; no cases for fp8."""
     if dtype not in FP8:
         for seqlen_q, causal in itertools.product((300, 4096), CAUSAL):
             yield Case(seqlen_q, 333, head_dim, dtype, causal, logits=2500.0, negative=True)
@@ -136,7 +136,7 @@ def judge(case: Case, attention: Attention, seed: int, device: str = "cuda", fp8
     """Run `attention` on random inputs, with NaN in new memory, and check its outputs. `fp8_loss`: see FP8_LOSS."""
     if fp8_loss and case.dtype in FP8 and case.logits is not None:
         scores = f"scores of {case.logits:,.0f} from fp8 have an error of {fp8_loss * case.logits:.2g}"
-        return Verdict(case, skipped=f"{scores} on this GPU's tensor cores: the output says nothing about the kernel")
+        return Verdict(case, skipped=f"{scores} on this GPU's tensor cores: too large to judge the kernel")
     q, k, v = case.inputs(seed, device)
     try:
         with poisoned_memory():
@@ -146,7 +146,7 @@ def judge(case: Case, attention: Attention, seed: int, device: str = "cuda", fp8
         return Verdict(case, skipped=str(reason))
     shapes = [tuple(x.shape) for x in (o, alone, lse)]
     if shapes != [tuple(q.shape), tuple(q.shape), tuple(q.shape[:3])]:
-        return Verdict(case, reason=f"shapes of o, o without lse, lse: {shapes} for q {tuple(q.shape)}")
+        return Verdict(case, reason=f"wrong shapes of o, o without lse, and lse: {shapes}; q has {tuple(q.shape)}")
     exact, exact_lse = attention_reference(q, k, v, causal=case.causal)
     blind = visible_keys(case.seqlen_q, case.seqlen_k, case.causal, device) == 0
     spare = _spare(case, q, k, v)
@@ -158,7 +158,7 @@ def judge(case: Case, attention: Attention, seed: int, device: str = "cuda", fp8
     verdict = Verdict(case, error, allowed, lse_error)
     zeros = all(bool((x[:, :, blind] == 0).all()) for x in (o, alone))
     if not (zeros and bool((lse[:, :, blind] == -math.inf).all())):
-        return replace(verdict, reason="a query that sees no key must give 0 and -inf")
+        return replace(verdict, reason="for a query that sees no key, o must be 0 and lse -inf")
     if not error <= allowed:  # also for NaN
         return replace(verdict, reason=f"a row's error is {error:.2e} of its largest value, {allowed:.2e} allowed")
     if not lse_error <= LSE_TOLERANCE:
@@ -167,10 +167,10 @@ def judge(case: Case, attention: Attention, seed: int, device: str = "cuda", fp8
 
 
 def _spare(case: Case, q: Tensor, k: Tensor, v: Tensor) -> Any:
-    """Compute each row's error from rounding its probabilities, for cases with large logits; 0 for others.
+    """Compute how much error each row may have from rounding its probabilities: 0 for cases without large logits.
 
-    With large logits few keys have all the weight. PyTorch's largest probability is 1, which has no rounding error. A
-    kernel that scales by an earlier maximum has a rounding error.
+    With large logits few keys have all the weight. PyTorch's largest probability is 1, which has no rounding error. In
+    a kernel that scales by an earlier maximum, the largest probability is not 1 and is rounded.
     """
     if case.logits is None:
         return 0.0

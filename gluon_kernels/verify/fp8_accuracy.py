@@ -5,8 +5,8 @@ rounded to fp8, times 2^8, with sums in fp32: see reference.quantised_reference.
 measure are differences from a float64 reference of the same fp8 inputs. Normal inputs alone prove little: they hide
 errors for a V whose mean is not 0, and for a key that outweighs the others.
 
-Scores from 8-bit wgmma have an error that no softmax can undo. A kernel with such scores is compared with a measure
-that has them, too.
+Scores from 8-bit wgmma have an error that no softmax can undo. For a kernel with such scores, the measure computes its
+scores with the same error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Inputs = tuple[Any, Any, Any]  # q, k, v in fp32
 
 
 def _scaled_queries(q: Tensor, k: Tensor, v: Tensor) -> Inputs:
-    """Make scores four times as large."""
+    """Make q four times as large, so that scores are, too."""
     return q * 4, k, v
 
 
@@ -105,7 +105,7 @@ KINDS: dict[str, Callable[[Any, Any, Any], Inputs]] = {
 
 @dataclass(frozen=True, slots=True)
 class AccuracyCase:
-    """One kind of data. The queries have the positions of the last keys. `causal`: the last query sees the last key."""
+    """One kind of data. The queries have the positions of the last keys. `causal`: use a mask, "bottom-right"."""
 
     kind: str
     seqlen_k: int
@@ -129,8 +129,8 @@ class AccuracyCase:
 class Accuracy:
     """Relative errors of a kernel and of the measure in one case: of all rows together, and of the worst row.
 
-    `ones_error`: if V is all ones, the largest distance of an output from 1. `with_wgmma`: both errors of the measure
-    if its scores are added up as by Hopper's tensor cores, for a kernel with such scores.
+    `ones_error`: if V is all ones, the largest distance of an output from 1. `with_wgmma`: for a kernel with scores
+    from 8-bit wgmma, both errors of a measure whose scores are added up in the same way.
     """
 
     case: AccuracyCase
@@ -155,7 +155,8 @@ class Accuracy:
         rms, worst_row = self.with_wgmma or (0.0, 0.0)
         rms, worst_row = max(rms, self.measure_rms, ROUNDING), max(worst_row, self.measure_worst_row, ROUNDING)
         # In bf16 an output of 1 may become a neighbour of 1. The lower one is 2^-8 away: more than 1.5 times ROUNDING.
-        least = 1.001 * MOST_ONES_ERROR if self.case.kind == ONES else 0.0  # the reference's ones have an error, too
+        # The reference's outputs for V of ones also differ a little from 1.
+        least = 1.001 * MOST_ONES_ERROR if self.case.kind == ONES else 0.0
         return MOST_RMS_RATIO * rms, max(MOST_ROW_RATIO * worst_row, least)
 
     @property

@@ -63,7 +63,7 @@ def quantised_reference(
     causal: str | None = None,
     wgmma_scores: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Compute (o, lse) in float32 with the probabilities rounded to q's dtype, times 2^8: FlashAttention-3's fp8.
+    """Compute (o, lse) in float32, with probabilities times 2^8 rounded to q's dtype as in FlashAttention-3.
 
     PyTorch has no attention for fp8; this replaces it. o is rounded to bfloat16, as in the kernels. `wgmma_scores`: add
     up scores as Hopper's tensor cores do, instead of in float32.

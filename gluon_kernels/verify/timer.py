@@ -35,7 +35,8 @@ class Timed:
 def time_all(launches: dict[str, Callable[[], object]], rounds: int = 30, *, graph: bool = True) -> dict[str, Timed]:
     """Take `rounds` samples of each launch. The launches must not depend on each other's outputs.
 
-    `graph`: capture launches if possible; else the host's launch time counts if it is longer.
+    `graph`: capture launches into CUDA graphs if possible. Without a graph, the time of a launch on the host counts if
+    it is longer than that on the GPU.
     """
     import torch
 

@@ -59,7 +59,7 @@ def test_an_end_that_does_not_take_the_target_is_trouble(here: Path, capsys: pyt
     (here / "a.ptx").write_text(EXP.ptx("work", target="sm_103a", version="8.8").text)
     assert main(["bisect", "a.ptx", *ENDS, "--at-hand"]) == 2
     said = " ".join(capsys.readouterr().out.split())
-    assert "Not known: the good version, ptxas 12.8.93: unsupported: " in said
+    assert "Not known: the good version cannot be compared: ptxas 12.8.93: " in said
     assert "; give a newer one as --good" in said
 
 

@@ -73,7 +73,7 @@ def test_a_gate_holds_counters_of_the_locked_launch(captured, capsys) -> None:
     assert "sectors = 157" in Path("k.lock").read_text()
     assert main(["lock", "old", "-o", "without.lock"]) == 0
     capsys.readouterr()
-    assert "has no counters" in failing(capsys, "check", "without.lock", "worse", "--fail-on", "sectors")
+    assert "no old kernel has counters" in failing(capsys, "check", "without.lock", "worse", "--fail-on", "sectors")
 
 
 def test_diff_names_the_lines_whose_counters_moved(captured, capsys) -> None:

@@ -38,4 +38,4 @@ def test_only_other_bits_fail(tmp_path, triton_cache, monkeypatch, capsys):
     assert "give captures with launches" in ran("check", "--fail-on", "bits", status=2)
     script.write_text(SCRIPT.replace("tl.load(x + tl.arange(0, B))", "tl.load(x + tl.arange(0, B)) * 1.1"))
     said = ran("check", *at, "--fail-on", "bits", status=1)
-    assert "total sm_90a" in said and "other bits, changed by" in said and "1 of 1 elements, by up to" in said
+    assert "total sm_90a" in said and "stores other bits, changed by" in said and "1 of 1 elements, by up to" in said

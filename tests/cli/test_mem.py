@@ -148,7 +148,7 @@ def capture(out: Path, name: str, cubin: bytes, ptx: str | None = None) -> None:
         (["predict", CLUSTER], "name the GPU"),
         (["predict", CLUSTER, "--gpu", "RTX 6090"], "not in the table"),
         (["predict", CLUSTER, "--gpu", "GB10", "--sms", "3"], "do not combine"),
-        (["predict", CLUSTER, "--sms", "170"], "give --threads-per-sm too"),
+        (["predict", CLUSTER, "--sms", "170"], "give --threads-per-sm too, as it"),
         (["predict", CLUSTER, "--gpu", "H100"], "machine code for sm_120"),
         (["predict", "nowhere.cubin", "--gpu", "H100"], "nowhere.cubin: cannot read: No such file"),
         (["predict", CLUSTER, "--gpu", "GB10", "--fail-over", "much"], "is not a size"),

@@ -13,7 +13,7 @@ def test_every_architecture_has_its_kernels_fastest_first():
     assert kernels_for(80) == kernels_for(120) == kernels_for(121) == ("mma",)
     assert kernels_for(90) == ("hopper", "mma")
     assert kernels_for(100) == kernels_for(103) == ("blackwell",)
-    with pytest.raises(ValueError, match="sm_75: there are kernels for sm_80, sm_90"):
+    with pytest.raises(ValueError, match="sm_75 has no kernel; there are kernels for sm_80, sm_90"):
         kernels_for(75)
 
 

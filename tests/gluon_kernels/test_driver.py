@@ -144,7 +144,7 @@ def test_a_kernel_with_other_parameters_is_left_to_triton(monkeypatch):
     expected = [Field(bytes(8), 8), Field(bytes(4), 4)]
     assert len(added_by_triton(0, 3, expected)) == 1
     for wrong in ([Field(bytes(8), 8), Field(bytes(8), 8)], [Field(bytes(8), 8)]):
-        with pytest.raises(Unsupported, match="parameters of"):
+        with pytest.raises(Unsupported, match="the kernel's parameters have"):
             added_by_triton(0, 3, wrong)
-    with pytest.raises(Unsupported, match="argument x of type u1"):
+    with pytest.raises(Unsupported, match="argument x: its type u1"):
         list(fields({"x": "u1"}, (), {"x": True}, {}))

@@ -65,7 +65,7 @@ def test_a_context_whose_kernels_were_not_seen_is_all_that_is_left() -> None:
     start = Snapshot({"NVML, this process": 10}, None, None)
     unread = Mark(1, "load", "k")
     context = timeline(start, end, unread).attribution().part("context")
-    assert context == GrowthCause("context", 400_000 + 60_010 - 10, "all that is left: no kernel's start was seen")
+    assert context == GrowthCause("context", 400_000 + 60_010 - 10, "used at the end: no kernel's start was seen")
     seen = timeline(start, end, unread, FIRST).attribution().part("context")
     assert seen == GrowthCause("context", 300_000 + 60_010 - 10, "used before the first kernel was loaded")
 

@@ -64,8 +64,14 @@ def test_nothing_is_searched_where_both_ends_do_the_same() -> None:
 @pytest.mark.parametrize(
     ("history", "said"),
     [
-        ({0: [], 4: [64]}, "the good version, ptxas 13.0.0: unsupported; give a newer one as --good"),
-        ({0: [64], 4: []}, "the bad version, ptxas 13.31.0: unsupported; give an older one as --bad"),
+        (
+            {0: [], 4: [64]},
+            "the good version cannot be compared: ptxas 13.0.0: unsupported; give a newer one as --good",
+        ),
+        (
+            {0: [64], 4: []},
+            "the bad version cannot be compared: ptxas 13.31.0: unsupported; give an older one as --bad",
+        ),
     ],
 )
 def test_an_end_that_is_not_assembled_is_a_problem(history: dict[int, Sequence[int]], said: str) -> None:
@@ -106,5 +112,5 @@ def test_what_is_looked_at() -> None:
     assert value_of(facts(spill_loads=None), "spills") is None
     unknown = TriedVersion(VERSIONS[0], (replace(one, figures={}),))
     assert search("stack").with_tried(unknown).problem == (
-        "the good version, ptxas 13.0.0: stack is not known; give a newer one as --good"
+        "the good version cannot be compared: ptxas 13.0.0: stack is not known; give a newer one as --good"
     )

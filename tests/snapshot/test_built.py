@@ -50,7 +50,7 @@ def test_a_kernel_counts_once_and_other_code_under_its_name_is_numbered(tmp_path
     path.write_bytes(library(entry(bytes(unlinked)), entry(FIRST), entry(FIRST + bytes(8)), entry(bytes(other))))
     found, notes = built_kernels([str(path)])
     assert [facts.identity.number for facts in found] == [1, 2]
-    assert notes[0].startswith("several kernels with the same name")
+    assert notes[0].startswith("several kernels have the same name")
     path.write_bytes(library(entry(bytes(unlinked))))
     assert len(built_kernels([str(path)])[0]) == 1
 
@@ -62,7 +62,7 @@ def test_damage_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
     assert {facts.entry for facts in found} == set(Cubin.from_bytes(SECOND).kernels)
     assert "libk.so: cubin 1: " in notes[0]
     path.write_bytes(library(entry(FIRST[:200])))
-    with pytest.raises(UsageError, match="no machine code for GPUs in it: libk.so: cubin 1"):
+    with pytest.raises(UsageError, match="contains no machine code for GPUs: libk.so: cubin 1"):
         built_kernels([str(path)])
 
 

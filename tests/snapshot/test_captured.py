@@ -302,7 +302,7 @@ def test_builds_of_the_new_ptx_and_of_the_new_ptxas_tell_which_changed_the_code(
     made = told[1].crossed
     assert made is not None and made.new_ptx.codes == code_of("b", versions[0])
     assert made.new_ptxas.codes == code_of("a", versions[1])
-    assert len(notes) == 2 and "ptxas add 9.9.9" in notes[0] and "its PTX was not kept" in notes[1]
+    assert len(notes) == 2 and "ptxas add 9.9.9" in notes[0] and "the PTX was not kept" in notes[1]
 
 
 def test_the_line_of_a_kernel_is_that_with_most_spills(tools: Toolchain) -> None:

@@ -28,7 +28,7 @@ def test_a_kernel_is_found_by_id_name_and_configuration(kernels: Kernels) -> Non
     )
     titles = ["add_kernel[BLOCK=128]", "add_kernel[BLOCK=256]"]
     for wanted, number, known in (("add_kernel", "2", titles), ("none", "no", [*titles, "gemm_kernel"])):
-        with pytest.raises(KeyError, match=f"{wanted}: {number} kernels; there are:") as caught:
+        with pytest.raises(KeyError, match=f"{wanted}: {number} kernels; known are:") as caught:
             kernels[wanted]
         listed = [line.split() for line in caught.value.args[0].splitlines()[1:]]
         assert sorted(listed) == sorted(

@@ -101,7 +101,7 @@ def test_an_interrupted_update_leaves_the_old_lock(lock: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("registers = 64", "registers = 63", "its values do not fit its seal: the block was edited"),
+        ("registers = 64", "registers = 63", "its values do not fit its seal, so its block was edited"),
         ("registers = 64", "registers = -1", "kernel"),
         ("registers = 64", "registers = 'many'", "kernel"),
         ("registers = 64", "colour = 1", "kernel"),
@@ -122,7 +122,7 @@ def test_damage_is_named(lock: Path, old: str, new: str, said: str) -> None:
 def test_a_kernel_that_is_there_twice_is_named(lock: Path) -> None:
     text = lock.read_text()
     lock.write_text(text + text[text.index("[[kernel]]") :])
-    with pytest.raises(SnapshotError, match="is in it twice"):
+    with pytest.raises(SnapshotError, match=" twice; make the lock again"):
         read_lock(lock)
 
 
@@ -161,7 +161,7 @@ def test_a_lock_of_hugging_face_is_named_and_not_replaced(tmp_path: Path) -> Non
     path.write_text(json.dumps(theirs, indent=2))
     with pytest.raises(SnapshotError, match="a lock of Hugging Face's kernels, not of tritonhook"):
         read_lock(path)
-    with pytest.raises(SnapshotError, match="Hugging Face's kernels.*: not replaced; name another file"):
+    with pytest.raises(SnapshotError, match="Hugging Face's kernels.*, so it is not replaced; name another file"):
         write_lock(path, kernels())
     assert json.loads(path.read_text()) == theirs
 

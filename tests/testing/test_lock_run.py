@@ -187,7 +187,7 @@ def test_an_interrupted_run_leaves_the_lock(locked: Project, words: tuple[str, .
         (("--kernel-lock", "pytest.ini"), None, "--kernel-lock=pytest.ini: no lock"),
         (("--kernel-update",), None, "--kernel-update: only with --kernel-lock"),
         (("--kernel-fail-on=code",), None, "--kernel-fail-on: only with"),
-        ((LOCK, "--kernel-fail-on=speed"), None, "--fail-on 'speed': give spills"),
+        ((LOCK, "--kernel-fail-on=speed"), None, "--fail-on 'speed': must be one of spills"),
         ((LOCK, "--kernel-update"), "format = 1\n[[kernel", "no lock, or damaged"),
         ((LOCK,), "under a run", "start pytest without `tritonhook run`"),
         ((LOCK,), "format = 9\n", "its format is 9, this version reads 1; update tritonhook"),

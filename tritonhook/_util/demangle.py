@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _MOST = 20_000  # longest mangled name that is demangled, in characters; compilers make no longer ones
 _MOST_MADE = 1 << 20  # longest declaration, in characters
-_MOST_LOST = 3  # after so many child processes without an answer no further one is started
+_MOST_LOST = 3  # after this number of child processes without an answer, no other is started
 _RUN, _PACK = re.compile(r"[0-9A-Z]+_?"), re.compile(r"Dp|sp|s[ZP]")
 _CHILD = r"""
 import ctypes, resource, signal, sys
@@ -57,7 +57,7 @@ def demangled(name: str) -> str:
 
 
 def is_left_mangled(name: str) -> bool:
-    """Return True if a name stays mangled because its declaration is too long, or takes too long to make."""
+    """Return True if a name stays mangled because its declaration is too long, or because demangling takes too long."""
     return name.startswith("_Z") and (len(name) > _MOST or _may_be_long(name)) and demangled(name) == name
 
 

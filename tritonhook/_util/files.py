@@ -1,6 +1,6 @@
 """Write files atomically (to a temporary name, then renamed), read files with checks, and find the cache folder.
 
-Imports little of the standard library, and nothing else: the ptxas wrapper and foreign Python programs load this
+Imports only a few modules, all of the standard library, because the ptxas wrapper and foreign Python programs load this
 module.
 """
 
@@ -100,7 +100,7 @@ def read_below(folder: StrPath, name: str) -> tuple[bytes, int]:
     path = Path(folder, name)
     *above, last = Path(name).parts or ("..",)
     if Path(name).is_absolute() or ".." in (*above, last):
-        raise OSError(errno.EPERM, f"not below {os.path.abspath(folder)}; copy it there", path)
+        raise OSError(errno.EPERM, f"must be below {os.path.abspath(folder)}; copy it there", path)
     inner = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for part in above:
@@ -114,7 +114,7 @@ def read_below(folder: StrPath, name: str) -> tuple[bytes, int]:
 
 
 def _open_regular(path: StrPath, folder: int | None = None) -> int:
-    """Open a file for reading, but no link. folder: an open handle of the folder that relative paths start from."""
+    """Open a file for reading. Raises OSError for a link. folder: open handle of the folder of relative paths."""
     try:
         return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:

@@ -15,7 +15,7 @@ from tritonhook.errors import UsageError
 
 
 def check_numpy(asked: str = "emulation") -> None:
-    """Raise UsageError if numpy, which the emulator needs, is not installed. asked: the user's request for the message,
+    """Raise UsageError if numpy, which the emulator needs, is not installed. asked: what needs numpy, for the message,
     e.g. "--emulate"."""
     if importlib.util.find_spec("numpy") is None:
         raise UsageError(f"{asked} needs numpy: pip install 'tritonhook[emulate]'")
@@ -37,8 +37,8 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 class AfterImport:
     """Calls back once, after the program itself imports a module, or at once if it has imported it already.
 
-    This is a finder in sys.meta_path, and stays there until the import. It cannot leave at the first request for the
-    spec: some programs, e.g. torch, look up a module's spec without importing the module.
+    This is a finder in sys.meta_path, and stays there until the import. The first request for the module's spec is not
+    enough: some programs, e.g. torch, look up a module's spec without importing the module.
     """
 
     def __init__(self, name: str, callback: Callable[[], None]) -> None:
@@ -89,7 +89,7 @@ def load_function(target: str) -> Callable[..., Any]:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"{target}: cannot import {error.name!r}; run in the folder that holds it, or install it"
+            f"{target}: cannot import {error.name!r}; run in the folder that contains the module, or install it"
         ) from None
     function: Callable[..., Any] | None = getattr(module, function_name, None)
     if function is None:

@@ -63,7 +63,7 @@ def _renew_all() -> None:
 
 def lock_that_forks_wait_for() -> threading.RLock:
     """Make a reentrant lock for changes that a forked child must see complete: a fork waits until no other thread
-    holds the lock. It is never removed, so make only one per module.
+    holds the lock. Python never forgets these handlers of forks, so make only one lock per module.
     """
     lock = threading.RLock()
     os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 Candidate = TypeVar("Candidate", bound=Hashable)
 Unit = TypeVar("Unit", bound=Hashable)
-Keeps = Callable[[Sequence[frozenset[Unit]]], Sequence[bool]]  # returns, for each set of removed units: effect stays?
+Keeps = Callable[[Sequence[frozenset[Unit]]], Sequence[bool]]  # for each set of removed units: whether the effect stays
 
 
 class Asked(Generic[Candidate]):
@@ -58,7 +58,7 @@ def removable(units: Iterable[Unit], keeps: Keeps[Unit]) -> frozenset[Unit]:
 
 
 def _together(removed: frozenset[Unit], pieces: Sequence[frozenset[Unit]], keeps: Keeps[Unit]) -> frozenset[Unit]:
-    """Remove as many of these pieces as possible, in addition to `removed`; where all fail, try each half."""
+    """Remove as many of these pieces as possible, in addition to `removed`. If not all can go, try each half."""
     whole = removed.union(*pieces)
     if keeps([whole])[0]:
         return whole

@@ -83,7 +83,7 @@ class NewerFormat(Exception):
 
 
 def read_json(data: bytes | str, shape: type[T]) -> T:
-    """Parse JSON into a value of a schema. Raises DocumentError, also for over MOST_JSON bytes or too many values."""
+    """Parse JSON into a value of a schema. Raises DocumentError, also if bytes or values exceed their limit."""
     _check_json(data)
     try:
         return msgspec.json.decode(data, type=shape)
@@ -154,7 +154,7 @@ def as_schema(document: Any, shape: type[T]) -> T:
 
 def like(value: object, shape: type[T], **given: Any) -> T:
     """Make a schema's value from an object with attributes of the same names. A keyword argument replaces the field of
-    its name; UNSET omits that field. Only for values of this program: constraints are not checked."""
+    its name; UNSET omits that field. Use it only for values of this program, as constraints are not checked."""
     if not given:
         return msgspec.convert(value, shape, from_attributes=True)
     told = {}
@@ -167,8 +167,8 @@ def like(value: object, shape: type[T], **given: Any) -> T:
 
 @functools.cache
 def _encoded(shape: type[msgspec.Struct]) -> dict[str, str]:
-    """Map the names of a schema's fields to their names in documents. Cached, as msgspec reads annotations each
-    time."""
+    """Map the names of a schema's fields to their names in documents. The result is cached, because msgspec reads the
+    annotations at each call."""
     return {it.name: it.encode_name for it in msgspec.structs.fields(shape)}
 
 

@@ -55,7 +55,7 @@ def align(a: Sass, b: Sass) -> Alignment:
 
 
 def align_texts(a: Sequence[str], b: Sequence[str]) -> tuple[Pair, ...]:
-    """Align two sequences of texts by the shortest edit script; matched equal texts share a row."""
+    """Align two sequences of texts by the shortest edit script; equal texts that it matches share a row."""
     rows: list[Pair] = []
     left: list[int] = []
     right: list[int] = []

@@ -19,7 +19,8 @@ from tritonhook.cubin.resources import Resources, launch_shared
 from tritonhook.cubin.sass import Loop, Sass
 from tritonhook.errors import CubinError, listed
 
-ALIKE = 0.8  # fraction of opcodes that two forms of one loop have in common, at least; measured: 0.95 and more
+# Two loops with at least this fraction of common opcodes count as one source loop. Such loops had 0.95 or more.
+ALIKE = 0.8
 # Resources for which a larger value is worse if both kernels have the same number of threads. Others are not judged.
 WORSE_WHEN_GROWING = ("registers", "stack", "spill_stores", "spill_loads", "shared")
 _OF_LAUNCH = ("registers", "stack", "shared", "launch_bounds")  # resources that the driver uses at a launch
@@ -41,8 +42,8 @@ class CodeVerdict(str, Enum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SectionDelta(Brief):
-    """One section in two cubins, matched by role (its name with the kernel's name replaced). a, b: None if that side
-    has no such section."""
+    """One section in two cubins. Sections are matched by role: the section's name with "{kernel}" instead of the
+    kernel's name. a, b: None if that side has no such section."""
 
     role: str
     a: Section | None
@@ -222,8 +223,9 @@ class CubinDiff(Notebook):
         return _taken(proofs[0], pairs, 0), _taken(proofs[1], pairs, 1)
 
     def with_launches(self, a: int | None, b: int | None) -> CubinDiff:
-        """Return the diff with the launches' dynamic shared memory added to `shared` and as `dynamic_shared`. a, b:
-        bytes per launch on each side; None: not known. The same object if neither launch uses any."""
+        """Return the diff with the dynamic shared memory of the launches: added to `shared`, and as a resource
+        `dynamic_shared`. a, b: bytes per launch on each side; None: not known. Return the same object if neither launch
+        uses any."""
         if not (a or b):
             return self
         deltas: list[ResourceDelta] = []
@@ -254,7 +256,7 @@ class CubinDiff(Notebook):
             facts = [f"{s.a_instructions:,} instructions, equal byte for byte"]
         elif self.verdict is CodeVerdict.SCHEDULING:
             facts = [
-                f"the same {s.a_instructions:,} instructions with registers erased, {s.moved:,} moved, "
+                f"the same {s.a_instructions:,} instructions apart from registers and targets, {s.moved:,} moved, "
                 f"{s.in_place - s.identical:,} with other registers or targets, "
                 f"control fields of {s.control_changed:,} changed"
             ]
@@ -364,7 +366,7 @@ def _sections(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> tuple[Section
 
 
 def resource_deltas(a: Resources, b: Resources) -> tuple[ResourceDelta, ...]:
-    """List each resource on both sides. Local-memory traffic is included only if the spills are not known."""
+    """List each resource with both values. Local-memory traffic is included only if the spills are not known."""
     names = [f.name for f in fields(Resources)]
     if None not in (a.spill_stores, b.spill_stores):
         names = [name for name in names if name not in ("local_stores", "local_loads")]

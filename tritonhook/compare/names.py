@@ -1,6 +1,7 @@
 """Compare one kernel under two names: assemble it under both with the same ptxas and options, and compare the code.
 
-The package `timing` compares the speed on a GPU.
+The trigger is a part of a name, "cutlass", that makes ptxas use its other scheduler. The package `timing` compares the
+speed on a GPU.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class NameComparison(Notebook):
     codes: tuple[int, int, int]
 
     def with_launches(self, dynamic_shared: int | None) -> NameComparison:
-        """Return the comparison with the dynamic shared memory of a launch, in bytes, added to its diffs."""
+        """Add the dynamic shared memory of a launch, in bytes, to the diffs. Return the new comparison."""
         diff, control = (
             it and it.with_launches(dynamic_shared, dynamic_shared) for it in (self.diff, self.control_diff)
         )
@@ -91,7 +92,7 @@ class NameComparison(Notebook):
 
     @property
     def control_is_neutral(self) -> bool | None:
-        """Whether the control has the same code as the build without the trigger. None if one of them crashed."""
+        """Whether the control has the same code as the build without the trigger. None if ptxas crashed for one."""
         return None if self.plain.code is None or self.control.code is None else self.plain.code == self.control.code
 
 
@@ -136,7 +137,7 @@ def compare_names(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Draws(Brief):
-    """The different builds of one module in several runs of ptxas, which is not deterministic. builds: one per code."""
+    """The builds of one module in several runs of ptxas, which is not deterministic. builds: one for each code."""
 
     builds: tuple[RenamedBuild, ...]
     runs: int

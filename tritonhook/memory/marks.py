@@ -1,5 +1,5 @@
-"""Marks: the memory before and after each Triton kernel's load and first launch, and the first calls of torch's
-operators. Triton's hooks and a torch dispatch mode record them during a watch (watcher.py).
+"""Marks: the GPU memory before and after an event. Events are the load and the first launch of each Triton kernel, and
+the first calls of torch's operators. Triton's hooks and a torch dispatch mode record marks during a watch (watcher.py).
 
 torch loads its kernels, cuBLAS and cuDNN when an operator first needs them. Their memory is outside torch's allocator.
 """
@@ -21,7 +21,7 @@ from tritonhook.memory.timeline import Mark, MarkKind, Reading
 if TYPE_CHECKING:
     from tritonhook.memory.watcher import Devices
 
-_MOST_KEYS = 64  # different shapes of one operator that are marked; later calls are distinguished by types only
+_MOST_KEYS = 64  # most shapes of one operator that are marked; then calls are distinguished by types only
 
 
 @dataclass(slots=True)
@@ -61,9 +61,9 @@ class Marks:
                 there[-1].inside.append((mark.before, after))
             note, capturing = None, self._devices.is_capturing(stream)
             if mark.before is None or after is None:
-                note = "the context was not readable"
+                note = "the CUDA context could not be read"
                 if capturing:
-                    note = "during graph capture, when the driver is not called"
+                    note = "no figures during graph capture, when the driver is not called"
                 elif kind == "operator" and after is not None:
                     note = "this call created the context"
             if (device := self._devices.current(capturing)) is not None:
@@ -114,7 +114,7 @@ class TritonHooks:
         runtime = self._runtime
         if runtime is None:
             if "triton" not in sys.modules:
-                self._marks.note("triton was not imported when the watch began: no kernel is named")
+                self._marks.note("triton was not imported when the watch began, so no kernel is named")
                 return
             from triton import knobs
 
@@ -164,8 +164,9 @@ def _chain(runtime: Any, name: str, hook: Callable[..., None]) -> Callable[[], N
 
 
 class TorchOperators:
-    """Marks the first calls of torch's operators on a GPU, and the first streams (torch makes 32 at once). Operators
-    are marked once per thread, types, shapes and strides, because libraries choose other kernels for other shapes.
+    """Marks the first calls of torch's operators on a GPU, and of torch.cuda.Stream (torch makes 32 streams at once).
+    An operator is marked once per thread, types, shapes and strides, as libraries choose other kernels for other
+    shapes.
 
     Uses a torch dispatch mode, which calls each operator unchanged, in the thread that attaches it and in that thread's
     backward passes. torch.compile ignores the mode, because it is declared an "infra" mode.
@@ -185,7 +186,7 @@ class TorchOperators:
         self._import.begin()
 
     def detach(self) -> None:
-        """Remove the mode. If another mode is above it on the stack, it stays there and only calls the operators."""
+        """Remove the mode. If another mode is above it on the stack, it stays on the stack and only calls operators."""
         self._import.end()
         self._alive = False
         while self._patches:

@@ -2,8 +2,8 @@
 
 The driver keeps one pool per context, with room for each thread that can be resident on the GPU. Its size follows from
 the largest stack per thread among the kernels launched so far, not from their sum. A kernel that calls a driver syscall
-(`__cuda_syscall_...`) also needs the syscall's frames. Its undefined symbols show the call; its own frame size does not
-contain these frames (for a kernel with a bulk copy it is 0).
+(`__cuda_syscall_...`) also needs the syscall's frames. The kernel's undefined symbols show the call. Its own frame size
+does not contain the syscall's frames (the size is 0 for a kernel with a bulk copy).
 
 The size also depends on the GPU: this module has a table of GPUs with their streaming multiprocessors and resident
 threads.
@@ -115,7 +115,7 @@ def find_gpu(name: str) -> GpuSpecs:
 def make_gpu(sms: int, threads_per_sm: int | None) -> GpuSpecs:
     """Make the specs of a GPU that is not in the table. Raises UsageError if threads_per_sm is None."""
     if threads_per_sm is None:
-        raise UsageError("--sms: give --threads-per-sm too: it depends on the architecture, which is not known")
+        raise UsageError("--sms: give --threads-per-sm too, as it depends on the architecture, which is not known")
     return GpuSpecs(f"{sms} SMs", sms, threads_per_sm, None, "given on the command line")
 
 
@@ -133,14 +133,15 @@ UNBOUNDED = 0xFFFFFFFF  # value of MIN_STACK_SIZE if the code has recursion or a
 SYSCALL_STACK = {"cp_async_bulk_unicast": 14_448, "tensor_2d_tile_unicast": 14_512, "tensor_4d_tile_unicast": 14_608}
 _ANY_SYSCALL = (min(SYSCALL_STACK.values()), max(SYSCALL_STACK.values()))
 # Undefined symbols that make the driver reserve a buffer, and its size at the default limits on an H100 under CUDA 13.0
-# (benchmarks/results/memory_h100.json, E9 and E10). printf: all at load. Heap: 138 MiB at load; 8 MiB and a page at the
-# first launch. These sizes are not part of the predicted range, since no other GPU and driver was measured.
+# (benchmarks/results/memory_h100.json, E9 and E10). The printf buffer is reserved at load. Of the heap, 138 MiB are
+# reserved at load, 8 MiB and a page at the first launch. These sizes are not part of the predicted range, since no
+# other GPU and driver was measured.
 BUFFERS = {
     "vprintf": ("printf buffer", 64 * MIB),
     "malloc": ("device heap", 148 * MIB),
     "free": ("device heap", 148 * MIB),
 }
-# Rounding in open drivers (NVK, tinygrad): the memory of a warp to 512 bytes, of a TPC (two SMs) to 32 KiB.
+# Open drivers (NVK, tinygrad) round the memory of a warp up to 512 bytes, and that of a TPC (two SMs) up to 32 KiB.
 _WARP_BYTES, _TPC_BYTES = 512, 32 * 1024
 _SYSCALL_OVERHEAD = 512  # bytes per thread, fitted to the largest published growth; not confirmed by NVIDIA
 _WIDENING = 0.03  # published measurements are up to 2 % outside the formula's range, so it is widened by 3 %
@@ -207,7 +208,7 @@ class Prediction:
             return f"{self.unknown[0].kernel}: {self.unknown[0].why_unknown}"
         deepest = self.deepest
         if deepest is None or deepest.stack is None:
-            return "no kernel to predict"
+            return "there is no kernel to predict"
         per_thread = _range(deepest.stack)
         room = f"for each of the {self.gpu.resident_threads:,} threads that {self.gpu.name} can hold"
         if deepest.syscalls:
@@ -227,7 +228,7 @@ class Prediction:
         deepest = self.deepest
         if deepest is not None and any("cp_async_bulk" in name for name in deepest.syscalls):
             return (
-                "make the loads .shared::cta: Triton 3.7 and newer does, and for 3.4 to 3.6 "
+                "let the bulk loads use .shared::cta: Triton 3.7 and newer does so; for 3.4 to 3.6 use "
                 "`tritonhook.enable(rewrites=['tma-cta'])`, `tritonhook run --rewrite tma-cta` or "
                 "`tritonhook rename FILE --rewrite tma-cta`"
             )
@@ -275,10 +276,11 @@ def net_growth(stack: int, gpu: GpuSpecs, before: int = DEFAULT_STACK) -> int:
 def predict(needs: Sequence[StackNeed], gpu: GpuSpecs) -> Prediction:
     """Predict the growth of the pool in a new context, from the kernel that needs the largest stack.
 
-    The lower end of the range is the growth of an existing pool, the upper end a first pool with 512 bytes of overhead
-    per thread. The range is widened by 3%: all published measurements are within it (tests/memory/test_prediction.py).
+    The lower end of the range is the growth of an existing pool. The upper end is the size of a new pool with 512 bytes
+    of overhead per thread. The range is widened by 3%, so that it contains all published measurements
+    (tests/memory/test_prediction.py).
     """
-    basis = "the formula and its bracket from published measurements; not measured on this GPU by this project"
+    basis = "the formula, with a range from published measurements; not measured on this GPU by this project"
     if gpu.arch == 90:
         basis = "the formula, exact on an H100 SXM with known frames"
     prediction = Prediction(gpu, tuple(needs), None, basis)

@@ -47,7 +47,7 @@ MarkKind = Literal["load", "launch", "operator"]
 @dataclass(frozen=True, slots=True, repr=False)
 class Mark(Brief):
     """A kernel's load or first launch, or the first call of a torch operator. before, after: state of the memory; None
-    if it could not be read; then `note` has the reason. Growth in nested marks is subtracted from `after`."""
+    if it could not be read, and then `note` has the reason. Growth in nested marks is subtracted from `after`."""
 
     t_ns: int
     kind: MarkKind
@@ -210,7 +210,7 @@ class MemoryTimeline(Notebook):
         used = self.total_bytes - first.free_bytes - (first.torch_reserved_bytes or 0)
         pool = ((first.stack_limit_bytes or DEFAULT_STACK) - DEFAULT_STACK) * (self.resident_threads or 0)
         seen = any(mark.before is not None for mark in self.marks)
-        when = "used before the first kernel was loaded" if seen else "all that is left: no kernel's start was seen"
+        when = "used before the first kernel was loaded" if seen else "used at the end: no kernel's start was seen"
         maker = next((f"with the first call of {m.kernel}" for m in self.marks[:1] if m.kind == "operator"), "")
         return [GrowthCause(_CONTEXT, max(0, used - began - pool), when, maker if self.marks[0].before is None else "")]
 

@@ -1,5 +1,5 @@
 """Watch: records the GPU memory of this process until it is stopped. It has marks of kernels and operators (marks.py)
-and a thread that samples NVML. Devices: the GPUs that this process uses, read through NVML, the driver and torch."""
+and a thread that samples NVML. Devices: reads the GPUs that this process uses, through NVML, the driver and torch."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Devices:
         sampled = [device for device in self.all if device.sampled]
         return [device for device in sampled if device.active] or sampled
 
-    # --- finding them
+    # --- finding the GPUs
 
     def find(self) -> None:
         """Add each GPU in NVML's list that the process may use, by CUDA_VISIBLE_DEVICES: there may be no context
@@ -154,7 +154,7 @@ class Devices:
         except DeviceError:
             return None
 
-    # --- reading them
+    # --- reading the memory
 
     def snapshot(self, device: WatchedDevice) -> Snapshot:
         """Read the memory from all sources. Call it only at the start and the end of a watch, since NVML's process list
@@ -220,8 +220,8 @@ class Devices:
 
 
 def _maybe_visible(uuids: tuple[str, ...]) -> tuple[str, ...]:
-    """List the GPUs that CUDA_VISIBLE_DEVICES may select. Its UUIDs may be abbreviated. If it has indices, all GPUs are
-    returned, as only CUDA can resolve them: NVML numbers the GPUs in another order."""
+    """List the GPUs that CUDA_VISIBLE_DEVICES may select. Its UUIDs may be abbreviated. If it has indices, return all
+    GPUs, as only CUDA knows which GPU has which index: NVML numbers the GPUs in another order."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is None:
         return uuids
@@ -314,7 +314,10 @@ class Watch(Notebook):
         notes."""
         if len(self.timelines) != 1:
             names = ", ".join(f"{t.name} ({t.device})" for t in self.timelines)
-            raise DeviceError(f"{len(self.timelines)} GPUs were watched: {names or '; '.join(self.notes)}")
+            raise DeviceError(
+                f"`timeline` needs exactly one GPU; {len(self.timelines)} GPUs were watched: "
+                f"{names or '; '.join(self.notes)}"
+            )
         return self.timelines[0]
 
     def _timeline(self, device: WatchedDevice) -> MemoryTimeline:

@@ -5,7 +5,8 @@ changes      comparison of two sets of facts: what changed, and the cause
 rules        conditions under which a comparison fails: --fail-on, budgets
 lockfile     facts as a text file for code review, with the PTX in a folder
 folders      facts of the kernels in capture folders
-assembled    kernels assembled again, to check a lock; crossed: to decide between PTX and ptxas as the cause
+assembled    locked kernels assembled again, to check a lock
+crossed      builds of the old PTX with the new ptxas, and of the new PTX with the old one, to find a change's cause
 executed     counters and stored bits of a launch that is executed on the CPU
 kernels      captured kernels as Python objects
 bisection    search for the ptxas version that changed a kernel

@@ -1,8 +1,9 @@
-"""Assemble kernels again, with the same ptxas or another one: locked kernels to check them, captured kernels to lock
-all codes that ptxas makes for them.
+"""Assemble kernels again, with the same ptxas or another one. Locked kernels are assembled to check them. Captured
+kernels are assembled to lock all codes that ptxas makes for them.
 
-ptxas is not deterministic for some kernels. If a kernel's code is not in the lock, the kernel is assembled again with
-ptxas's memory at other addresses, until a locked code appears, at most `STEADY_RUNS` times.
+ptxas is not deterministic for some kernels: the code can depend on the addresses of its memory. If a kernel's code is
+not in the lock, the kernel is assembled again with other addresses until a locked code appears, at most `STEADY_RUNS`
+times.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _Input = tuple[str, Tool, tuple[str, ...]]
 @dataclass(frozen=True, slots=True)
 class Task:
     """A locked kernel to assemble: its PTX, the ptxas and the options. If the PTX's `.version` is too new for this
-    ptxas, it is lowered to the newest one that ptxas reads."""
+    ptxas, it is lowered to the newest `.version` that this ptxas reads."""
 
     locked: KernelFacts
     ptx: str
@@ -55,7 +56,7 @@ class Task:
         return self.ptx, self.ptxas, self.options
 
     def job(self, draw: int) -> Job:
-        # -v prints the spills. The code does not depend on it.
+        # With -v, ptxas prints the spills. The option does not change the code.
         options = self.options if "-v" in self.options else (*self.options, "-v")
         return Job(lowered_for(Ptx(self.ptx), self.ptxas.version).text, self.ptxas, options, keep_cubin=True, draw=draw)
 
@@ -74,7 +75,7 @@ def task_of(capture: Capture, facts: KernelFacts) -> Task | None:
 def recheck(tasks: Sequence[Task], run: Run, disassemble: Disassemble) -> list[KernelFacts]:
     """Assemble each task's kernel and return its facts. Only code that is not in the lock is disassembled."""
     results = _assembled(tasks, run, draw=0)
-    # (input, entry) -> locked code -> numbers of the tasks that would accept this code.
+    # (input, entry) -> locked code -> numbers of the tasks whose lock has this code.
     moved: dict[tuple[_Input, str], dict[str, list[int]]] = {}
     for n, task in enumerate(tasks):
         if _may_be_a_draw(task, results[n]):
@@ -96,8 +97,8 @@ def recheck(tasks: Sequence[Task], run: Run, disassemble: Disassemble) -> list[K
 def all_drawn(
     tasks: Sequence[Task], run: Run, disassemble: Disassemble | None = None, runs: int = STEADY_RUNS + 1
 ) -> list[tuple[KernelFacts, ...]]:
-    """Assemble each task's kernel `runs` times; return its facts once for each different code. disassemble: None:
-    instructions are not counted."""
+    """Assemble each task's kernel `runs` times; return its facts once for each different code. disassemble: used to
+    count instructions; None: they are not counted."""
     seen: list[dict[tuple[str, ...], tuple[KernelFacts, bytes | None]]] = [{} for _ in tasks]
     for draw in range(runs):
         for codes, (facts, cubin) in zip(seen, _assembled(tasks, run, draw), strict=True):
@@ -117,8 +118,8 @@ def codes_of(tasks: Sequence[Task], run: Run, runs: int = STEADY_RUNS + 1) -> li
 
 
 def timed(task: Task) -> tuple[int, int] | None:
-    """Measure the time of ptxas in microseconds: of the lock's ptxas and of the task's, alternately, the fastest of
-    three runs each. None if the lock's ptxas is not installed."""
+    """Run the lock's ptxas and the task's ptxas alternately, three times each. Return the shortest time of each, in
+    microseconds; None if the lock's ptxas is not installed."""
     try:
         tools = find_ptxas(task.locked.ptxas), task.ptxas
     except ToolError:
@@ -143,7 +144,7 @@ def _may_be_a_draw(task: Task, result: tuple[KernelFacts, bytes | None]) -> bool
 def _assembled(tasks: Sequence[Task], run: Run, draw: int) -> list[tuple[KernelFacts, bytes | None]]:
     """Run ptxas once for each different input. Return each task's facts, without instruction counts, and its cubin."""
     outcomes = _outcomes(tasks, run, draw)
-    known: dict[tuple[_Input, str, int], KernelFacts] = {}  # so that equal images are read once
+    known: dict[tuple[_Input, str, int], KernelFacts] = {}  # a cache: equal images are read once
     return [_facts(task, outcomes[task.input], known) for task in tasks]
 
 
@@ -177,7 +178,7 @@ def _counted(
 ) -> list[KernelFacts]:
     """Add the instruction counts: from the lock if the code is in it, else from the disassembled cubin."""
     counted = [facts for facts, _ in results]
-    moved: dict[tuple[bytes, str], list[int]] = {}  # (cubin, entry) -> results, so that equal cubins are read once
+    moved: dict[tuple[bytes, str], list[int]] = {}  # (cubin, entry) -> numbers of its results: each cubin is read once
     for n, (task, (facts, cubin)) in enumerate(zip(tasks, results, strict=True)):
         locked = task.locked
         if set(facts.codes) & set(locked.codes):

@@ -20,8 +20,8 @@ Value = str | int | tuple[int, int]  # hash of the code; a figure; bytes of spil
 class TriedVersion:
     """A kernel assembled with one version of ptxas.
 
-    facts: one for each code; there are several codes if ptxas is not deterministic. failure: reason why there is no
-    code.
+    facts: one item for each code; there are several codes if ptxas is not deterministic. failure: reason why there is
+    no code.
     """
 
     version: str
@@ -29,7 +29,7 @@ class TriedVersion:
     failure: str = ""
 
     def values(self, on: str) -> frozenset[Value]:
-        """Return the compared value of each code, e.g. its registers; empty if none is known."""
+        """Return the compared value of each code, e.g. its registers. The set is empty if no value is known."""
         return frozenset(value for facts in self.facts if (value := value_of(facts, on)) is not None)
 
 
@@ -72,7 +72,7 @@ class Search:
             tried = self.tried.get(version)
             if tried is not None and not tried.values(self.on):
                 reason = tried.failure or f"ptxas {version}: {self.on} is not known"
-                return f"the {name} version, {reason}; give {other} one as --{name}"
+                return f"the {name} version cannot be compared: {reason}; give {other} one as --{name}"
         return None
 
     def is_changed(self, version: str) -> bool | None:
@@ -107,9 +107,12 @@ class Search:
         return tuple(version for version in newer if self.is_changed(version) is False)
 
     def wanted(self, at_hand: Collection[str], all_versions: bool) -> tuple[str, ...]:
-        """Return the versions to try next; empty if the search is over. First the good and the bad version; if these
-        differ, all installed versions, which need no download; then the middle one of the rest. at_hand: the installed
-        versions. all_versions: try all versions at once."""
+        """Return the versions to try next; empty if the search is over.
+
+        The good and the bad version come first. If they differ, all installed versions follow, as these need no
+        download; then each time the middle version of the rest. at_hand: the installed versions. all_versions: try all
+        versions at once.
+        """
         ends = self._not_tried((self.good, self.bad))
         if ends and not all_versions:
             return ends

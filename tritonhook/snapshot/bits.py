@@ -1,5 +1,5 @@
-"""The bits that kernels store, as a hash for the lock: the machine code of a few CTAs of a kernel's most frequent
-launch is executed on the CPU, with the same seeded inputs each time."""
+"""Hash the bits that kernels store, for the lock. A few CTAs of a kernel's most frequent launch are executed on the CPU
+from machine code, each time with the same seeded inputs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _HASH_DIGITS = 16
 
 
 def bits_of(capture: Capture, launch: Launch) -> str:
-    """Return the hash of the bytes that a kernel stores. Raises CaptureError without machine code, and the errors of
-    stored_by."""
+    """Return the hash of the bytes that a kernel stores. Raises CaptureError if the capture has no machine code, and
+    the errors of stored_by."""
     return _hash(_stored(capture, launch))
 
 
@@ -51,18 +51,21 @@ def told_bits(
     for change in changes:
         if not change.bits_changed or change.old is None or change.new is None:
             continue
-        note = f"{change.identity.text}: other bits, changed by {change.blame or 'other inputs: its code is the same'}"
+        note = (
+            f"{change.identity.text}: stores other bits, changed by "
+            f"{change.blame or 'other inputs, as its code is the same'}"
+        )
         try:
             yield f"{note}: {_how_far(change.old, change.new, captures[change.identity], text)}"
         except (TritonHookError, OSError, KeyError) as error:
-            yield f"{note}: by how much is not known: {error}"
+            yield f"{note}; the size of the difference is not known: {error}"
 
 
 def _how_far(old: KernelFacts, new: KernelFacts, capture: Capture, text: Callable[[KernelFacts], str | None]) -> str:
     ptx, launch = text(old), launch_at(new.place, new.launch).launch
     case = _case(capture, launch)
     if ptx is None or old.ptxas is None:
-        raise UsageError("its PTX or its ptxas is not known")
+        raise UsageError("the locked PTX or its ptxas is not known")
     cubin = toolchain_of(find_ptxas(old.ptxas)).assemble_or_raise(Ptx(ptx), old.options or ()).cubin
     before = stored_by(cubin, replace(case, kernel=old.entry, launch=replace(launch, kernel=old.entry)))
     if _hash(before) != old.bits:

@@ -15,7 +15,7 @@ from tritonhook.ptx.normal_form import lasting_name
 from tritonhook.snapshot.facts import BUILT, COUNTERS, FIGURES, MAKERS, Identity, KernelFacts
 
 _OCCUPY = frozenset(("registers", "shared"))
-_MOST_PAIRS = 250_000  # most pairs of kernels with the same name that are compared individually
+_MOST_PAIRS = 250_000  # for more pairs of kernels with the same name, not every pair is compared
 _CODE = "code"
 
 
@@ -75,8 +75,8 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One kernel before and after. old, new: None if the kernel is missing on that side. crossed: the crossed builds,
-    if both PTX and ptxas (or its options) differ and the builds could be made."""
+    """The facts of one kernel before (old) and after (new) an upgrade; None if the kernel did not exist then. crossed:
+    the crossed builds, if both PTX and ptxas (or its options) differ and the builds could be made."""
 
     old: KernelFacts | None
     new: KernelFacts | None
@@ -103,7 +103,7 @@ class Change:
 
     @property
     def code_changed(self) -> bool:
-        """Whether the sides have no machine code in common. False if the code of a side is not known."""
+        """Whether old and new have no machine code in common. False if the code of one of them is not known."""
         if self.old is None or self.new is None:
             return False
         known = bool(self.old.codes) and (bool(self.new.codes) or bool(self.new.failure))
@@ -111,15 +111,16 @@ class Change:
 
     @property
     def bounds_changed(self) -> bool:
-        """Whether launches need other threads or clusters than before. False if the code of a side is not known."""
+        """Whether old and new need other threads or clusters at a launch. False if one has no known code."""
         if self.old is None or self.new is None or not (self.old.codes and self.new.codes):
             return False
         return self.old.launch_bounds != self.new.launch_bounds
 
     @property
     def loaded_changed(self) -> tuple[str, ...]:
-        """Names of differing data that the driver loads besides the code. If the code differs, only parameters are
-        compared, since other code usually comes with other data. Empty if a side has no such data, e.g. an old lock."""
+        """Names of the data that differ, among the data that the driver loads besides the code. If the code differs,
+        only parameters are compared, since other code usually has other data. Empty if old or new has no such facts,
+        as in an old lock."""
         if self.old is None or self.new is None or not (self.old.loaded and self.new.loaded):
             return ()
         parts = PARTS[:1] if self.code_changed else PARTS
@@ -127,13 +128,13 @@ class Change:
 
     @property
     def bits_changed(self) -> bool:
-        """Whether the hash of the stored bits differs, or is not known any more. False if the old one is not known."""
+        """Whether the hash of the stored bits differs, or only the old hash is known. False if the old is not known."""
         both = self.old is not None and self.new is not None and self.old.bits is not None
         return both and self.old.bits != self.new.bits  # type: ignore[union-attr]
 
     @property
     def edited(self) -> frozenset[str]:
-        """The values of the configuration (specialisation) that only one side has."""
+        """The values of the configuration (specialisation) that only old or only new has."""
         if self.old is None or self.new is None:
             return frozenset()
         return frozenset(self.old.identity.specialisation) ^ frozenset(self.new.identity.specialisation)
@@ -145,7 +146,7 @@ class Change:
 
     @property
     def deltas(self) -> dict[str, tuple[int, int]]:
-        """Differing figures that are known on both sides: name -> (old, new)."""
+        """Figures that differ and are known of both: name -> (old, new)."""
         if self.old is None or self.new is None:
             return {}
         pairs = ((name, *self.figure(name)) for name in FIGURES)
@@ -199,7 +200,7 @@ class Change:
 
     @property
     def blame(self) -> str:
-        """Cause of the change: the compiler step after the last stage that is equal on both sides, or ptxas, or both.
+        """Cause of the change: the compiler step after the last stage that is equal in old and new, or ptxas, or both.
         If both are possible, the crossed builds decide."""
         if self.old is None or self.new is None or self.status in (ChangeStatus.SAME, ChangeStatus.UNKNOWN):
             return ""
@@ -210,7 +211,7 @@ class Change:
             step = " -> ".join(", ".join(it for it in side if it in edited) or "none" for side in sides)
             return " and ".join([step, *_tools_changed(self.old, self.new)])
         if not self.code_changed and self.old.dynamic_shared != self.new.dynamic_shared:
-            return "the launch: its dynamic shared memory"
+            return "the launch's dynamic shared memory"
         if self.identity.front_end == BUILT:
             return " and ".join(["its build", *_tools_changed(self.old, self.new)])
         if Stage.PTX.value not in self.old.stages or Stage.PTX.value not in self.new.stages:
@@ -218,7 +219,9 @@ class Change:
         step, tools = self._step, " and ".join(_tools_changed(self.old, self.new))
         if not step:
             other = "resources" if self.deltas or not self.loaded_changed else " and ".join(self.loaded_changed)
-            return _assemblers(self.old, self.new, "another code" if self.code_changed else f"and code other {other}")
+            return _assemblers(
+                self.old, self.new, "another code" if self.code_changed else f"equal code with other {other}"
+            )
         by = None if self.crossed is None else self.values(self.leading).by
         if not tools or by is By.PTX:
             return step
@@ -245,7 +248,7 @@ class Change:
 
     @property
     def has_two_steps(self) -> bool:
-        """Whether the PTX and also ptxas or its options differ, so that each of them can be the cause."""
+        """Whether the PTX differs and also ptxas or its options, so that each of them can be the cause."""
         if self.old is None or self.new is None or self.status is not ChangeStatus.CHANGED:
             return False
         stages = (facts.stages.get(Stage.PTX.value) for facts in (self.old, self.new))
@@ -253,8 +256,8 @@ class Change:
 
     @property
     def leading(self) -> str:
-        """The figure for which the cause is determined: the most important one that got worse or changed; "code" if no
-        figure changed."""
+        """Name of the figure for which the cause is determined: the most important figure that got worse, else that
+        changed; "code" if no figure changed."""
         return next(iter((*self.worse, *self.deltas)), _CODE)
 
     def values(self, name: str) -> Values:
@@ -263,7 +266,7 @@ class Change:
         builds = self.old, self.crossed.new_ptx, self.crossed.new_ptxas, self.new
         if name != _CODE:
             return Values(*(facts.figures.get(name) for facts in builds))
-        known: dict[str, str] = {}  # maps the several codes that ptxas makes for one input to the first of them
+        known: dict[str, str] = {}  # if ptxas makes several codes from one input: each code -> the first of them
         for facts in (self.new, self.old):
             known |= dict.fromkeys(facts.codes, facts.codes[0] if facts.codes else "")
         return Values(*(next((known.get(code, code) for code in facts.codes), None) for facts in builds))
@@ -301,7 +304,7 @@ def _assemblers(old: KernelFacts, new: KernelFacts, what: str) -> str:
     reasons = _tools_changed(old, new)
     if lasting_name(old.entry) != lasting_name(new.entry):
         reasons.append(f"its name {old.entry} -> {new.entry}")
-    return " and ".join(reasons) or f"ptxas gave the same input {what}"
+    return " and ".join(reasons) or f"ptxas, which made {what} from the same input"
 
 
 def blocks_of(facts: KernelFacts) -> int | None:
@@ -389,7 +392,8 @@ def _numbers(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> Iterator
 def _nearest(
     old: Sequence[KernelFacts], new: Sequence[KernelFacts], i: Sequence[int], j: Sequence[int]
 ) -> Iterable[tuple[int, int]]:
-    """Pair these kernels, the most similar first. For too many pairs, sort both sides by figures and pair by rank."""
+    """Pair kernels `i` of old with `j` of new, the most similar first. For too many pairs, sort both by figures and
+    pair them in this order."""
     if len(i) * len(j) <= _MOST_PAIRS:
         return [(a, b) for _, a, b in sorted((_distance(old[a], new[b]), a, b) for a in i for b in j)]
     return list(zip(sorted(i, key=lambda a: _figures(old[a])), sorted(j, key=lambda b: _figures(new[b])), strict=False))

@@ -22,7 +22,7 @@ def launch_at(place: str | Path, shape: str = "") -> RecordedLaunch:
     shape: choose among launches of this shape only, unless "". Raises UsageError if there is no such launch."""
     recorded = CaptureFolder.open(Path(place).parents[1]).launches(Path(place).name)
     if not recorded:
-        raise UsageError(f"{place}: no launch of it was recorded; `tritonhook run --launches` records them")
+        raise UsageError(f"{place}: no launch of this kernel was recorded; `tritonhook run --launches` records them")
     if (chosen := next((one for one in recorded if shape in ("", one.launch.summary)), None)) is None:
         raise UsageError(f"{place}: no launch of this shape was recorded: {shape}")
     return chosen
@@ -32,7 +32,7 @@ def count_launch(capture: Capture, recorded: RecordedLaunch, ctas: int | None = 
     """Execute the machine code of a captured kernel for a launch, and return its counters. ctas: how many CTAs to
     execute; None: all.
 
-    Raises CaptureError without machine code, NotUnderstood, UsageError, Fault, Hang, Unfinished."""
+    Raises CaptureError if there is no machine code, and NotUnderstood, UsageError, Fault, Hang, Unfinished."""
     case = case_of(capture.kernel, recorded.launch, recorded.folder, None, Latitude())
     return counted(case, Cubin.from_bytes(capture.cubin, capture.kernel), ExecutionSettings(RECORDED, ctas))[0]
 

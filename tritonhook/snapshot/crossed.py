@@ -20,16 +20,16 @@ Text = Callable[[KernelFacts], "str | None"]  # returns the PTX of a kernel
 
 
 def crossed(changes: Sequence[Change], text: Text, run: Run | None = None) -> tuple[list[Change], list[str]]:
-    """Add the crossed builds to the changes where both PTX and ptxas differ, at most MOST. Also return notes on changes
-    without crossed builds. text: returns the PTX of a kernel. run: runs ptxas; None: on this machine, with the
-    cache."""
+    """Add the crossed builds to the changes in which both PTX and ptxas differ, for at most MOST kernels. Also return
+    notes on changes without crossed builds. text: returns the PTX of a kernel. run: runs ptxas; None: run it on this
+    machine, with the cache."""
     if not any(change.has_two_steps for change in changes):
         return list(changes), []
     tasks: dict[int, tuple[Task, Task]] = {}
     why: dict[str, list[str]] = {}
     for number, change in enumerate(changes):
         if change.has_two_steps and len(tasks) < MOST and change.old is not None and change.new is not None:
-            try:  # the new PTX with the old ptxas, and the old PTX with the new ptxas
+            try:  # two builds: the new PTX with the old ptxas, and the old PTX with the new ptxas
                 tasks[number] = _task(change.new, text, change.old), _task(change.old, text, change.new)
             except TritonHookError as error:
                 why.setdefault(str(error), []).append(change.identity.kernel)
@@ -42,14 +42,14 @@ def crossed(changes: Sequence[Change], text: Text, run: Run | None = None) -> tu
     whose = {reason: listed(dict.fromkeys(names)) for reason, names in why.items()}
     notes = [f"not known whether the PTX or ptxas changed {names}: {reason}" for reason, names in whose.items()]
     if (left := sum(change.has_two_steps for change in changes) - len(tasks) - sum(map(len, why.values()))) > 0:
-        notes.append(f"PTX or ptxas as the cause: determined only for the worst {MOST} kernels, not for {left:,} more")
+        notes.append(f"PTX or ptxas as the cause: tested only for the worst {MOST} kernels, not for {left:,} others")
     return done, notes
 
 
 def _task(kernel: KernelFacts, text: Text, assembler: KernelFacts) -> Task:
     ptx = text(kernel)
     if ptx is None or assembler.ptxas is None:
-        raise TritonHookError("its PTX was not kept" if ptx is None else "its ptxas version is not known")
+        raise TritonHookError("the PTX was not kept" if ptx is None else "the version of ptxas is not known")
     try:
         tool = find_ptxas(assembler.ptxas)
     except ToolError:

@@ -15,7 +15,7 @@ from tritonhook.snapshot.bits import bits_of
 from tritonhook.snapshot.counted import count_launch, figures_of, launch_at
 from tritonhook.snapshot.facts import COUNTERS, KernelFacts
 
-MOST_CTAS = 64  # most CTAs that are executed for counters: those at the edges of the grid, and some between them
+MOST_CTAS = 64  # most CTAs that are executed to count: CTAs at the edges of the grid, and some between them
 _FAILURES = (TritonHookError, OSError, MemoryError, RecursionError)
 
 

@@ -31,8 +31,8 @@ from tritonhook.ptx.normal_form import lasting_name, normal_form, source_file, w
 COUNTED = ("spill_stores", "spill_loads", "stack", "registers", "shared", "instructions", "loop_instructions")
 # Counters of a launch executed on the CPU: executed warp instructions, requested sectors, excess wavefronts.
 COUNTERS = ("executed", "sectors", "conflicts")
-# local_bytes, code_bytes: only for built libraries, instead of instruction counts: bytes of local memory accessed per
-# thread by the code's load and store instructions, and bytes of code.
+# Built libraries have these two figures instead of instruction counts. local_bytes: bytes of local memory that the load
+# and store instructions of the code access, per thread. code_bytes: size of the code.
 FIGURES = (*COUNTED, "local_bytes", "code_bytes", *COUNTERS)
 BUILT = "built"  # front end of kernels that are read from a built library
 T = TypeVar("T")
@@ -139,7 +139,7 @@ def _argument_types(capture: Capture) -> tuple[str, ...]:
     """Return the types of a Triton kernel's arguments, with properties of their values such as divisibility."""
     text = capture.text(Stage.TTIR) or capture.text(Stage.TTGIR) or ""
     text = re.sub(r' loc\("[^"]*"\(#\w+\)\)', "", text)
-    match = _SIGNATURE.match(text, max(text.find("tt.func public @"), 0))  # a search would be quadratic
+    match = _SIGNATURE.match(text, max(text.find("tt.func public @"), 0))  # search() would take quadratic time
     return tuple(map(_short_type, _ARGUMENT.findall(match[1]))) if match else ()
 
 
@@ -167,7 +167,7 @@ def without_stages(capture: Capture) -> KernelFacts:
         rewrites=capture.lever or capture.rewrites,
         dry_run=capture.dry_run,
     )
-    if isinstance(other := capture.artifacts.get(Stage.HSACO), bytes):  # AMD's code is compared only for equality
+    if isinstance(other := capture.artifacts.get(Stage.HSACO), bytes):  # of AMD's code, only the hash is compared
         return replace(facts, codes=(hashlib.sha256(other).hexdigest()[:_HASH_DIGITS],))
     if Stage.CUBIN not in capture.artifacts:
         return facts
@@ -211,8 +211,8 @@ def with_code(facts: Sequence[KernelFacts], cubin: Cubin, kernel: str, sass: Sas
 
 
 def numbered(kernels: Sequence[tuple[T, KernelFacts]]) -> list[tuple[T, KernelFacts]]:
-    """Sort kernels by identity, and number kernels with equal identities. A kernel with equal PTX and code from two
-    compiles counts once."""
+    """Sort kernels by identity, and number kernels with equal identities. Kernels that also have equal PTX and code
+    count as one kernel, compiled twice."""
     counts: dict[Identity, int] = {}
     seen: dict[tuple[Identity, str | None, tuple[str, ...]], tuple[T, KernelFacts]] = {}
     for capture, facts in sorted(kernels, key=lambda it: (it[1].identity, it[1].ptx_sha256 or "", it[1].codes)):
@@ -311,7 +311,7 @@ class Budgets:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Fields for TOML; unset ones omitted."""
+        """Return the budgets as fields for TOML; unset fields are omitted."""
         registers = self.max_registers.get(_ALL) if list(self.max_registers) == [_ALL] else dict(self.max_registers)
         values: dict[str, Any] = {"max_registers": registers or None}
         values["allow_spills"] = None if self.allow_spills is None else list(self.allow_spills)
@@ -323,7 +323,7 @@ class Budgets:
 
     def is_over(self, what: str, kernel: KernelFacts) -> bool | None:
         """Return True if a kernel exceeds its budget of registers or spills; None without a budget. An unknown value
-        exceeds it. what: "registers" or "spills"; others have no budget."""
+        exceeds the budget. what: "registers" or "spills"; other figures have no budget."""
         if what == "registers" and (most := self.registers_of(kernel)) is not None:
             registers = kernel.figures.get("registers")
             return registers is None or registers > most
@@ -360,12 +360,12 @@ def built_kernels(paths: Sequence[str]) -> tuple[list[KernelFacts], list[str]]:
             raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     if not built:
         why = f": {listed(notes, '; ')}" if notes else ""
-        raise UsageError(f"{' '.join(paths)}: no machine code for GPUs in it{why}")
-    built.sort(key=lambda facts: sorted(facts.loaded.items()))  # `numbered` keeps the first of equal codes
+        raise UsageError(f"{' '.join(paths)}: contains no machine code for GPUs{why}")
+    built.sort(key=lambda facts: sorted(facts.loaded.items()))  # `numbered` keeps the first kernel with a code
     kernels = [facts for _, facts in numbered([(None, facts) for facts in built])]
     same = Counter(replace(facts.identity, number=1) for facts in kernels)
     if twice := [identity.text for identity, times in same.items() if times > 1]:
-        notes.append(f"several kernels with the same name, which get numbers: {listed(twice)}")
+        notes.append(f"several kernels have the same name and therefore get numbers: {listed(twice)}")
     return kernels, notes
 
 

@@ -58,7 +58,7 @@ def _of_runs(facts: KernelFacts, where: tuple[CaptureFolder, str]) -> KernelFact
 
 
 def _counting(folder: CaptureFolder) -> dict[str, Capture]:
-    """Map the path of each kernel (for messages) to its capture, without losers of an autotuning."""
+    """Map the path of each kernel, which messages name, to its capture. Losers of an autotuning are omitted."""
     return {f"{folder.path}/kernels/{record}": folder.capture(record) for record in folder.running}
 
 
@@ -96,7 +96,7 @@ def _image(capture: Capture, place: str) -> Cubin:
     text = capture.text(Stage.PTX)
     try:
         if text is not None and capture.kernel not in Ptx(text).entries:
-            raise CubinError("its PTX has another kernel, or is truncated")
+            raise CubinError("its PTX does not contain the kernel: it belongs to another kernel, or is truncated")
         image = Cubin.from_bytes(capture.cubin)
         image.only_kernel(capture.kernel)
     except (CubinError, PtxError) as error:
@@ -105,8 +105,8 @@ def _image(capture: Capture, place: str) -> Cubin:
 
 
 def _with_spills(captures: Sequence[Capture], unsettled: Sequence[KernelFacts]) -> list[KernelFacts]:
-    """Add spills that neither cubin nor PTX show: from one more run of the kernel's ptxas, if it is installed and makes
-    the same code."""
+    """Add spills that neither cubin nor PTX show. They come from one more run of the kernel's ptxas, if it is installed
+    and makes the same code."""
     unknown = [n for n, facts in enumerate(unsettled) if facts.codes and None in map(facts.figures.get, _SPILLS)]
     tasks = {n: task for n in unknown if (task := task_of(captures[n], unsettled[n])) is not None}
     kernels = list(unsettled)

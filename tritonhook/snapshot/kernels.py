@@ -1,5 +1,5 @@
-"""Captured kernels as Python objects, with figures as properties; and lists of them, for look-up, tables,
-comparison."""
+"""Captured kernels as Python objects, with figures as properties; and lists of kernels, to look up a kernel, to make
+tables, and to compare."""
 
 from __future__ import annotations
 
@@ -136,12 +136,12 @@ class CapturedKernel(Brief):
 
     @cached_property
     def counters(self) -> Counted:
-        """Nsight Compute's counters for its most frequent launch, which is executed on the CPU. Raises UsageError
-        without a recorded launch, and the errors of counted.count_launch."""
+        """Nsight Compute's counters for its most frequent launch, which is executed on the CPU. Raises UsageError if no
+        launch was recorded, and the errors of counted.count_launch."""
         from tritonhook.snapshot.counted import count_launch, launch_at
 
         if not self.place:
-            raise UsageError(f"{self.name}: not from a capture folder, so it has no recorded launches")
+            raise UsageError(f"{self.name}: has no recorded launches, as it does not come from a capture folder")
         return count_launch(self.capture, launch_at(self.place))
 
     @property
@@ -164,7 +164,7 @@ class Kernels(Notebook, Sequence[CapturedKernel]):
     """A list of captured kernels; `kernels["matmul[BM=64]"]` looks one up by name and configuration."""
 
     def __init__(self, folder: CaptureFolder, captures: Mapping[str, Capture]) -> None:
-        """Make the list, with ids and compile times from the folder. captures: by their record in the folder."""
+        """Make the list, with ids and compile times from the folder. captures: record in the folder -> capture."""
         self._kernels = []
         for record, capture in captures.items():
             us = sum(folder.compile_us(record).values())
@@ -176,15 +176,15 @@ class Kernels(Notebook, Sequence[CapturedKernel]):
     @overload
     def __getitem__(self, wanted: slice) -> list[CapturedKernel]: ...
     def __getitem__(self, wanted: int | str | slice) -> CapturedKernel | list[CapturedKernel]:
-        """Look up a kernel by index, by at least four digits of its id, or by name with as much of the configuration as
-        makes it unique. Raises KeyError, which lists the kernels."""
+        """Look up a kernel by index, by at least four digits of its id, or by name. Add the part of the configuration
+        that makes the name unique. Raises KeyError, whose message lists the kernels."""
         if not isinstance(wanted, str):
             return self._kernels[wanted]
         fitting = [k for k in self._kernels if k.id and is_id(wanted) and k.id.startswith(wanted)]
         fitting = fitting or [k for k in self._kernels if fits(wanted, k.capture.kernel, k.capture.options)]
         if len(fitting) != 1:
             known = listed([f"{k.id}  {self.titles[k.id]}" for k in fitting or self._kernels], "\n  ")
-            raise KeyError(f"{wanted}: {len(fitting) or 'no'} kernels; there are:\n  {known}")
+            raise KeyError(f"{wanted}: {len(fitting) or 'no'} kernels; known are:\n  {known}")
         return fitting[0]
 
     def __len__(self) -> int:
@@ -207,8 +207,8 @@ class Kernels(Notebook, Sequence[CapturedKernel]):
         return all_facts
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield a dict for each kernel: id, title, identity, figures, and the configuration with a dot before each
-        name."""
+        """Yield a dict for each kernel: id, title, identity, figures, and the values of the configuration. The names of
+        these values begin with a dot."""
         called, _ = self.titles, self.facts
         for kernel in self._kernels:
             own = {name: called[kernel.id] if name == "title" else getattr(kernel, name) for name in _COLUMNS}
@@ -243,4 +243,4 @@ def diff(a: CapturedKernel | Kernels, b: CapturedKernel | Kernels) -> CubinDiff 
         return diff_cubins(images[0], images[1], reading_toolchain(), a.capture.kernel, b.capture.kernel)
     if isinstance(a, Kernels) and isinstance(b, Kernels):
         return compare(a.facts, b.facts)
-    raise UsageError("diff: give two captured kernels, or two of tritonhook.load()")
+    raise UsageError("diff: give two captured kernels, or two results of tritonhook.load()")

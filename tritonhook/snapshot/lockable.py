@@ -18,7 +18,7 @@ from tritonhook.snapshot.changes import commands_of, not_judged, renumbered
 from tritonhook.snapshot.facts import Identity, KernelFacts
 from tritonhook.snapshot.lockfile import kept_ptx
 
-# A kernel whose facts equal the locked ones in these fields keeps its block.
+# A kernel keeps its block in the lock if these fields of its facts are equal to the locked fields.
 _SETTLED = (
     *("stages", "ptxas", "options", "figures", "launch_bounds", "loaded", "configuration", "commands"),
     *("bits", "launch"),
@@ -30,8 +30,8 @@ def lockable(
 ) -> list[tuple[KernelFacts, str | None]]:
     """Prepare captured kernels for a lock; return their facts with all codes, and their PTX.
 
-    known: kernels of an existing lock. A kernel with one of its known codes is not assembled again. If a kernel in
-    `known` has a new code that ptxas does not make from its PTX in many runs, the new code becomes its only code.
+    known: kernels of an existing lock. A kernel whose code is in the lock is not assembled again. If a kernel in
+    `known` has a new code and ptxas does not make this code in many runs, the new code becomes its only code.
     """
     facts = _with_all_codes(captured, {k.identity: frozenset(k.codes) for k in known})
     texts = [capture.text(Stage.PTX) for capture, _ in captured]
@@ -41,7 +41,7 @@ def lockable(
 def _with_all_codes(
     captured: Sequence[tuple[Capture, KernelFacts]], known: Mapping[Identity, frozenset[str]]
 ) -> list[KernelFacts]:
-    """Add further codes to kernels for which ptxas is not deterministic, if their ptxas is installed."""
+    """Find more codes of the kernels for which ptxas is not deterministic, if their ptxas is installed."""
     tasks: dict[int, Task] = {}
     for number, (capture, facts) in enumerate(captured):
         drawing = may_draw(facts.identity.arch) and not known.get(facts.identity, frozenset()) & set(facts.codes)
@@ -69,7 +69,7 @@ def settled(
     """Merge kernels into the lock at `path`.
 
     An unchanged kernel keeps its block and its PTX, even if the text of its PTX differs, e.g. in a compiler's build
-    number. All kernels keep those of their commands that did not run now. Kernels whose commands did not run stay.
+    number. A kernel also keeps the commands that did not run now. Kernels stay if none of their commands ran.
     """
     before = {locked.identity: locked for locked in old}
     facts = renumbered(old, [new for new, _ in now])

@@ -3,7 +3,7 @@
     tritonhook.lock                    TOML: a block for each kernel, sorted
     tritonhook.lock.d/SHA256.ptx.xz    the PTX, named by its hash
 
-The content does not depend on the time and the machine. Each block has a seal, the hash of its values, which reveals an
+The content does not depend on the time or the machine. Each block has a seal, the hash of its values, which reveals an
 edit by hand. The seal covers only its block, so that a merge of two branches can contain blocks of both.
 """
 
@@ -51,7 +51,7 @@ def write_lock(
     tests: Sequence[str] | None = None,
     budgets: Budgets | None = None,
 ) -> None:
-    """Write a lock. kernels: facts and PTX of each. An interruption leaves the previous lock. Raises SnapshotError.
+    """Write a lock. kernels: facts and PTX of each kernel. An interruption keeps the old lock. Raises SnapshotError.
 
     tests: files and folders whose tests compile all of these kernels; None if not known.
     """
@@ -60,16 +60,16 @@ def write_lock(
     ordered = sorted(kernels, key=lambda pair: pair[0].identity)
     folder = _folder(path)
     if path.exists() and not path.is_file():
-        raise SnapshotError(f"{path}: not a file; a lock is a file with a folder of PTX beside it: name a file")
+        raise SnapshotError(f"{path}: not a file; name a file for the lock (its PTX goes to a folder beside it)")
     if path.exists() and _OF_HUGGING_FACE.match(path.read_bytes()):
-        raise SnapshotError(f"{path}: {_HUGGING_FACES}: not replaced; name another file")
+        raise SnapshotError(f"{path}: {_HUGGING_FACES}, so it is not replaced; name another file")
     for locked, _ in ordered:
         _check_options(path, locked)
     text = lock_text(path.name, [locked for locked, _ in ordered], tests, budgets)
     try:
         schema.check_toml(text.encode())
     except schema.DocumentError as error:
-        raise SnapshotError(f"{path}: {error}; lock fewer kernels, in several locks") from None
+        raise SnapshotError(f"{path}: {error}; lock fewer kernels in one lock, e.g. make several locks") from None
     try:
         kept = {f"{sha256(ptx)}.ptx.xz": ptx for _, ptx in ordered if ptx is not None}
         if kept or folder.is_dir():
@@ -179,12 +179,12 @@ def read_whole_lock(path: Path) -> WholeLock:
     except OSError as error:
         raise SnapshotError(f"{path}: cannot read: {error.strerror}; `tritonhook lock` makes one") from None
     if _OF_HUGGING_FACE.match(data):
-        raise SnapshotError(f"{path}: {_HUGGING_FACES}, which is called tritonhook.lock; `tritonhook lock` makes one")
+        raise SnapshotError(f"{path}: {_HUGGING_FACES}; `tritonhook lock` makes a lock, tritonhook.lock")
     document = locks.read_lock(data, str(path))
     kernels: dict[Identity, KernelFacts] = {}
     for facts in (_facts(kernel, path) for kernel in document.kernel):
         if kernels.setdefault(facts.identity, facts) is not facts:
-            raise SnapshotError(f"{path}: {facts.identity.text} is in it twice; make it again with `tritonhook lock`")
+            raise SnapshotError(f"{path}: has {facts.identity.text} twice; make the lock again with `tritonhook lock`")
     tests = None if document.tests is None else tuple(document.tests)
     return WholeLock(list(kernels.values()), tests, Budgets.of(document.max_registers, document.allow_spills))
 
@@ -204,7 +204,7 @@ def _facts(kernel: LockedKernel, path: Path) -> KernelFacts:
     )
     if _seal(_values(facts)) != kernel.seal:
         raise SnapshotError(
-            f"{path}: {identity.text}: its values do not fit its seal: the block was edited; restore it from "
+            f"{path}: {identity.text}: its values do not fit its seal, so its block was edited; restore the file from "
             "version control, or make the lock again with `tritonhook lock`"
         )
     _check_options(path, facts)
@@ -216,8 +216,8 @@ def _check_options(path: Path, facts: KernelFacts) -> None:
     Raises SnapshotError."""
     if (word := refused_option(facts.options or ())) is not None:
         raise SnapshotError(
-            f"{path}: {facts.identity.text}: the ptxas option {word[:80]!r} is not allowed in a lock, which may have "
-            "only options that affect the code, with a number or a word; compile the kernel without it"
+            f"{path}: {facts.identity.text}: the ptxas option {word[:80]!r} is not allowed in a lock. Allowed are "
+            "options that affect the code and whose value is a number or a word. Compile the kernel without this option"
         )
 
 
@@ -233,7 +233,7 @@ def kept_ptx(path: Path, facts: KernelFacts) -> str:
     hash."""
     identity, name = facts.identity, facts.ptx_sha256
     if name is None:
-        raise SnapshotError(f"{path}: {identity.text}: its capture had no PTX, so the lock has none; give captures")
+        raise SnapshotError(f"{path}: {identity.text}: its capture had no PTX, so the lock has none; name captures")
     place = _folder(path) / f"{name}.ptx.xz"
     try:
         text = _unpacked(place)
@@ -243,7 +243,7 @@ def kept_ptx(path: Path, facts: KernelFacts) -> str:
             "control"
         ) from None
     if text is None or sha256(text) != name:
-        raise SnapshotError(f"{place}: not the locked PTX of {identity.text}; restore it from version control")
+        raise SnapshotError(f"{place}: not the locked PTX of {identity.text}; restore the file from version control")
     return text
 
 

@@ -88,8 +88,8 @@ _ITEM = re.compile(rf"({_TEXT}) = ({_VALUE})")
 
 
 def _as_written(text: str) -> str | None:
-    """Convert a lock to JSON, if it has the exact form of `lock_text`; None for any other TOML, or a repeated name.
-    Python's TOML reader takes ten times as long."""
+    """Convert a lock to JSON if it is formatted exactly as by `lock_text`. Return None for any other TOML, and if a
+    name is repeated. Python's TOML reader takes ten times as long."""
     tables: list[dict[str, str]] = [{}]
     for line in text.split("\n"):
         if not line or line.startswith("# "):
@@ -118,8 +118,8 @@ def _object(values: Mapping[str, str]) -> str:
 
 
 def _quickly(data: bytes) -> Lock | None:
-    """Read a lock in the exact form of `lock_text`. None for any other form, for which the TOML reader reports the
-    errors."""
+    """Read a lock that is formatted exactly as by `lock_text`. Return None for any other text; the TOML reader then
+    reads it and reports its errors."""
     schema.check_toml(data)
     try:
         document = _as_written(data.decode())
@@ -138,4 +138,4 @@ def read_lock(data: bytes, path: str) -> Lock:
     except schema.NewerFormat as error:
         raise SnapshotError(f"{path}: {error}") from None
     except DocumentError as error:
-        raise SnapshotError(f"{path}: no lock, or damaged: {error}; make it again with `tritonhook lock`") from None
+        raise SnapshotError(f"{path}: no lock, or damaged: {error}; `tritonhook lock` makes a new lock") from None

@@ -17,14 +17,14 @@ _SPILL_OPCODES = ("STL", "LDL")  # stores to and loads from local memory, where 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourceLine:
-    """A source line. file: the path in the debug information. line: from 1."""
+    """A source line. file: its path in the debug information. line: its number, from 1."""
 
     file: str
     line: int
 
 
 def spill_lines(captures: Sequence[Capture], wanted: Callable[[str], bool]) -> list[SourceLine | None]:
-    """Find the source line with most spill instructions, for each kernel; None if no line is known. wanted: returns
+    """For each kernel, find the source line with most spill instructions; None if no line is known. wanted: returns
     True for files whose lines count. The code of an inlined library function has lines of the library's file."""
     kernels = [(Cubin.from_bytes(capture.cubin), capture.kernel) for capture in captures]
     codes = disassembler()(kernels) if kernels else ()

@@ -1,7 +1,7 @@
 """Run a timed comparison: start several processes on one GPU, and take blocks of samples from each in turn.
 
-Each process (worker.py) has other addresses of code and buffers, since the addresses of a single process can favour a
-side. Blocks are taken until the interval of the result is narrow enough; every sample is kept.
+Each process (worker.py) has other addresses of code and buffers, because the addresses in a single process can make one
+side faster. Blocks are taken until the interval of the result is narrow enough; every sample is kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tritonhook.timing.statistics import (
 
 DEFAULT_SECONDS = 50.0
 MAX_PROCESSES = 11
-MORE_PROCESSES = 2  # started at a time while the interval is still wide
+MORE_PROCESSES = 2  # number of processes that are started together while the interval is still wide
 BLOCKS_PER_PROCESS = 14
 WORKER = (sys.executable, "-m", "tritonhook.timing.worker")
 PRECISION = 0.1  # for a large effect, an interval of this fraction of the effect is precise enough
@@ -64,7 +64,7 @@ class Process:
         try:
             return self._child.answer(kind, rest_s=None)
         except Lost as lost:
-            raise DeviceError(f"a timing process is lost: {lost}; its output is above") from None
+            raise DeviceError(f"a timing process failed: {lost}; its output is above") from None
 
 
 def run(
@@ -192,15 +192,15 @@ def _timed(plan: Plan, reports: Sequence[Prepared], blocks: Sequence[SampleBlock
 
 
 def control_of(kernels: Mapping[str, Any]) -> Literal["reference", "candidate"] | None:
-    """Return the side that has the same code as the control; None if neither has."""
+    """Return the side that has the same code as the control; None if neither reference nor candidate has it."""
     if kernels[CONTROL] == kernels[REFERENCE]:
         return "reference"
     return "candidate" if kernels[CONTROL] == kernels[CANDIDATE] else None
 
 
 def is_precise(comparison: Comparison) -> bool:
-    """Return True if there are enough blocks, and each interval is narrow compared with the band or with a large
-    effect."""
+    """Return True if there are enough blocks and each interval is narrow. An interval is narrow compared with the band,
+    or compared with a large effect."""
     if len(comparison.usable) < 2 * MIN_BLOCKS:
         return False
     effects = [effect for effect in (comparison.effect(), comparison.control) if effect is not None]
@@ -209,5 +209,5 @@ def is_precise(comparison: Comparison) -> bool:
 
 
 def search_path() -> tuple[str, ...]:
-    """List the folders in which a worker searches the target's module: the current folder, then this sys.path."""
+    """List the folders in which a worker looks for the target's module: the current folder, then this sys.path."""
     return tuple(dict.fromkeys([str(Path.cwd()), *(entry for entry in sys.path if entry)]))

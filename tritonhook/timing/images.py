@@ -88,7 +88,7 @@ def sides_of_ptx(
         new = entry if change.rename is None else change.rename.new_name(entry)
         for name in change.rewrites:
             other, _ = rewrite_by_name(other, name)
-        # If the candidate keeps its name, the control's name must have the same effect on ptxas.
+        # If the candidate keeps the reference's name, ptxas must handle the control's name like this name.
         neutral = f"control_{entry}" if new == entry else control_name(entry, new)
         again = ptx.rename_entries({entry: neutral})
         tools = (toolchain, change.toolchain or toolchain, toolchain)
@@ -111,7 +111,7 @@ def sides_of_cubins(reference: KernelImage, candidate: KernelImage) -> Sides:
 
 
 def describe_images(images: Sequence[SideImage], launch: Path | None, toolchain: Toolchain) -> dict[str, str]:
-    """Describe the difference between reference and candidate: kernel -> sentence. launch: file of their launch."""
+    """Describe how the candidate differs from the reference: kernel -> sentence. launch: file of their launch."""
     by_side = {image.side: image for image in images}
     a, b = (by_side[side] for side in (REFERENCE, CANDIDATE))
     cubins = [Cubin.from_bytes(Path(image.path).read_bytes(), image.path) for image in (a, b)]
@@ -172,7 +172,7 @@ def compared_sides(plan: Plan, report: Prepared) -> dict[str, Compared]:
 def change_names(
     kernels: Sequence[str], target: str, rename: Rename | None, rewrites: Sequence[str], options: str | None
 ) -> tuple[str, str]:
-    """Make names of reference and candidate for a candidate that is the same launch with changed kernels."""
+    """Make the names of reference and candidate in reports, if the candidate launches the same kernels with changes."""
     if len(kernels) == 1:
         before = kernels[0]
         after = before if rename is None else rename.new_name(before)

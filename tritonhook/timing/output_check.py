@@ -28,7 +28,7 @@ def difference(reference: list[Any], candidate: list[Any], rtol: float | None, a
     for index, (a, b) in enumerate(zip(reference, candidate, strict=True)):
         if a.shape != b.shape or a.dtype != b.dtype:
             return f"output {index} is {b.dtype} {tuple(b.shape)}, not {a.dtype} {tuple(a.shape)}"
-        bits_a, bits_b = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))  # view() refuses scalars
+        bits_a, bits_b = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))  # view() raises for scalars
         if torch.equal(bits_a, bits_b) or (any_nan and _equal_but_nans(a, b)):
             continue
         x, y = ((torch.view_as_real(t) if t.is_complex() else t).double() for t in (a, b))

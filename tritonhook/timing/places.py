@@ -1,5 +1,5 @@
-"""Randomise the addresses of code on the GPU, for each process and, if code can be loaded several times, for each
-block; and the order of samples.
+"""Randomise the addresses of code on the GPU, and the order of samples. The addresses differ between processes. If code
+can be loaded several times, they also differ between blocks.
 
 The address of code affects its speed: by the cache lines that it shares with other code, or by its offset in its page.
 If every process loads codes in the same order, such an effect remains and looks like a gain. So the order of loading is
@@ -18,9 +18,9 @@ from tritonhook.device.cuda_driver import Driver
 from tritonhook.errors import DeviceError
 
 PLACES = 4  # addresses at which a process loads each code of a comparison
-RACE_PLACES = 2  # the same, for a race of many codes
+RACE_PLACES = 2  # addresses at which a process loads each code if it times many codes (`Timer.racing`)
 _PADDINGS = 3  # most paddings in front of a code
-# Instructions of a padding, of 16 bytes each. There are few sizes, so that the driver caches the assembled paddings.
+# Sizes of a padding, in instructions of 16 bytes. They are few, so that the driver caches the assembled paddings.
 _STEPS = tuple(range(16, 1041, 64))
 _NAME = "tritonhook_padding"
 
@@ -37,8 +37,9 @@ class CodePlaces:
         self._paddings: list[int] = []
 
     def order(self, names: Sequence[T]) -> list[T]:
-        """Return the names in random order. Among len(names) successive seeds, each name has each position once. (With
-        independent orders in five processes, one code of three has the same position in all of them in 1 of 243 runs.)
+        """Return the names in random order. Among len(names) successive seeds, each name has each position once. (If
+        the orders of five processes were independent, a given one of three codes would be first in all five in 1 of 243
+        runs.)
         """
         self._orders += 1
         group, turn = divmod(self._seed, len(names))
@@ -67,7 +68,7 @@ class CodePlaces:
 
 
 def padding(steps: int) -> str:
-    """Write the PTX of a kernel with at least `steps` instructions, for any GPU from sm_70 on."""
+    """Make the PTX of a kernel with at least `steps` instructions, for any GPU from sm_70 on."""
     body = "\n".join("    mad.lo.u32 %r1, %r1, %r1, %r2;" for _ in range(steps))
     return f"""
 .version 6.4
@@ -106,14 +107,14 @@ def balanced_order(sides: Sequence[str], rounds: int, draw: random.Random) -> li
 
 
 def drawn_order(sides: Sequence[str], rounds: int, draw: random.Random) -> list[str]:
-    """Make a random order of `rounds` samples per side, each round shuffled by itself; with one additional entry in
-    front, the predecessor of the first sample. For many sides, for which a balanced order takes too many rounds."""
+    """Make a random order of `rounds` samples per side, each round shuffled by itself. One additional entry in front is
+    the predecessor of the first sample. Use it for many sides, for which a balanced order takes too many rounds."""
     return [draw.choice(sides), *(side for _ in range(rounds) for side in draw.sample(list(sides), len(sides)))]
 
 
 def _circuit(sides: Sequence[str], start: str, draw: random.Random) -> list[str]:
-    """Make a random closed walk over the sides that contains each ordered pair of successive sides once (Hierholzer's
-    algorithm). The result omits the start, which is the previous sample."""
+    """Make a random closed walk over the sides in which each ordered pair of sides occurs once, one after the other
+    (Hierholzer's algorithm). The result omits the start, which is the previous sample."""
     ahead = {side: draw.sample(list(sides), len(sides)) for side in sides}
     walk: list[str] = []
     stack = [start]

@@ -49,8 +49,8 @@ class Compared(Compiled):
 
 @dataclass(frozen=True, slots=True)
 class HowLaunched:
-    """How a side is launched. copies: launches in one sample. graph: whether as a CUDA graph. why_eager: reason why
-    not."""
+    """How a side is launched. copies: launches in one sample. graph: True if they are a CUDA graph. why_eager: the
+    reason if they are not."""
 
     copies: int = 1
     graph: bool = False
@@ -71,7 +71,7 @@ class Timed(Notebook, Fields):
 
     target: the timed function or file. compared: description of each side. kernels: by side and kernel, one entry for
     each configuration. outputs: number of compared outputs. wrong: by side, how its outputs differ from the
-    reference's; then nothing is timed. notes: remarks. device: the GPU. versions: versions of torch, triton and others.
+    reference's; if any differ, nothing is timed. notes: remarks. device: the GPU. versions: of torch, triton, others.
     sides: how each side was launched. flushes: whether the L2 cache was emptied before each sample. stopped: why it
     ended: "precise", "time", "processes" (their maximum number is reached), "interrupted", "a process failed", or
     "nothing to time". seconds: duration. blocks: the samples. band: largest relative difference that counts as no
@@ -200,8 +200,8 @@ class Prepare(Message):
 
 
 class Prepared(Message):
-    """Answer: the process is ready to time. Most fields are those of Timed. compiled: by side. tuning: configuration by
-    side and kernel."""
+    """Answer: the process is ready to time. Most fields are those of Timed. compiled: compiled kernels of each side.
+    tuning: configuration by side and kernel."""
 
     kernels: dict[str, Kernels]
     compiled: dict[str, Compiled]
@@ -217,8 +217,8 @@ class Prepared(Message):
 
 
 class Take(Message):
-    """Request: take blocks of samples. The answer is Taken. blocks: how many. process: number of this process, recorded
-    in the blocks. sides: take only these sides; empty: all."""
+    """Request: take blocks of samples. The answer is Taken. blocks: number of blocks. process: number of this process,
+    recorded in the blocks. sides: time only these sides; empty: all sides."""
 
     blocks: int
     process: int

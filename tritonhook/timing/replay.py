@@ -109,8 +109,8 @@ class Buffers:
 
 
 class OtherLaunch:
-    """Existing buffers, used for a launch of another configuration with the same arguments. Raises UsageError if that
-    launch has buffers of other sizes."""
+    """Existing buffers, used for the launch of another configuration with the same arguments. Raises UsageError if the
+    buffers of this launch have other sizes."""
 
     def __init__(self, memory: LaunchMemory, launch: Launch) -> None:
         if [buffer.size for buffer in launch.buffers] != [buffer.size for buffer in memory.launch.buffers]:

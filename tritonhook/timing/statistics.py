@@ -28,14 +28,13 @@ from tritonhook._display import Brief
 from tritonhook.device.sm_clock import Conditions
 
 REFERENCE, CANDIDATE, CONTROL = "reference", "candidate", "control"
-DEFAULT_BAND = 0.005  # relative difference that counts as none; the same as nvbench's clear gap
+DEFAULT_BAND = 0.005  # a smaller relative difference counts as none; the same value as nvbench's clear gap
 MIN_BLOCKS = 10
 MIN_PROCESSES = 5
 _LONGEST_US = 1e12
-# Student's t, two-sided 97.5%, by degrees of freedom; 2.241 is the normal distribution's. The interval is computed
-# after
-# each turn of blocks until it is narrow, which selects intervals that are narrow by chance: 97.5% for each interval
-# gives 95% for the final one (benchmarks/results/ab_simulation.json).
+# Student's t for two-sided 97.5%, by degrees of freedom from 1 on. 2.241 is the value of the normal distribution. The
+# interval is computed after each turn of blocks until it is narrow. This selects intervals that are narrow by chance:
+# with 97.5% for each interval, the final interval has 95% (benchmarks/results/ab_simulation.json).
 _STUDENT = (25.45, 6.205, 4.177, 3.495, 3.163, 2.969, 2.841, 2.752, 2.685, 2.634)
 _NORMAL = 2.241
 
@@ -54,8 +53,8 @@ class SampleBlock(Brief):
     """Samples of all sides, taken alternately in random order: one per side and round.
 
     times_us: by side, microseconds per launch. conditions: state of the GPU. clock_mhz: by side, average SM clock
-    during its samples, from the GPU's own counters. order: the sides in the order of their samples, preceded by the
-    predecessor of the first sample; empty if not recorded.
+    during its samples, from the GPU's own counters. order: the side of each sample, in order; the first entry is the
+    side that ran before the first sample. Empty if the order was not recorded.
     """
 
     process: int
@@ -80,8 +79,8 @@ class SampleBlock(Brief):
         return math.log(self.median_us(candidate) / self.median_us(reference))
 
     def log_carry_over(self, candidate: str, reference: str) -> float | None:
-        """Compute the log ratio of times after the candidate to times after the reference, as the mean over both sides'
-        samples. None if the order is not known or a side never followed one of the two."""
+        """Compute the log ratio of times after the candidate to times after the reference: the mean of this log ratio
+        for samples of both sides. None if the order is not known, or if a side has no sample after one of them."""
         after: dict[tuple[str, str], list[float]] = {}
         taken = {side: iter(times) for side, times in self.times_us.items()}
         for before, side in pairwise(self.order):
@@ -159,7 +158,7 @@ class Comparison(Brief):
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """For each discarded block, the reason."""
+        """The reason for each discarded block."""
         return tuple(reason for block in self.blocks if (reason := block.conditions.unfit) is not None)
 
     @property
@@ -202,13 +201,13 @@ class Comparison(Brief):
             return TimingVerdict.INCONCLUSIVE, f"{changed.blocks} blocks are too few ({MIN_BLOCKS} needed)"
         if control is not None and control.verdict(self.band) is not TimingVerdict.SAME:
             return TimingVerdict.INCONCLUSIVE, (
-                f"the control, which has the {self.control_of}'s code, is not the same ({percent(control.low)} to "
+                f"the control has the {self.control_of}'s code but not the same time ({percent(control.low)} to "
                 f"{percent(control.high)}): the machine is too noisy for a band of {self.band:.1%}"
             )
         verdict = changed.verdict(self.band)
         span = f"{percent(changed.low)} to {percent(changed.high)}"
         if verdict is TimingVerdict.INCONCLUSIVE:
-            return verdict, f"the interval ({span}) reaches across the band of {self.band:.1%}; take more blocks"
+            return verdict, f"the interval ({span}) lies only partly in the band of {self.band:.1%}; take more blocks"
         cycles = self.cycles()
         if verdict is not TimingVerdict.SAME and cycles is not None and not _holds(verdict, cycles, self.band):
             return TimingVerdict.INCONCLUSIVE, (
@@ -218,9 +217,9 @@ class Comparison(Brief):
         left = self.carry_over()
         if left is not None and left.excludes_same and changed.times(left.ratio).verdict(self.band) is not verdict:
             return TimingVerdict.INCONCLUSIVE, (
-                f"{verdict.value} in turns ({span}), but samples after the candidate differ by {percent(left.ratio)} "
-                f"({percent(left.low)} to {percent(left.high)}) from samples after the reference: with the candidate "
-                "alone, the verdict may differ"
+                f"{verdict.value} if both run in turn ({span}), but samples after the candidate differ by "
+                f"{percent(left.ratio)} ({percent(left.low)} to {percent(left.high)}) from those after the reference: "
+                "with the candidate alone, the verdict may differ"
             )
         single = "" if changed.processes >= MIN_PROCESSES else f"; {changed.processes} process(es) only"
         if verdict is TimingVerdict.SAME:

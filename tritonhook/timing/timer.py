@@ -23,8 +23,8 @@ from tritonhook.errors import DeviceError
 from tritonhook.timing.places import balanced_order, drawn_order
 from tritonhook.timing.statistics import SampleBlock
 
-SHORT_US = 20.0  # of shorter launches, several make one sample, since the events also take time
-SAMPLE_US = 400.0  # duration of a sample of such launches; the resolution of events is half a microsecond
+SHORT_US = 20.0  # a sample has several launches if a launch is shorter, since the events also take time
+SAMPLE_US = 400.0  # duration of such a sample; the resolution of events is half a microsecond
 BLOCK_S = 0.05  # approximate duration of the samples of a block
 ROUNDS = (5, 60)  # minimum and maximum number of rounds in a block
 WARM_S = 2.0  # maximum duration of the warm-up
@@ -58,9 +58,9 @@ class TimedSide:
 class Timer:
     """Times the sides of one comparison on the current device and stream.
 
-    sides: several sides of the same name are one code at several addresses; each block uses a random one of them. cold:
-    empty the L2 cache before each sample. rounds: rounds per block, set by `prepare`. racing: there are many sides, of
-    which most are soon dropped (`keep`): blocks are short, their order is not balanced, and there is no warm-up.
+    sides: sides with the same name are one code at several addresses; each block uses a random one of them. cold: empty
+    the L2 cache before each sample. rounds: rounds per block, set by `prepare`. racing: there are many sides, and most
+    are soon dropped (`keep`). Then blocks are short, their order is not balanced, and there is no warm-up.
     """
 
     sides: Sequence[TimedSide]
@@ -91,7 +91,7 @@ class Timer:
         self._pool = torch.cuda.graph_pool_handle()
         for side in self.sides:
             self._capture(side)
-        first = {side.name: side for side in reversed(self.sides)}  # the first address of each side
+        first = {side.name: side for side in reversed(self.sides)}  # of each name, the side at the first address
         copies = max(self._copies(first[name]) for name in (self.names[:1] if self.racing else self.names))
         for side in self.sides:
             side.copies = copies

@@ -91,8 +91,8 @@ class Variant:
                 self.launch = load_launch(target)
             result = self._call()
             self.session.note(
-                f"the {self.name} has its own launch and buffers, because the target keeps compiled code: it must fill "
-                "them with the same values on every call"
+                f"the {self.name} has its own launch and buffers, because the target keeps compiled code; the target "
+                "must fill these buffers with the same values on every call"
             )
         return outputs_of(result)
 
@@ -119,7 +119,7 @@ class Variant:
             new = capture.kernel if rename is None else rename.new_name(capture.kernel)
             if capture.rewritten_from is None and new != capture.kernel:
                 why = "".join(f"; {note}" for note in self.session.notes)
-                raise UsageError(f"{capture.kernel} was not renamed to {new} as the {self.name}{why}")
+                raise UsageError(f"{capture.kernel} was not renamed to {new} for the {self.name}{why}")
 
     def compiled(self) -> Compiled:
         """List the names of the compiled kernels, and the versions of ptxas that made them, if known."""
@@ -148,8 +148,8 @@ def described(image: bytes, kernel: str) -> KernelCode:
 
 
 def load_launch(target: str) -> Callable[[], Any]:
-    """Load MODULE:FUNCTION, call it once, and return the launch: the function that it returned, or, if it returned
-    none, FUNCTION itself. A launch returns its output tensors, or nothing."""
+    """Load MODULE:FUNCTION, call it once, and return the launch: the function that FUNCTION returned. If it returned no
+    function, the launch is FUNCTION itself. A launch returns its output tensors, or nothing."""
     function = load_function(target)
     made: Any = function()
     launch: Callable[[], Any] = made if callable(made) else function
@@ -161,8 +161,8 @@ def load_launch(target: str) -> Callable[[], Any]:
 
 @contextmanager
 def noting_loads(kernels: dict[int, Any]) -> Iterator[None]:
-    """Record the kernels that Triton loads in a `with` block: id() -> kernel. Kernels of torch.compile's static
-    launcher and of the CuTe DSL are not loaded by Triton."""
+    """Add each kernel that Triton loads in the `with` block to `kernels`: id(kernel) -> kernel. Triton does not load
+    kernels of torch.compile's static launcher and of the CuTe DSL."""
     from triton.compiler import CompiledKernel
 
     def noting(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -47,11 +47,12 @@ class TimingWorker:
             import torch
         except ModuleNotFoundError:
             raise DeviceError(
-                "a timed comparison needs torch and a GPU: no torch; `tritonhook diff FILE --rename` needs neither"
+                "a timed comparison needs torch, which is not installed, and a GPU; `tritonhook diff FILE --rename` "
+                "needs neither"
             ) from None
         if not torch.cuda.is_available():
             raise DeviceError(
-                "a timed comparison needs a GPU: torch can use none; `tritonhook diff FILE --rename` needs none"
+                "a timed comparison needs a GPU that torch can use; `tritonhook diff FILE --rename` needs no GPU"
             )
         from tritonhook.timing.timer import TimedSide, Timer, device_errors
 
@@ -175,8 +176,8 @@ def _check_kernels(plan: Plan, kernels: dict[str, Kernels]) -> None:
     for side in (REFERENCE, CANDIDATE, CONTROL):
         if not kernels[side] and not (side == CANDIDATE and plan.candidate is not None):
             raise UsageError(
-                f"{plan.target}: the {side} compiled no kernel that tritonhook saw; "
-                "let the function return a new launch each time it is called"
+                f"{plan.target}: tritonhook saw no kernel that was compiled for the {side}; "
+                "the function must return a new launch each time it is called"
             )
 
 

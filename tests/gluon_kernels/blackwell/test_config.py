@@ -47,10 +47,10 @@ def test_shared_memory_is_taken_to_the_last_byte(monkeypatch):
         ({"dtype": "fp32"}, 100, "dtype 'fp32': not one of fp8e5, fp8e4nv, fp16, bf16"),
         ({"head_dim": 96}, 100, "head_dim 96"),
         ({"head_dim": 256}, 100, "head_dim 256"),
-        ({"block_m": 128}, 100, "block_m 128: a tile is two halves"),
+        ({"block_m": 128}, 100, "block_m 128: must be 256, two halves"),
         ({"block_n": 96}, 100, "block_n 96"),
-        ({"kv_stages": 1}, 100, "kv_stages 1: the MMA holds V"),
-        ({"dtype": "bf16", "head_dim": 128, "kv_stages": 4}, 100, "shared bytes for 4 kv_stages"),
+        ({"kv_stages": 1}, 100, "kv_stages 1: must be 2 or more, as the MMA holds V"),
+        ({"dtype": "bf16", "head_dim": 128, "kv_stages": 4}, 100, "kv_stages 4 needs "),
         ({"exp_parts": 3}, 100, "exp_parts 3"),
         ({"fma_parts": 5}, 100, "fma_parts 5: must be 0 to 4, the number of exp_parts"),
         ({"out": "fp32"}, 100, "dtype 'fp32': not one of fp8e5"),
@@ -59,9 +59,9 @@ def test_shared_memory_is_taken_to_the_last_byte(monkeypatch):
         ({"softmax_regs": 190}, 100, "softmax_regs 190: must be a multiple of 8"),
         ({"softmax_regs": 120}, 100, "softmax_regs 120: must be a multiple of 8, enough for 128 scores"),
         ({"softmax_regs": 240}, 100, "softmax_regs 240: must be a multiple of 8, enough for 128 scores, at most 232"),
-        ({"name": "two words"}, 100, "name 'two words': Triton takes letters"),
-        ({"name": "$dollar"}, 100, "name '$dollar': Triton takes letters"),
-        ({"name": ""}, 100, "name '': Triton takes letters"),
+        ({"name": "two words"}, 100, "name 'two words': must have only letters"),
+        ({"name": "$dollar"}, 100, "name '$dollar': must have only letters"),
+        ({"name": ""}, 100, "name '': must have only letters"),
     ],
 )
 def test_why_not_names_the_reason(change, arch, reason):
@@ -74,8 +74,8 @@ def test_why_not_names_the_reason(change, arch, reason):
 def test_only_a_ragged_kernel_takes_any_length():
     config = AttentionConfig()
     assert config.why_not(100, 512, 384) is None
-    assert config.why_not(100, 500, 384) == "seqlen_q 500: not a multiple of 256, and the kernel is not `ragged`"
-    with pytest.raises(ValueError, match="seqlen_k 1: not a multiple of 128"):
+    assert config.why_not(100, 500, 384) == "seqlen_q 500: must be a multiple of 256 for a kernel without `ragged`"
+    with pytest.raises(ValueError, match="seqlen_k 1: must be a multiple of 128"):
         config.require(100, 512, 1)
     assert replace(config, ragged=True).why_not(100, 500, 1) is None
 
