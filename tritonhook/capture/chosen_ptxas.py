@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Assembling:
     """The ptxas and the options that a session uses.
 
-    path, version, sha256: of the chosen ptxas; None for the compiler's own ptxas. options: further options, appended to
-    the compiler's.
+    path, version, sha256: they describe the chosen ptxas; all are None if the compiler's own ptxas is used. options:
+    further options, appended to the compiler's options.
     """
 
     path: str | None = None
@@ -56,7 +56,7 @@ class Assembling:
         return lowered_for(ptx, self.version) if self.version else ptx
 
     def instead_of(self, own: Assembler) -> Assembler:
-        """Return the assembler and arguments that replace `own`, the compiler's."""
+        """Return the ptxas and arguments to use instead of `own`, the compiler's ptxas and its arguments."""
         arguments = (*(own.arguments or ()), *self.options)
         return replace(own, path=self.path or own.path, version=self.version or own.version, arguments=arguments)
 

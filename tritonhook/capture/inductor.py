@@ -1,5 +1,5 @@
-"""Hooks in torch.compile's Inductor, for what Triton's hooks miss: kernels from Inductor's caches, its static launcher,
-which looks kernels up by the name of their Python function, and its autotuner.
+"""Hooks in torch.compile's Inductor. They cover what Triton's hooks miss: kernels from Inductor's caches, Inductor's
+autotuner, and its static launcher, which looks up a kernel by the name of its Python function.
 
 Inductor does not call triton.compile for kernels from a warm FxGraphCache or from its worker processes. So Triton's
 listener is not called. But `make_launcher` is called for each kernel in the process that launches it; this module then
@@ -373,7 +373,7 @@ def _metadata(group: Mapping[str, str], hash: str, meta: Mapping[str, Any]) -> d
         return metadata | {"target": GPUTarget(**metadata["target"])}
     entry = _entry(Path(next(path for name, path in group.items() if name.endswith(".cubin"))))
     if entry is None:
-        raise CaptureError(f"{hash[:16]}: Triton's cache has only the cubin, and it does not show the kernel's name")
+        raise CaptureError(f"{hash[:16]}: Triton's cache has only the cubin, in which the kernel's name is not found")
     known = {name: meta[name] for name in ("num_warps", "num_stages") if name in meta}
     return {"name": entry, "hash": hash, "target": GPUTarget(meta["device_type"], meta["cc"], 32), **known}
 

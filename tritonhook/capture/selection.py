@@ -43,7 +43,7 @@ def title(name: str, settings: Iterable[str]) -> str:
 
 def titles(kernels: Mapping[Key, tuple[str, str, Settings]]) -> dict[Key, str]:
     """Make the title of each kernel: its name, and those settings that differ among kernels of the same name and
-    target. kernels: (name, target, settings) by any key."""
+    target. kernels: (name, target, settings) of each kernel, by any key."""
     common: dict[tuple[str, str], frozenset[tuple[str, str]]] = {}
     for name, target, settings in kernels.values():
         own = frozenset(settings.items())
@@ -94,7 +94,7 @@ def fits(wanted: str | None, kernel: str, options: Mapping[str, Any]) -> bool:
 # --- which kernels and launches a command uses ----------------------------------------------------
 
 
-_OTHERS = 2  # number of further launches of a kernel; none may become slower
+_OTHERS = 2  # number of further launches of a kernel that are timed: a lever may make none of them slower
 DRY_LAUNCH = (
     "its launches were recorded in a dry run, without values; record them on a GPU: `tritonhook run --launches`"
 )
@@ -231,8 +231,8 @@ def launches_of(captures: CaptureFolder) -> list[Launched]:
 
 
 def launch_of(args: str | None, key: str | None, targets: Sequence[str], dry: bool = False) -> Path:
-    """Return the path of a launch's JSON file: `args` if it is a file; else the most frequent launch in the capture
-    `args`, or without `args` in the first target that has launches.
+    """Return the path of a launch's JSON file. If `args` is a file, return it. If it is a capture, return its most
+    frequent launch. Without `args`, return the most frequent launch of the first target that has launches.
 
     key: the beginning of the launch's key. dry: allow launches of a dry run. Raises UsageError if there is no launch.
     """
@@ -388,7 +388,8 @@ def with_shares(
 
 
 def _by_time(siblings: Iterable[Kernel], measured: Sequence[Mapping[str, Any]], problem: str) -> tuple[Kernel, ...]:
-    """Return the configurations that could be timed with the arguments `problem`, the fastest first."""
+    """Return the configurations that could be timed, the fastest first. problem: identifies the arguments with which
+    they were timed."""
     timed = []
     for kernel in siblings:
         launches = tuple(it for it in with_times(kernel.launches, measured) if it.us is not None)
@@ -410,7 +411,7 @@ def that_matter(
         elif kernel.share is not None and kernel.share < min_share:
             left.append(Skipped(kernel.name, kernel.record, f"its share is below {min_share:.1%}", kernel.share))
         elif top is not None and len(wanted) >= top:
-            left.append(Skipped(kernel.name, kernel.record, f"not one of the first {top}", kernel.share))
+            left.append(Skipped(kernel.name, kernel.record, f"its share is not one of the {top} largest", kernel.share))
         else:
             wanted.append(kernel)
     return wanted, left

@@ -47,18 +47,18 @@ def seen_text(kernels: int, from_cache: int, out: Path) -> str:
     return f"{kernels} kernel{'' if kernels == 1 else 's'} seen, {from_cache} from cache; captures in {out}"
 
 
-# Makes Session.kernels from the capture folder and the captures by record. Passed in, because it belongs to a package
-# that this one must not import.
+# A function that makes Session.kernels from the capture folder and the captures by record. It is passed in, because it
+# belongs to a package that this package must not import.
 MakeKernels = Callable[[store.CaptureFolder, dict[str, Capture]], Any]
 
 
 class Session(Notebook):
     """One capture. Made by `tritonhook.enable` and `tritonhook.session`.
 
-    settings: what to capture and rewrite. seen: True by record if the kernel came from a cache, else False; in the
-    order of first use. met: the same records, once for each compile or load. binary_only: records with only a binary.
-    crashes: folders of ptxas crashes. notes: further messages of the summary. reaches_children: True under `tritonhook
-    run`, where child processes capture with the same settings.
+    settings: what to capture and rewrite. seen: by record, True if the kernel came from a cache; in the order of first
+    use. met: the same records, but one item for each compile or load. binary_only: records with only a binary. crashes:
+    folders of ptxas crashes. notes: further messages of the summary. reaches_children: True under `tritonhook run`,
+    where child processes capture with the same settings.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("out", "records", "front_ends", "crashes")
@@ -304,8 +304,9 @@ class Session(Notebook):
     # --- rewriting
 
     def settings_now(self, kernel: str) -> Settings:
-        """Return the settings for a kernel whose cache key this thread is computing. For kernels of torch.compile,
-        leave out rewrites that its caches could not distinguish from the plain kernels."""
+        """Return the settings for a kernel whose cache key this thread is computing. For a kernel of torch.compile,
+        leave the rewrites out if torch.compile's caches could not distinguish the rewritten kernel from the plain
+        kernel."""
         settings = self.settings
         if settings.policy is not None:
             settings = replace(settings, policy=settings.policy.of_kernel(kernel))

@@ -22,7 +22,7 @@ from tritonhook.ptx.throughput_pragma import ThroughputPragma
 from tritonhook.rename import Rename, Rewrite, Rewrites, make_rename
 
 DEFAULT_OUT = "tritonhook-captures"
-SHAPES, VALUES = "shapes", "values"  # recorded of a launch: only shapes and scalars, or also the contents of buffers
+SHAPES, VALUES = "shapes", "values"  # what a launch's record has: only shapes and scalars, or also buffers' contents
 # The rewrites that users select by name.
 REWRITES: Mapping[str, Rewrite] = {TMA_CTA: ClusterToCta(), MMA_THROUGHPUT: ThroughputPragma()}
 
@@ -105,7 +105,7 @@ class Settings:
         renames = [step for step in steps[:1] if isinstance(step, Rename)]
         named = [name for step in steps[len(renames) :] for name, known in REWRITES.items() if step == known]
         if len(renames) + len(named) < len(steps):
-            raise UsageError("child processes support only a rename followed by named rewrites")
+            raise UsageError(f"child processes support only a rename, then rewrites from {', '.join(REWRITES)}")
         own = self.assembling or Assembling()
         rename = renames[0] if renames else None
         policy = None if self.policy is None else kept_policy(self.policy, self.out)
@@ -130,7 +130,7 @@ def make_settings(
     if policy is not None and (rename or strip or rewrites or ptxas or options):
         raise UsageError(
             "the policy chooses the changes of each kernel: leave out rename, strip, rewrites, ptxas and options, "
-            "or the policy"
+            "or leave out the policy"
         )
     if launches not in (None, True, False, SHAPES, VALUES):
         raise CaptureError(f"launches={launches!r}: give True or {VALUES!r}")

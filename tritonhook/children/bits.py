@@ -209,7 +209,7 @@ def settings_of(kernel: Any) -> str:
 
 
 def begin_comparing(compared: Compared) -> ExitStack:
-    """Begin to write executions, until the stack is closed."""
+    """Begin to write executions, until the returned stack is closed."""
     bits.compared = compared
     stack = ExitStack()
     if compared.configs or compared.settings:

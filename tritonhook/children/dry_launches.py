@@ -58,7 +58,7 @@ def begin_test() -> None:
 
 
 def begin_triton(emulation: Emulation) -> ExitStack:
-    """Execute each launch of a Triton kernel, until the stack is closed."""
+    """Execute each launch of a Triton kernel, until the returned stack is closed."""
     from triton.compiler import CompiledKernel
 
     emulator = Emulator(emulation)
@@ -81,7 +81,8 @@ def begin_triton(emulation: Emulation) -> ExitStack:
 
 
 def begin_cute(emulation: Emulation) -> ExitStack:
-    """Execute each launch of the CuTe DSL, until the stack is closed. The dry run of the DSL must have begun."""
+    """Execute each launch of the CuTe DSL, until the returned stack is closed. The dry run of the DSL must have
+    begun."""
     from tritonhook.capture.cute import launches as cute_launches
     from tritonhook.capture.cute import runtime
     from tritonhook.capture.cute.modules import known_ptx
@@ -148,7 +149,7 @@ class Emulator:
             launch, storages = described()
             size = sum(size for *_, size in storages)
             if size > self._emulation.most_bytes:
-                launches.dry = f"{name}: {size:,} bytes of tensors"
+                launches.dry = f"{name}: its tensors have {size:,} bytes, over the limit"
                 return
             contents = [_bytes_of(*storage) for storage in storages]
             if tuners.trial is not None:

@@ -27,8 +27,8 @@ from tritonhook.emulate.numbers import convert
 from tritonhook.errors import NotUnderstood
 
 _LIMIT_S = 60.0
-# Bytes that fill undefined values, in two attempts. As floats: large numbers, then NaN. As integers: 123 times 257...,
-# then -1.
+# Bytes that fill undefined values, in two attempts. As floats: large numbers, then NaN. As integers: the byte 123
+# repeated, then -1.
 _POISONS = 0x7B, 0xFF
 _MOST_PLACES = 6
 _FP8 = {"fp8e4nv": "e4m3", "fp8e5": "e5m2"}  # name in emulate/numbers.py by Triton's name

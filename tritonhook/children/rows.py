@@ -140,7 +140,7 @@ class _Launch:
         self.name, (first, dim) = self.function.__name__, next(iter(dims.items()))
         tensors = {one.name: one for one in run.launch.parameters if isinstance(one, Pointer) and one.shape}
         if first not in tensors or len(dims) > 1:
-            raise UsageError(f"{self.name}: give one of its tensor arguments: {', '.join(tensors)}")
+            raise UsageError(f"{self.name}: give exactly one of its tensor arguments: {', '.join(tensors)}")
         shape = tensors[first].shape or ()
         if dim >= len(shape):
             raise UsageError(f"argument {first} of {self.name} has no dimension {dim}: its shape is {list(shape)}")
@@ -175,7 +175,7 @@ class _Launch:
         self.counts = [name for name, value in self.arguments.items() if type(value) is int and value == self.rows]
         if self.counts and (self.rows in sizes | strides or set(self.counts) & self._constants()):
             raise UsageError(
-                f"{self.name}: {', '.join(self.counts)} may be the number of rows, {self.rows}, or another size"
+                f"{self.name}: {', '.join(self.counts)} can mean the number of rows, {self.rows}, or another size"
             )
 
     def _constants(self) -> set[str]:

@@ -77,7 +77,8 @@ class StreamRaces:
         self._operations = 0
 
     def launched(self, kernel: str, places: Iterable[_Buffer], accesses: Sequence[Accessed]) -> None:
-        """Record a launch on the current stream, and report its races. accesses: to each buffer in `places`."""
+        """Record a launch on the current stream, and report its races. accesses: the launch's accesses to each buffer
+        in `places`."""
         if "torch" not in sys.modules:  # only torch has streams
             return
         from torch.multiprocessing.reductions import StorageWeakRef

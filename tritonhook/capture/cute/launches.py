@@ -32,11 +32,11 @@ from tritonhook.errors import DeviceError
 
 _COOPERATIVE, CLUSTER, _SCHEDULING, _STREAM_SERIALIZATION = 2, 4, 5, 6  # cudaLaunchAttributeID
 _KNOWN = {_COOPERATIVE, CLUSTER, _SCHEDULING, _STREAM_SERIALIZATION}
-_CONFIG = struct.Struct("<6IQ8xQI")  # grid, block, dynamic shared memory, (stream), attributes, their count
+_CONFIG = struct.Struct("<6IQ8xQI")  # grid, block, dynamic shared memory, stream (skipped), attributes, their number
 _ATTRIBUTE = struct.Struct("<I4x3I52x")
 _FATBIN = struct.Struct("<IHHQ")  # magic number, version, size of the header, size of the rest
 _WORD = 8
-_LEAST_ADDRESS = 1 << 32  # a smaller number is never taken for an address outside of tensors; it may be a size
+_LEAST_ADDRESS = 1 << 32  # outside of tensors, a smaller number counts as a value, e.g. a size, not as an address
 _MOST_KINDS, _MOST_FORMS = 1 << 16, 8
 Attributes = tuple[tuple[int, tuple[int, ...]], ...]  # number and value of each launch attribute
 
@@ -44,7 +44,7 @@ Attributes = tuple[tuple[int, tuple[int, ...]], ...]  # number and value of each
 @dataclass
 class Kernel:
     """A kernel that the host code has looked up. image: the fat binary that contains it. descriptors: numbers of the
-    parameters that are TMA descriptors; found at launches."""
+    parameters that are TMA descriptors, as seen in launches."""
 
     name: str
     image: bytes
@@ -234,7 +234,8 @@ class Recording:
 
 def launch_of(given: tuple[int, ...]) -> tuple[int, tuple[int, ...], int, Attributes, int]:
     """Return (kernel handle, grid and block, shared memory in bytes, attributes, address of the parameters). given: the
-    arguments of cudaLaunchKernelEx, or of cudaLaunchKernel, where only the lower 32 bits of grid and block count."""
+    arguments of cudaLaunchKernelEx or cudaLaunchKernel. In grid and block of cudaLaunchKernel only the lower 32 bits
+    are valid."""
     if len(given) == 3:
         *shape, shared, attributes, count = _CONFIG.unpack(ctypes.string_at(given[0], _CONFIG.size))
         return given[1], tuple(shape), shared, _attributes(attributes, count), given[2]
@@ -263,8 +264,8 @@ recordings: list[Recording] = []  # at most one per process, made for the first 
 
 
 def changed() -> None:
-    """Start or stop recording launches after the sessions have changed. Recording covers host code that is linked after
-    the start. The DSL must be imported."""
+    """Start or stop recording launches, after a session was attached or detached. Launches are recorded only from host
+    code that is linked after the start. The DSL must be imported."""
     wanted = any(attached.session.settings.launches for attached in state.attached)
     if wanted and not recordings:
         made, place = Recording(), runtime.of_process()

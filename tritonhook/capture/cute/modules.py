@@ -92,8 +92,8 @@ def entry_of_code(policy: Policy, own: str, kernel: str, cubin: Cubin) -> Entry 
 
 
 def why_uncertified(policy: Policy, own: str, kernel: str, texts: Sequence[str], cubins: Sequence[Cubin]) -> str | None:
-    """Return why a kernel that was compiled with a policy's lever must be compiled without it. None if the kernel may
-    stay as it is, or if the policy has no entry for its name.
+    """Return why a kernel must be compiled again without the lever (a change of its code) that a policy has for it.
+    None if the kernel may stay as it is, or if the policy has no entry for its name.
 
     own: the kernel's own name. kernel: its name in the output. texts: the DSL's PTX modules. cubins: the DSL's cubins.
     """
@@ -110,9 +110,7 @@ def why_uncertified(policy: Policy, own: str, kernel: str, texts: Sequence[str],
         return f"its PTX differs from the PTX in {policy.path}"
     version = assembler_of(cubin, Ptx(text)).version
     if not any(entry.ptxas == version for entry in same):
-        return (
-            f"{policy.path} was certified against ptxas {same[0].ptxas}, but the DSL has {version or 'an unknown one'}"
-        )
+        return f"{policy.path} was certified against ptxas {same[0].ptxas}, but the DSL's is {version or 'not known'}"
     if entry_of_code(policy, own, kernel, cubin) not in same:
         return f"its machine code differs from the code in {policy.path}"
     return None
@@ -326,7 +324,8 @@ class Keeping:
         )
 
     def _lever(self, own: str, kernel: str, cubin: Cubin) -> dict[str, str]:
-        """Return metadata with the lever, if the kernel's code is that of a policy's entry; else empty."""
+        """Return metadata that names the policy's lever, if the kernel has the machine code of a policy's entry.
+        Otherwise the result is empty."""
         for attachment in state.attached:
             policy = attachment.session.settings.policy
             if policy is not None and (entry := entry_of_code(policy, own, kernel, cubin)) is not None:

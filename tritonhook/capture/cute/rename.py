@@ -56,7 +56,8 @@ def new_name(own: str, name: str, session: Observer) -> str:
 
 
 def wanted_pragmas(module: Any) -> dict[str, str]:
-    """Find the kernels to which sessions add the pragma. Returns the rewrite's name by the kernel's own name."""
+    """Find the kernels to which sessions add the pragma of `mma-throughput`. Returns the rewrite's name by the kernel's
+    own name."""
     return {
         own: name_of_rewrite(step)
         for own in map(name_of, kernel_ops(module))
@@ -86,7 +87,7 @@ def changes_cute(settings: Settings) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """Renames and pragmas of the kernels in one module. They can be undone.
+    """The renames of the kernels in one module, and the `mma-throughput` pragmas added to them. They can be undone.
 
     plain: the module before the change, as MLIR bytecode. own_names: own name by new name. pragmas: the rewrite's name
     by own name, for each kernel with the pragma.

@@ -124,7 +124,8 @@ def is_installed() -> bool:
 
 
 def attach(session: Observer) -> None:
-    """Capture for this session: from now on if the program has imported cutlass, else after it does."""
+    """Capture CuTe kernels for this session. If the program has imported cutlass, this begins at once, otherwise after
+    the import."""
     global attached, _waiting
     with _lock:
         attached = (*attached, Attached(session))

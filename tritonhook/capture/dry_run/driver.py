@@ -207,8 +207,9 @@ def without_cublas() -> Iterator[None]:
 
 @contextmanager
 def room_for_all(launch_anyway: bool) -> Iterator[None]:
-    """Note kernels that need more than the GPU has, e.g. of shared memory. The program gets Triton's error. With
-    launch_anyway it continues as if the kernel had been launched, except in an autotuner's trial."""
+    """Add a note for each kernel that needs more of a resource, e.g. shared memory, than the GPU has. The program gets
+    Triton's error. With launch_anyway it continues as if the kernel had been launched, except in an autotuner's
+    trial."""
     from triton.compiler import CompiledKernel
     from triton.runtime import driver as config
     from triton.runtime.errors import OutOfResources

@@ -69,7 +69,7 @@ def read_suppressions(path: Path) -> tuple[Suppression, ...]:
 class Found:
     """Findings without duplicates of kernel, kind, lines and label. suppressions: suppressions to apply. handed_to:
     file that passes findings to another process; "" for none. used: indices of suppressions that matched a finding.
-    texts: findings that were not suppressed, since `forget`."""
+    texts: findings that were added since the last `forget` and not suppressed."""
 
     suppressions: Sequence[Suppression] = ()
     handed_to: str = ""

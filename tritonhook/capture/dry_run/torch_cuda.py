@@ -99,7 +99,7 @@ def cuda_answers(dry: DryRun) -> Iterator[None]:
         torch.backends.cudnn: {"is_acceptable": always(False)},  # otherwise an RNN passes its weights to cuDNN
         torch.Tensor: {
             "record_stream": always(None)
-        },  # patched, because torch checks the stream before it calls a mode
+        },  # patched, because torch checks the stream before it calls a TorchFunctionMode
         torch: {"Generator": _generator(torch.Generator), "Stream": DryStream, "Event": DryEvent},
         torch._C: {
             "_cuda_getCurrentRawStream": always(0),

@@ -63,7 +63,7 @@ def tensors_on_the_gpu(memory: str = REAL) -> Iterator[None]:
         (threading.Thread, "_bootstrap_inner", within),
         (torch, "load", partial(_load, place)),
         (torch.utils._device.DeviceContext, "__init__", partial(_placed, place)),
-        (torch.Tensor, "_reduce_ex_internal", as_it_is),  # saves the real device; on "meta", no values
+        (torch.Tensor, "_reduce_ex_internal", as_it_is),  # then saves the real device; no values for "meta"
         (torch.utils._foreach_utils, "_get_foreach_kernels_supported_devices", lambda of: lambda: [*of(), "meta"]),
         (torch.Tensor, "__cuda_array_interface__", lambda original: property(_as_array)),
         # Code that makes fake tensors gets the real device; the program gets the reported device.
@@ -339,7 +339,8 @@ def _array(value: Any) -> Any:
 
 def _set_unset(made: Any, poison: bytes, start: int = 0) -> None:
     """Fill a tensor's memory, if it has any, with zeros, or with `poison` if that is not empty. No operator of torch is
-    called, because a library may have replaced the operator by a kernel. start: number of first bytes that are kept."""
+    called, because a library may have replaced the operator by a kernel. start: number of bytes at the beginning that
+    are kept."""
     if (memory := memory_of(made)) is not None:
         begin, size = memory[0] + start, memory[1] - memory[0] - start
         if poison and size > 0:
@@ -370,7 +371,7 @@ def _check_written(given: Any) -> None:
         unset = 4 * int(np.isin(data.reshape(-1).view(np.uint32), words).sum()) // size
         if unset:
             line, what = line_of_program(), f"{unset:,} of {one.numel():,} elements"
-            text = f"uninitialised: the program uses {what} of a tensor, which nothing has written since torch.empty"
+            text = f"uninitialised: the program uses a tensor; nothing has written {what} of it since torch.empty"
             found.add("", "uninitialised", [line], f"{line}: {text}")
 
 

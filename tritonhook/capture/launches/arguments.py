@@ -66,7 +66,7 @@ class Arguments:
         elif kind == ENCODED:
             self.parameters.append(self._encoded(name, argument))
         else:
-            raise self._refused(name, f"{kind}; time it as MODULE:FUNCTION instead")
+            raise self._refused(name, f"of the unsupported type {kind}; time the kernel as MODULE:FUNCTION instead")
 
     def descriptor(self, name: str, address: int, tiling: Tiling, tensor: Any) -> Descriptor:
         """Make a descriptor from its address. tensor: the tensor that contains the byte at address + tiling.begin.

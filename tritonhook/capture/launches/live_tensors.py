@@ -19,9 +19,9 @@ _Span = tuple[int, int, Any]  # begin and end address of an allocation, a tensor
 
 
 class LiveTensors:
-    """Index of the process's tensors by address. It stores tensors found before. Other addresses are first searched in
-    the young generations of Python's garbage collector, which have the tensors of the current call. Only then are all
-    objects of the process searched."""
+    """Index of the process's tensors by address. It stores tensors found before. To find the tensor of another address,
+    it first searches the young generations of Python's garbage collector, which have the tensors of the current call,
+    and only then all objects of the process."""
 
     def __init__(self) -> None:
         self._lock = ForkLock()

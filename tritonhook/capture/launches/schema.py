@@ -94,10 +94,10 @@ class TilingFields(Fields):
 class ParameterFields(Fields):
     """One argument. kind: by default "scalar" if `type` is set, else "pointer".
 
-    name: for messages. dtype, shape, stride: of a tensor; stride in elements. values: for a tensor without `buffer`,
-    name of the file with its bytes, in the same folder. buffer: index into `buffers`; null means a null pointer.
-    offset: in bytes. type, value: of a scalar. size: bytes of scratch memory. tiling: of a TMA descriptor. data: bytes
-    of a packed argument, in hex. pointers: (byte position, buffer, offset) of each pointer in a packed argument.
+    name: for messages. dtype, shape, stride: fields of a tensor; stride is in elements. values: file with the bytes of
+    a tensor without `buffer`, in the same folder. buffer: index into `buffers`; null means a null pointer. offset: in
+    bytes. type, value: fields of a scalar. size: bytes of scratch memory. tiling: fields of a TMA descriptor. data:
+    bytes of a packed argument, in hex. pointers: (byte position, buffer, offset) of each pointer in a packed argument.
     """
 
     kind: Literal["pointer", "scalar", "scratch", "descriptor", "packed"] | None = None

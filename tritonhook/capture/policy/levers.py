@@ -108,7 +108,7 @@ KINDS = (
     ),
     Kind(
         "controls=FILE",
-        "--apply-controls with a file of yours",
+        "pass your file to ptxas by --apply-controls",
         "controls=([^,+]+)",
         lambda value: LeverPart(controls=value),
         oldest_ptxas=CONTROLS_VERSION,

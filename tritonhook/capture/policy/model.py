@@ -1,6 +1,6 @@
 """Policy: the levers for kernels (ways to get faster code, see levers.py), and pins, the configurations for autotuned
-functions. Kernels are identified by their normalised PTX. Also the policy file tritonhook.toml: a sorted block for each
-kernel, for code review and merges.
+functions. Kernels are identified by their normalised PTX. This module also reads and writes the policy file
+tritonhook.toml. It has a block for each kernel; the blocks are sorted, for code review and merges.
 
 A process of `tritonhook run` reads a JSON copy of the policy instead: its Python may have no TOML library, and the copy
 contains the paths of the ptxas binaries.
@@ -315,12 +315,12 @@ def why_not_here(entry: Entry, path: Path) -> str | None:
 
 
 def _assembling(entry: Entry, path: Path) -> Assembling | str | None:
-    """Return ptxas and options for an entry's lever, or as text the reason why this machine has not got them."""
+    """Return ptxas and options for an entry's lever, or the reason (text) why they are missing on this machine."""
     folder, version = path.absolute().parent, entry.lever.ptxas
     try:
         return entry.lever.assembling(folder, entry.controls)
     except ToolError as error:
-        if version is not None and str(error).startswith(f"ptxas {version}: not found"):  # the rest lists paths
+        if version is not None and str(error).startswith(f"ptxas {version}: not found"):  # the rest of it lists paths
             return f"ptxas {version} is not here; get it with `tritonhook ptxas add {version}`"
         return str(error)
 

@@ -102,14 +102,14 @@ def _original_environment() -> dict[bytes, bytes]:
             environment.pop(b"LC_CTYPE", None)
     except OSError:
         pass
-    environment[b"TRITONHOOK_PTXAS_WRAPPER"] = b"off"  # if the real ptxas is a wrapper too, it must not keep the call
+    environment[b"TRITONHOOK_PTXAS_WRAPPER"] = b"off"  # if the real ptxas is a wrapper too, it must keep nothing
     return environment
 
 
 def _become(real: str, arguments: list[str], environment: dict[bytes, bytes]) -> NoReturn:
     try:
         os.execve(real, [real, *arguments], environment)
-    except FileNotFoundError:  # the wrapper was uninstalled a moment ago: the original is ptxas again
+    except FileNotFoundError:  # uninstalled a moment ago: the original has its name ptxas again
         own = real.removesuffix(".real")
         os.execve(own, [own, *arguments], environment)
 

@@ -32,12 +32,12 @@ def begin_tile() -> None:
 
 
 def _tile_toolkit() -> Path | None:
-    """Find the bin folder of the toolkit whose ptxas tileiras uses. None if that toolkit is found on PATH, where its
-    linked copy already stands before it."""
+    """Find the bin folder of the toolkit whose ptxas tileiras uses. None if tileiras finds that toolkit by PATH, where
+    the linked copy already precedes it."""
     named = [Path(os.environ[name], "bin") for name in ("CUDA_ROOT", "CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     if os.environ.get("CUDA_ROOT"):
         folder: Path | None = named[0]
-    elif (folder := _tile_wheel_folder()) is None:  # if it has the wheels, cuda.tile ignores CUDA_HOME and CUDA_PATH
+    elif (folder := _tile_wheel_folder()) is None:  # with its wheels, cuda.tile ignores CUDA_HOME and CUDA_PATH
         usual = [] if shutil.which("tileiras") else [Path("/usr/local/cuda/bin")]
         folder = next(iter([*named, *usual]), None)
     return folder if folder is not None and os.access(folder / "ptxas", os.X_OK) else None

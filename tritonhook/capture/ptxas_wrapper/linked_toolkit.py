@@ -1,7 +1,7 @@
 """Make a copy of a CUDA toolkit out of links, in which ptxas is the wrapper. A run puts it first on PATH.
 
-A wrapper on PATH without nvcc would not be called: nvcc looks for ptxas in its own folder, which nvcc.profile puts
-first on PATH. tileiras looks in the toolkit at CUDA_ROOT, else in its own folder.
+A wrapper on PATH with no nvcc beside it would not be called: nvcc looks for ptxas in its own folder, which nvcc.profile
+puts first on PATH. tileiras looks in the toolkit at CUDA_ROOT, else in its own folder.
 """
 
 from __future__ import annotations

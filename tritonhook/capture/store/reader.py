@@ -281,7 +281,7 @@ class CaptureFolder(Notebook):
         before = [n for n, run in enumerate(self.runs[: max(number - 1, 0)], 1) if run.command == command]
         if not before:
             raise CaptureError(
-                f"{self.path}: no earlier run of the same command; `tritonhook run script.py`, again after an edit"
+                f"{self.path}: no earlier run of the same command; use `tritonhook run` before and after an edit"
             )
         return before[-1], number
 

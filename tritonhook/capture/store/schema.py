@@ -68,10 +68,10 @@ class Record(KernelRecord):
 class Rejected(Fields):
     """crash.json of a kernel that failed to compile. Unknown fields are empty.
 
-    stage: the stage that failed. log: the output of the compiler or ptxas; summary, stderr, triton_message: the output,
-    if the ptxas wrapper or a rewrite wrote the file. arch: e.g. "sm_90a". ptxas: version of ptxas. arguments: options
-    of ptxas. options: as in KernelRecord. triton: version of Triton. time_ns: time.time_ns of the failure. run: id of
-    the `tritonhook run`.
+    stage: the stage that failed. log: the output of the compiler or ptxas. summary, stderr, triton_message: they have
+    the output instead of `log` if the ptxas wrapper or a rewrite wrote the file. arch: e.g. "sm_90a". ptxas: version of
+    ptxas. arguments: options of ptxas. options: as in KernelRecord. triton: version of Triton. time_ns: time.time_ns of
+    the failure. run: id of the `tritonhook run`.
     """
 
     kernel: str

@@ -124,7 +124,7 @@ class CaptureWriter:
 
     def _is_same(self, folder: Path, capture: Capture, files: Mapping[Stage, str], key: _Key) -> bool:
         """Check whether a stored record is this kernel: by its binary's size and time, else by the binary's bytes.
-        Return False for a damaged record, or if only the record or only the capture comes from a dry run."""
+        Return False for a damaged record, and if one of the two comes from a dry run and the other does not."""
         try:
             document = json.loads((folder / "capture.json").read_bytes())
             stored = {STAGES[name]: folder / file for name, file in document["files"].items() if name in STAGES}

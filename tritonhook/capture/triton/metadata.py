@@ -19,7 +19,7 @@ MINIMUM_TRITON = (3, 6)
 # them too.
 META_FROM = "tritonhook_rewritten_from"
 META_NOTE = "tritonhook_note"
-META_KEYS = "tritonhook_keys"  # digest of the changes by each session
+META_KEYS = "tritonhook_keys"  # digest of the changes that each session makes
 META_PTXAS = "tritonhook_ptxas"  # path, version and arguments of the ptxas, if a session chose it
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # part of Python's default repr of an object
 _CODE_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ptx_version", "ptx_options")
