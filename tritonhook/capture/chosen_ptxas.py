@@ -1,4 +1,4 @@
-"""Assembling: the ptxas that a session uses instead of the compiler's own, and further options for it."""
+"""Assembling: the ptxas that a session uses instead of the compiler's own ptxas, and further options for ptxas."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Assembling:
         return "|".join(("ptxas", self.sha256 or "", *self.options))
 
     def readable(self, ptx: Ptx) -> Ptx:
-        """Lower the module's `.version` if this ptxas is too old to read it."""
+        """Lower the `.version` of a PTX module if this ptxas is too old to read it."""
         return lowered_for(ptx, self.version) if self.version else ptx
 
     def instead_of(self, own: Assembler) -> Assembler:

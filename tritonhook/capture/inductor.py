@@ -36,7 +36,7 @@ _WORKER = ("compile_worker", "__main__.py")
 
 
 class Inductor(Hooks):
-    """The patches in this process's Inductor, and the sessions that are notified by them."""
+    """The patches of Inductor in this process, and the sessions that these patches notify."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,9 +86,9 @@ class Inductor(Hooks):
         return []  # `_patch` patches each module after the program has imported it
 
     def _settle(self) -> None:
-        """Update the key that identifies the sessions' rewrites. It is part of Inductor's cache keys. Compile workers
-        read it from the environment: they may rename only if the process that launches their kernels renames in the
-        same way."""
+        """Update the key that identifies the sessions' rewrites. The key is part of Inductor's cache keys. Compile
+        workers read it from the environment, because they may rename kernels only if the process that launches the
+        kernels renames in the same way."""
         from tritonhook.capture.inductor_pins import key_of_pins  # here: processes without a session do not need it
 
         keys = "".join(session.settings.key + key_of_pins(session.settings.policy) for session in self.sessions)
@@ -362,7 +362,8 @@ def _entry(cubin: Path, own: str | None = None) -> str | None:
 
 
 def _metadata(group: Mapping[str, str], hash: str, meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return Triton's metadata of a kernel; if Triton's cache has only the binary, make them from Inductor's."""
+    """Return Triton's metadata of a kernel; if Triton's cache has only the binary, make the metadata from Inductor's
+    metadata."""
     import json
 
     from triton.backends.compiler import GPUTarget

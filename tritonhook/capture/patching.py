@@ -1,5 +1,5 @@
-"""Patch: replaces one attribute of a class, module or object until it is restored. Hooks: patches that stay while a
-session is active."""
+"""Patch: replaces one attribute of a class, module or object until it is restored. Hooks: a set of patches that exist
+while a session is active."""
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ class Project:
 
 
 def lock_path(start: Path) -> Path:
-    """Return the path of the lock file for a folder: from the project's settings, else tritonhook.lock as a relative
-    path. Raises UsageError if the settings are wrong."""
+    """Return the path of the lock file for a folder. The project's settings name it; otherwise it is the relative path
+    tritonhook.lock. Raises UsageError if the settings are wrong."""
     return Path(read_project(start).lock or USUAL_LOCK)
 
 

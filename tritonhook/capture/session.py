@@ -233,8 +233,8 @@ class Session(Notebook):
             recorder.look_again()
 
     def record_of(self, hash: str) -> str | None:
-        """Return the record of a kernel; None if it was not kept. hash: Triton's hash; for another front end, hash and
-        name with a space between."""
+        """Return the record of a kernel; None if it was not kept. hash: Triton's hash of the kernel; for another front
+        end, "HASH NAME"."""
         return self._records.get(hash)
 
     def tuned(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None:
@@ -286,8 +286,8 @@ class Session(Notebook):
         return any((self.out / "kernels" / record).glob("*.ptx"))
 
     def keep_launch(self, record: str, key: str, launch: Launch, contents: Contents) -> None:
-        """Count a launch, and record it if it is the first with this key. key: Launch.key, equal for launches of the
-        same grid and arguments."""
+        """Count a launch, and record it if it is the first with this key. key: Launch.key, which is equal for launches
+        with the same grid and arguments."""
         self.count_launch(record, key)
         if self._launched[record, key] == 1:
             self._writer.add_launch(record, launch, contents())
@@ -326,9 +326,9 @@ class Session(Notebook):
         """Rewrite a kernel's PTX for the session. Returns None if the session does not change the kernel. If the
         session only uses another ptxas, the text may be unchanged.
 
-        own_name: the kernel's own name, if an outer session has already renamed it. ptxas: version of the compiler's
-        own ptxas. settings: the result of `settings_now` for this kernel. Raises PtxError if a rewrite cannot be
-        applied to this module, or not with the ptxas that will assemble it.
+        own_name: the kernel's own name if an outer session has already renamed the kernel, else None. ptxas: version of
+        the compiler's own ptxas. settings: the result of `settings_now` for this kernel. Raises PtxError if a rewrite
+        cannot be applied to this module, or if the ptxas that will assemble it does not support the rewrite.
         """
         ptx = Ptx(text)
         own = own_name or ptx.only_entry()
@@ -371,8 +371,8 @@ class Session(Notebook):
         return entry
 
     def check_rewritten(self, metadata: Mapping[str, Any], group: Mapping[str, str], reason: str) -> None:
-        """Note that a kernel was compiled without this session's changes, if the session would have changed it. reason:
-        why it was compiled without them."""
+        """Add a note if a kernel was compiled without this session's changes although the session would have changed
+        it. reason: why it was compiled without them."""
         own = str(metadata.get(META_FROM) or metadata["name"])
         settings = self.settings_now(own)
         if not settings.key or not settings.wants(own) or digest(settings.key) in (metadata.get(META_KEYS) or ()):
@@ -432,7 +432,8 @@ class Session(Notebook):
 
 
 def _name_of_rejected(metadata: Mapping[str, Any], files: Mapping[str, str]) -> str:
-    """Return the name of a rejected kernel. Before the PTX stage, the metadata has no name, but the file names have."""
+    """Return the name of a rejected kernel. Before the PTX stage, the metadata has no name; then the name is read from
+    the file names."""
     return str(metadata.get("name") or Path(files.get("source") or files.get("ttir") or "kernel").stem)
 
 

@@ -135,11 +135,11 @@ class Emulator:
         is_triton: bool = False,
     ) -> None:
         """Execute one launch, and write its results to its tensors. Raises NotExecuted if the emulator cannot execute
-        the kernel, KernelFault if the kernel has a fault, another EmulationError for other errors: the program cannot
-        go on with wrong numbers.
+        the kernel, KernelFault if the kernel has a fault, and another EmulationError for other errors, because the
+        program cannot go on with wrong numbers.
 
-        key: hash of the kernel. text, cubin: return its PTX and cubin. described: describes the launch. is_triton:
-        False for Gluon and CuTe kernels."""
+        key: hash of the kernel. text, cubin: functions that return its PTX and cubin. described: function that
+        describes the launch. is_triton: False for Gluon and CuTe kernels."""
         if launches.dry:
             return
         if self._emulation.sanitize and cubin and key not in self._registers:
@@ -217,7 +217,8 @@ class Emulator:
 
 
 def _in_words(error: Fault | Hang, ptx: Ptx) -> str:
-    """Describe a fault or hang, with lines of the source; with lines of the PTX if the source is not known."""
+    """Describe a fault or hang with the lines of the source, or with the lines of the PTX if the source is not
+    known."""
     source = source_lines(ptx)
 
     def at(line: int) -> str:
@@ -230,8 +231,8 @@ def _in_words(error: Fault | Hang, ptx: Ptx) -> str:
 
 
 def end_at_the_launch(traceback: TracebackType | None) -> None:
-    """Cut the innermost frames, of Triton and tritonhook, off a traceback, so that it ends at the program's line that
-    launched the kernel."""
+    """Remove the innermost frames of a traceback, which belong to Triton and tritonhook. So it ends at the program's
+    line that launched the kernel."""
     last = None
     while traceback is not None:
         if traceback.tb_frame.f_globals.get("__name__", "").partition(".")[0] not in _LAUNCHERS:

@@ -36,9 +36,9 @@ _FP8 = {"fp8e4nv": "e4m3", "fp8e5": "e5m2"}  # name in emulate/numbers.py by Tri
 
 @dataclass(frozen=True, slots=True)
 class Interpreted:
-    """The result of a launch. contents: contents of each buffer after it. nudged: the same with floating-point inputs
-    changed by 2 ulp, for both signs of the change; this shows the effect of rounding. undefined: loads with undefined
-    values (mask false, no `other`) that change the result."""
+    """The result of a launch. contents: contents of each buffer after it. nudged: contents after two further
+    executions, whose floating-point inputs were changed by 2 ulp with opposite signs; they show the effect of rounding.
+    undefined: loads whose undefined values (mask false, no `other`) change the result."""
 
     contents: tuple[bytes, ...]
     nudged: tuple[tuple[bytes, ...], ...]
@@ -365,7 +365,7 @@ def _place() -> str:
 
 def _nudged(data: bytes, dtype: str, ulps: int) -> bytes:
     """Change floating-point numbers by this many ulp, up or down at random. Zeros, tiny and huge numbers, infinity and
-    NaN stay."""
+    NaN are not changed."""
     form = FLOATS.get(dtype)
     if form is None or len(data) % (form.bits // 8):
         return data

@@ -35,7 +35,8 @@ _LIBRARIES = {"torch", "triton", "numpy", "tritonhook", "runpy", "importlib"}
 
 
 def begin_rows(compared: Compared, stack: ExitStack) -> None:
-    """Begin to look for the function or launch to repeat, until the stack is closed. Repeat it at the program's end."""
+    """Begin to look for the function or launch to repeat, until `stack` is closed. It is repeated at the program's
+    end."""
     from triton.runtime.jit import JITFunction
 
     rows = _Rows(compared.rows)
@@ -196,7 +197,8 @@ class _Launch:
 
 
 def _outermost(one: Pointer, rows: int) -> int | None:
-    """Return the dimension whose size is `rows`. None if it is not the only one, or not the outermost in memory."""
+    """Return the dimension whose size is `rows`. None if several dimensions have this size, or if the dimension is not
+    the outermost in memory."""
     shape, stride = one.shape or (), one.stride or ()
     if shape.count(rows) != 1:
         return None
@@ -207,7 +209,7 @@ def _outermost(one: Pointer, rows: int) -> int | None:
 
 class _Touched:
     """Observer of the emulator that records which rows of tensors each CTA accesses. tensors: dimension of the rows, by
-    tensor. begins: begin of each buffer in the emulator's global memory. pairs: (row << 32 | CTA) of each access, by
+    tensor. begins: address of each buffer in the emulator's global memory. pairs: (row << 32 | CTA) of each access, by
     argument."""
 
     def __init__(self, tensors: Mapping[Pointer, int], run: Run) -> None:
@@ -254,10 +256,10 @@ def _copy(value: Any) -> Any:
 class _Rows:
     """Chooses a function call or a launch, and repeats it with other numbers of rows at the program's end.
 
-    It chooses the user's outermost function that has the requested arguments and launches kernels; if it is called
-    several times, the call with the most rows. Without such a function, it chooses the first launch with these
-    arguments. launched_by: functions that launch kernels, with their tensor arguments. why: reason why the launch
-    cannot be repeated.
+    It chooses the user's outermost function that has the requested arguments and launches kernels; if that function is
+    called several times, it chooses the call with the most rows. Without such a function, it chooses the first launch
+    with these arguments. launched_by: functions that launch kernels, with their tensor arguments. why: reason why the
+    launch cannot be repeated.
     """
 
     def __init__(self, text: str) -> None:

@@ -69,8 +69,8 @@ def _lie_in(a: Array, b: Array) -> bool:
 
 
 class StreamRaces:
-    """The latest launches of a process, by storage. A weak reference keeps the key of a freed storage from being used
-    again before its entry is removed."""
+    """The latest launches of a process, by storage. Each entry has a weak reference to the storage, so that the key of
+    a freed storage is not used again before the entry is removed."""
 
     def __init__(self) -> None:
         self._of: dict[int, tuple[Any, list[_Access]]] = {}

@@ -51,8 +51,8 @@ def install() -> None:
 
 
 def left() -> None:
-    """Update the hooks after a session was detached: stop recording its launches. After the last session, restore the
-    DSL's methods."""
+    """Stop recording launches for a session that was detached. If it was the last session, restore the DSL's
+    methods."""
     launches.changed()
     while state.patches and not state.attached:
         state.patches.pop().undo()

@@ -123,8 +123,8 @@ class Renaming:
         return renaming
 
     def problem(self, texts: Sequence[str]) -> str | None:
-        """Return why the compiled module must not run, else None: the host code looks up a kernel that the module does
-        not contain, or the policy has no entry for the kernel. texts: the module's PTX."""
+        """Return why the compiled module must not run, else None. Reasons: the host code looks up a kernel that the
+        module does not contain; the policy has no entry for a kernel. texts: the module's PTX."""
         try:
             return self._problem() or self._uncertified(texts)
         except Exception as error:

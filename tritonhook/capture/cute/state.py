@@ -1,5 +1,6 @@
 """State shared by the modules of this package: the attached sessions, the patched methods of the DSL, and the function
-being compiled. Also attaches sessions, so that a program without the DSL imports no other module of this package."""
+being compiled. Sessions are attached here too, so that a program without the DSL imports no other module of this
+package."""
 
 from __future__ import annotations
 

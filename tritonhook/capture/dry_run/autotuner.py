@@ -26,9 +26,10 @@ _missing = object()
 
 
 class Trial:
-    """The launches of one trial, executed on the CPU. `undo` restores all buffers that they changed. label: text for
-    the settings that the trial uses; "" for a configuration of an autotuner. before: (argument, writable bytes, earlier
-    contents) of each buffer, by (address, size). dtypes: data type by argument."""
+    """The launches of one trial of a configuration or of other settings, executed on the CPU. `undo` restores all
+    buffers that they changed. label: text for the settings that the trial uses; "" for a configuration of an autotuner.
+    before: (argument, writable bytes, earlier contents) of each buffer, by (address, size). dtypes: data type by
+    argument."""
 
     def __init__(self, label: str = "") -> None:
         self.label = label
@@ -158,8 +159,9 @@ def _call_once(call: Callable[[], Any], quantiles: Any = None, **_: Any) -> list
 
 
 def _executed(name: str, is_first: bool, config: Any, call: Callable[[], Any], *rest: Any, **named: Any) -> list[float]:
-    """Call once as `_call_once` does, then restore the buffers. is_first: call a second time, to find arguments that a
-    further trial changes again. A failed trial is reported to `tuners.tried`; if that is None, the error is raised."""
+    """Call once as `_call_once` does, then restore the buffers. is_first: also call a second time, to find arguments
+    that each trial changes again. A failed trial is reported to `tuners.tried`; if that is None, the error is
+    raised."""
     label = getattr(config, "label", "")
     outer, tuners.trial = tuners.trial, Trial(label)
     try:
@@ -192,7 +194,7 @@ def _executed(name: str, is_first: bool, config: Any, call: Callable[[], Any], *
 def compile_ahead(tuner: Any, arguments: tuple[Any, ...], named: dict[str, Any], configs: Sequence[Any]) -> None:
     """Compile configurations in forked processes, into Triton's cache, from which this process loads them later.
 
-    If a forked process fails, this process compiles its configurations itself.
+    If a forked process fails, this process itself compiles the configurations of the failed process.
     """
     workers = min(os.cpu_count() or 1, len(configs))
     if workers < 2 or len(configs) < _WORTH_IT or threading.active_count() > 1 or EMULATE in os.environ:

@@ -1,5 +1,6 @@
-"""Begin and end a dry run in a process: replace functions of Triton, torch and the CuTe DSL after their import. Also a
-time limit for ptxas: a note names each kernel over the limit, and the program continues without its machine code."""
+"""Begin and end a dry run in a process: replace functions of Triton, torch and the CuTe DSL after their import. The
+time of ptxas is limited too: a note names each kernel that takes longer, and the program continues without the kernel's
+machine code."""
 
 from __future__ import annotations
 
@@ -63,8 +64,9 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 def _status(process: subprocess.Popen[Any], seconds: float) -> int | None:
-    """Wait for a process without pipes. Returns its exit status; None if it was killed at the limit. Popen.wait with a
-    timeout would poll and return up to 50 ms late, a tenth of the time of ptxas for small kernels."""
+    """Wait for a process that has no pipes. Returns its exit status; None if it was killed at the limit. Popen.wait
+    with a timeout is not used: it polls and returns up to 50 ms late, which is a tenth of the time of ptxas for small
+    kernels."""
     late = threading.Event()
 
     def end() -> None:

@@ -91,8 +91,8 @@ class ExternalStream(DryStream):
 
 
 class DryEvent(_Clocked):
-    """An event. elapsed_time returns infinity, because the time is not known. NaN would make programs fail that compute
-    a number of repetitions from it."""
+    """An event. elapsed_time returns infinity, because the time is not known. Returning NaN would break programs that
+    compute a number of repetitions from it."""
 
     cuda_event = 0
     elapsed_time = staticmethod(lambda *_: math.inf)

@@ -122,8 +122,8 @@ def _overloads(name: str) -> Iterator[Any]:
 
 
 class _Sum:
-    """Replacement of an operator that computes in a wider type. wider: wider type by type. unannotated: arguments that
-    the operator writes without a mark in its schema."""
+    """Replacement of an operator that computes in a wider type. wider: the wider type for each type. unannotated:
+    arguments that the operator writes, although its schema does not mark them as written."""
 
     def __init__(self, operator: Any, wider: Mapping[Any, Any], unannotated: tuple[str, ...]) -> None:
         import torch

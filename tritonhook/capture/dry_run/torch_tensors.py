@@ -154,7 +154,7 @@ def _autocast(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _of_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the state of the CPU's autocast where CUDA's is requested."""
+    """Return the state of the CPU's autocast when the program reads the state of CUDA's autocast."""
     return lambda *device_type: original("cpu" if device_type in ((), ("cuda",)) else device_type[0])
 
 
@@ -371,7 +371,7 @@ def _check_written(given: Any) -> None:
         unset = 4 * int(np.isin(data.reshape(-1).view(np.uint32), words).sum()) // size
         if unset:
             line, what = line_of_program(), f"{unset:,} of {one.numel():,} elements"
-            text = f"uninitialised: the program uses a tensor; nothing has written {what} of it since torch.empty"
+            text = f"uninitialised: the program uses {what} of a tensor; nothing has written them since torch.empty"
             found.add("", "uninitialised", [line], f"{line}: {text}")
 
 
@@ -401,9 +401,9 @@ def _seeming(mode: Any, original: Any) -> Any:
     return property(device, original.fset)
 
 
-# --- operators of libraries ----------------------------------------------------------------------
-# In a dry run, operators that libraries register for CUDA are registered for the real device of its tensors: CPU or
-# meta. They run with the mode above turned on; torch turns it off inside of operators.
+# --- operators of libraries ---------------------------------------------------------------------- In a dry run,
+# operators that libraries register for CUDA are registered for the real device of the dry run's tensors, CPU or meta.
+# They run with the mode above turned on; torch turns it off inside of operators.
 
 Around = Callable[[Callable[..., Any]], Callable[..., Any]]
 _FAKE, _ANY = "Meta", "CompositeExplicitAutograd"

@@ -76,8 +76,8 @@ LIVE_TENSORS = LiveTensors()  # shared by all front ends
 
 
 def _look(spans: Iterable[_Span], missing: set[int], found: dict[int, Any]) -> None:
-    """Search tensors for the missing addresses, until each address has a tensor that begins at it. Updates `missing`
-    and `found`."""
+    """Look for tensors that contain the missing addresses, until a tensor begins at each of these addresses. Updates
+    `missing` and `found`."""
     left = set(missing)
     for begin, end, tensor in spans:
         for address in [one for one in left if begin <= one < end]:

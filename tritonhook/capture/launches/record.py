@@ -159,12 +159,14 @@ class Tiling:
 
     @property
     def bytes(self) -> int:
-        """Bytes from the first element to the end of the last. With packed rows, only the first row is counted."""
+        """Number of bytes from the first element to the end of the last. With packed rows, only the first row is
+        counted."""
         return self._span(self.packed_rows[0])
 
     @property
     def reach(self) -> int:
-        """Bytes from the first element to the end of the last, including all packed rows that the sizes allow."""
+        """Number of bytes from the first element to the end of the last, including all packed rows that the sizes
+        allow."""
         return self._span(frozenset())
 
     def _span(self, without: frozenset[int]) -> int:

@@ -151,7 +151,7 @@ class LaunchFields(Fields):
 
 
 def from_json(data: bytes, source: str) -> Launch:
-    """Parse the JSON of a launch. source: name of the file, for the message. Raises CaptureError if it is not a
+    """Parse the JSON of a launch. source: name of the file, for the message. Raises CaptureError if the JSON is not a
     launch."""
     try:
         return read_json(data, LaunchFields).launch

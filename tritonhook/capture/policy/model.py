@@ -1,5 +1,5 @@
-"""Policy: the levers for kernels (ways to get faster code, see levers.py), and pins, the configurations for autotuned
-functions. Kernels are identified by their normalised PTX. This module also reads and writes the policy file
+"""Policy: levers for kernels (ways to get faster code, see levers.py) and pins (configurations for autotuned
+functions). Kernels are identified by their normalised PTX. This module also reads and writes the policy file
 tritonhook.toml. It has a block for each kernel; the blocks are sorted, for code review and merges.
 
 A process of `tritonhook run` reads a JSON copy of the policy instead: its Python may have no TOML library, and the copy
@@ -49,7 +49,8 @@ class Pin:
 
     @property
     def identity(self) -> tuple[str, str, tuple[str, ...], str]:
-        """Function, architecture, key and GPU: equal for pins that contradict each other. Also the sort key of pins."""
+        """Function, architecture, key and GPU. Two pins with equal values contradict each other. Pins are sorted by
+        these values."""
         return self.function, self.arch, self.key, self.gpu
 
 
@@ -83,7 +84,8 @@ class Entry:
 
     @property
     def identity(self) -> Identity:
-        """Name, architecture, front end and PTX: equal for entries of the same kernel. Also the sort key of entries."""
+        """Name, architecture, front end and PTX. Entries of the same kernel have equal values. Entries are sorted by
+        these values."""
         return self.kernel, self.arch, self.front_end, self.ptx
 
     @property
@@ -94,8 +96,8 @@ class Entry:
 
 
 def stem(kernel: str) -> str:
-    """Strip the trailing number from a kernel's name, e.g. "_12". torch.compile numbers the kernels of a graph, so that
-    one more kernel changes the numbers of all later kernels."""
+    """Strip the trailing number from a kernel's name, e.g. "_12". torch.compile numbers the kernels of a graph; if a
+    kernel is added, the numbers of all later kernels change."""
     return _NUMBER.sub("", kernel)
 
 
@@ -141,8 +143,8 @@ class Policy:
         return replace(self, entries=tuple(entries))
 
     def of_kernel(self, kernel: str) -> Policy:
-        """Select the entries for kernels of this name, so that other entries do not change such a kernel's cache
-        key."""
+        """Select the entries for kernels of this name. So a change of other entries does not change the cache key of
+        such a kernel."""
         return self.only(self._by_stem.get(stem(kernel), ()))
 
     @property

@@ -89,8 +89,8 @@ def _guarded(log: str, action: Callable[..., Any], *values: Any) -> Any:
 
 
 def _original_environment() -> dict[bytes, bytes]:
-    """Return the caller's environment: without the LC_CTYPE that Python adds in the C locale, and with the wrapper
-    turned off."""
+    """Return the caller's environment with two changes: the LC_CTYPE that Python adds in the C locale is removed, and
+    the wrapper is turned off."""
     environment = dict(os.environb)
     try:
         file = os.open("/proc/self/environ", os.O_RDONLY)

@@ -44,8 +44,8 @@ def _tile_toolkit() -> Path | None:
 
 
 def _tile_wheel_folder() -> Path | None:
-    """Find the bin folder of the installed wheels, if cuda.tile uses their tileiras. It does not if the wheels are
-    missing, or their versions differ; then return None."""
+    """Find the bin folder of the installed wheels, if cuda.tile uses their tileiras. Return None if the wheels are
+    missing, or if their versions differ: then cuda.tile does not use them."""
     from importlib.metadata import PackageNotFoundError, version
     from importlib.util import find_spec
 

@@ -60,7 +60,8 @@ def _who(front_end: str) -> str:
 
 
 class WrappedCall:
-    """One call of ptxas. The constructor reads the call while ptxas runs; `finish` keeps it after the exit of ptxas."""
+    """One call of ptxas. The constructor reads the arguments and inputs while ptxas runs; after the exit of ptxas,
+    `finish` keeps the results."""
 
     def __init__(self, words: Sequence[str], about: Mapping[str, Any]) -> None:
         """Read the call. words: the arguments of ptxas. about: facts about the real ptxas, from _program.py."""
@@ -123,8 +124,8 @@ class WrappedCall:
         return Assembler(self.real, self._version(), (*command.options, *target))
 
     def _version(self) -> str | None:
-        """Return the version of the real ptxas; None if not known. The wrapper script contains the version, which is
-        valid while size and time of the file stay the same."""
+        """Return the version of the real ptxas; None if not known. The wrapper script contains the version; it is valid
+        as long as size and time of the ptxas file stay the same."""
         now = os.stat(self.real)  # noqa: PTH116
         if self._about["stat"] == (now.st_size, now.st_mtime_ns) and self._about["version"]:
             return str(self._about["version"])

@@ -90,10 +90,10 @@ class CaptureWriter:
     def add_files(self, capture: Capture, files: Mapping[Stage, str], linked: bool = False) -> str:
         """Keep a kernel and its artifacts; returns the record's name.
 
-        files: path by stage, e.g. in the compiler's cache. linked: True makes hard links instead of copies; for files
-        that are already in this capture folder, as part of another kernel of the same module. A kernel that was kept
-        before is recognised by its hash and its binary's size and time; the binary is not read. Raises OSError, for
-        instance if the disk is full; then no incomplete record remains.
+        files: path by stage, e.g. in the compiler's cache. linked: True makes hard links instead of copies, if the
+        files already belong to another kernel of the same module in this capture folder. A kernel that was kept before
+        is recognised by its hash and its binary's size and time; the binary is not read. Raises OSError, for instance
+        if the disk is full; then no incomplete record remains.
         """
         key = _key(capture.kernel, capture.hash, files)
         with self._lock:
@@ -266,8 +266,8 @@ class CaptureWriter:
 
     def close(self, notes: Sequence[str] = (), unrecorded: Mapping[str, str] | None = None) -> None:
         """End the index. notes: messages for readers of the folder. unrecorded: reason why a launch could not be
-        recorded, by record; written only with notes or paths. Under `tritonhook run`, also record the paths of the
-        process's Python modules."""
+        recorded, by record. Under `tritonhook run`, the paths of the process's Python modules are recorded too. Without
+        notes and paths, `unrecorded` is not written."""
         with self._lock:
             sources = {"sources": _sources()} if self._index is not None and RUN_ID in os.environ else {}
             if notes or sources:

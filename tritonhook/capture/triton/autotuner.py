@@ -2,8 +2,8 @@
 
 Triton 3.6 and 3.7 do not report them; 3.8 has a listener, but only one tool can use it. The Autotuner measures each
 configuration in `_bench`. This module patches `_bench` to learn which kernel is compiled for which configuration. The
-winner is then in the Autotuner's own `cache`. It is looked up at the next compile, not at each launch, which would make
-launches slower. An autotuning is missed if all its kernels were in memory before.
+winner is then in the Autotuner's own `cache`. This module reads it at the next compile; reading it at each launch would
+make launches slower. An autotuning is missed if all its kernels were in memory before.
 """
 
 from __future__ import annotations

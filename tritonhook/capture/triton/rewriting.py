@@ -1,5 +1,5 @@
-"""Rewrite kernels in `triton.compile`. The sessions that are active when a compile's cache key is made apply to the
-whole compile, even if sessions begin or end before its cubin is made.
+"""Rewrite kernels in `triton.compile`. The sessions that are active when the cache key of a compile is made are used
+for the whole compile, even if sessions begin or end before the cubin is made.
 
 `get_cache_key` receives the backend object of one compile. The sessions' stages are added to this object. A guard
 (Compile.guard) is added to the cache manager of the same compile. So another thread or tool cannot change them later.
@@ -158,7 +158,8 @@ class Rewriting(Hooks):
         return get_cache_manager
 
     def _compiled(self, original: Callable[..., None]) -> Callable[..., None]:
-        """After each compile and each load from the disk cache, note a kernel that was not rewritten but should be."""
+        """After each compile and each load from the disk cache, add a note if the kernel should be rewritten but is
+        not."""
 
         def init(kernel: Any, src: Any, group: Any, *arguments: Any, **named: Any) -> None:
             original(kernel, src, group, *arguments, **named)
