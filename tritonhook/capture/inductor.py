@@ -140,8 +140,8 @@ class Inductor(Hooks):
         return patches
 
     def _patch_codecache(self, module: Any) -> list[Patch]:
-        """Add the rewrites' key to the cache keys of graphs, in FxGraphCache and in AOTAutogradCache, whose details
-        class derives from the patched class."""
+        """Add the rewrites' key to the cache keys of graphs in FxGraphCache. AOTAutogradCache gets it too, because its
+        details class derives from the patched class."""
 
         def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
             def init(details: Any, *arguments: Any, **named: Any) -> None:

@@ -115,7 +115,7 @@ def _project(path: Path, table: Mapping[str, Any]) -> Project:
     if texts["ptxas"] is not None and not is_version(texts["ptxas"]):  # a path could run any program of the repository
         raise UsageError(f"{where}: ptxas = {texts['ptxas']!r}: give a version; for a path, use --ptxas PATH")
     if texts["policy"] is not None and (texts["ptxas"] is not None or rewrites):
-        raise UsageError(f"{where}: policy already chooses ptxas and rewrites; remove those two, or policy")
+        raise UsageError(f"{where}: the policy chooses ptxas and rewrites; remove those two, or remove policy")
     if "kernel_suppress" in tests:
         tests["kernel_suppress"] = str(path.parent / tests["kernel_suppress"])
     for key in ("out", "policy", "lock"):

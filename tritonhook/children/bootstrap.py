@@ -59,7 +59,7 @@ def begin(then_users: bool = True) -> None:
 
 
 def end() -> None:
-    """Undo `begin`: end the sessions and dry runs, and wait for no further import. `begin` can be called again."""
+    """Undo `begin`: end the sessions and dry runs, and stop waiting for imports. `begin` can be called again."""
     global _begun
     for waiting in _waiting:
         waiting.end()

@@ -95,7 +95,7 @@ def _around_get_module_hash(original: Any, dsl: Any, module: Any, *arguments: An
 
 def _around_compile(original: Any, compiler: Any, module: Any, pipeline: str, *arguments: Any, **options: Any) -> Any:
     trace_us = state.thread.__dict__.pop("trace_us", None)
-    took = {} if trace_us is None else {"trace": trace_us}  # microseconds by step; "pipeline": of the last attempt
+    took = {} if trace_us is None else {"trace": trace_us}  # microseconds by step; "pipeline" is the last attempt's
 
     def compile_it(chosen: Any) -> Any:
         began = time.perf_counter_ns()

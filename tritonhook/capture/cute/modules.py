@@ -1,5 +1,6 @@
-"""Read the DSL's MLIR modules, before and after its passes: kernels, PTX, cubins, a Capture of each kernel. Also find
-the bytes of the parameters that a kernel reads, and check a kernel's code against a policy."""
+"""Read the DSL's MLIR modules, before and after its passes: find their kernels, PTX and cubins, and make a Capture of
+each kernel. This module also finds which bytes of its parameters a kernel reads, and compares a kernel's code with a
+policy."""
 
 from __future__ import annotations
 

@@ -242,7 +242,8 @@ def _mode(place: Any) -> Any:
 
 
 def _copies(func: Any, args: Any, named: Any) -> bool:
-    """Check whether a call copies a tensor to the CPU. In a dry run a GPU tensor is there already."""
+    """Check whether a call copies a tensor to the CPU. In a dry run, the memory of a GPU tensor is on the CPU
+    already."""
     import torch
 
     place = named.get("device", *args[1:2])

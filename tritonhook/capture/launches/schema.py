@@ -187,7 +187,7 @@ def _parameter(index: int, given: ParameterFields, buffers: list[Buffer]) -> Par
         number = len(buffers)
         buffers.append(Buffer(math.prod(shape) * DTYPE_BYTES[given.dtype], given.dtype, given.values))
     if number is not None and not (number < len(buffers) and 0 <= given.offset <= buffers[number].size):
-        raise DocumentError(f"parameter {name}: it points outside of its buffer")
+        raise DocumentError(f"parameter {name}: buffer {number} is missing or ends before offset {given.offset}")
     stride = None if given.stride is None else tuple(given.stride)
     return Pointer(name, number, given.offset, given.dtype, shape, stride)
 
@@ -209,7 +209,7 @@ def _packed(name: str, given: ParameterFields, buffers: list[Buffer]) -> Packed:
         if at + 8 > len(given.data) // 2:
             raise DocumentError(f"parameter {name}: a pointer lies outside of the data")
         if not (buffer < len(buffers) and offset <= buffers[buffer].size):
-            raise DocumentError(f"parameter {name}: it points outside of its buffer")
+            raise DocumentError(f"parameter {name}: buffer {buffer} is missing or ends before offset {offset}")
     return Packed(name, given.data, tuple(given.pointers))
 
 
