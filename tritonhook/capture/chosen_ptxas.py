@@ -56,7 +56,7 @@ class Assembling:
         return lowered_for(ptx, self.version) if self.version else ptx
 
     def instead_of(self, own: Assembler) -> Assembler:
-        """Return the ptxas and arguments to use instead of `own`, the compiler's ptxas and its arguments."""
+        """Return the Assembler that replaces `own`, the compiler's ptxas and arguments."""
         arguments = (*(own.arguments or ()), *self.options)
         return replace(own, path=self.path or own.path, version=self.version or own.version, arguments=arguments)
 

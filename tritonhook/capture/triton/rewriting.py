@@ -98,7 +98,7 @@ class Rewriting(Hooks):
 
     @contextmanager
     def _bound_to(self, sessions: Sessions) -> Iterator[None]:
-        """Bind this thread's compiles in the `with` block to these sessions."""
+        """Use these sessions for all compiles of this thread during a `with` block."""
         outer = getattr(self._thread, "sessions", None)
         self._thread.sessions = sessions
         try:
