@@ -359,7 +359,9 @@ class Session(Notebook):
         if entry is None:
             archs = sorted({other.arch for other in policy.of_kernel(own).entries})
             if ptx.target not in archs:
-                self._note_missed(own, f"{policy.path} has only entries for {', '.join(archs)}; this is {ptx.target}")
+                self._note_missed(
+                    own, f"{policy.path} has only entries for {', '.join(archs)}; its target is {ptx.target}"
+                )
             elif stem(own) not in self._matched:
                 self._note_missed(own, _other_ptx(policy))
             return None

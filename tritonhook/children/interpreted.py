@@ -244,7 +244,7 @@ class _Interpreter:
         def cast(builder: Any, source: Any, target: Any) -> Any:
             kinds = source.dtype.scalar, target.scalar
             if any(kind.is_fp8() for kind in kinds):
-                raise NotImplementedError(f"a cast from {kinds[0]} to {kinds[1]}")
+                raise NotImplementedError(f"a cast from {kinds[0]} to {kinds[1]} is not supported")
             if any(kind.is_bf16() for kind in kinds) and float32 not in kinds and kinds[0] != kinds[1]:
                 source = original(builder, source, float32)
             return original(builder, source, target)
@@ -260,7 +260,7 @@ class _Interpreter:
             if not any(kind.is_fp8() for kind in kinds):
                 return original(builder, source, target, mode)
             if any(kind.is_fp8() and kind.name not in _FP8 for kind in kinds):
-                raise NotImplementedError(f"a cast from {kinds[0]} to {kinds[1]}")
+                raise NotImplementedError(f"a cast from {kinds[0]} to {kinds[1]} is not supported")
             if kinds[0].is_fp8():
                 bits = convert(source.data.view(np.uint8).astype(np.uint32), _FP8[kinds[0].name], "f32")
                 source = self.own.TensorHandle(bits.astype(np.uint32).view(np.float32), float32)

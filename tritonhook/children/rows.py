@@ -160,7 +160,7 @@ class _Launch:
             if size > 1 and step > 0 and -(-self.rows // step) == size and watcher.keeps(first, axis, step)
         ]
         if likely[first] != dim or len(axes) != 1:
-            why = f"dimension {dim} is not outermost"
+            why = f"dimension {dim} of {first} is not its outermost dimension in memory"
             if likely[first] == dim:
                 grid = "x".join(map(str, self.grid))
                 why = f"no axis of the grid {grid} can be shown to divide the {self.rows} rows of {first}"

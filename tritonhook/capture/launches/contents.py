@@ -104,7 +104,9 @@ def before(launch: Launch, folder: Path | None, number: int, name: str, keep: Co
         if path.exists():
             data = read_regular(path, max(buffer.size, MOST_BYTES))
             if len(data) != buffer.size:
-                raise UsageError(f"{path}: {len(data)} bytes, but the record says {buffer.size}; record it again")
+                raise UsageError(
+                    f"{path}: {len(data)} bytes, but the record says {buffer.size}; record the launch again"
+                )
             return data
     return made(buffer.size, buffer.dtype, number, name)
 

@@ -127,7 +127,7 @@ class Recorder(Hooks):
             session.note(f"{launch.kernel}: its buffers have over {MOST_VALUES >> 30} GiB: only integers are kept")
             kept = [k and _wants_values(buffer, False) for k, buffer in zip(kept, launch.buffers, strict=True)]
         if any(kept) and _is_capturing():
-            session.note(f"{launch.kernel}: the first launch was captured into a CUDA graph: no buffers were kept")
+            session.note(f"{launch.kernel}: the first launch was captured into a CUDA graph: its buffers were not kept")
             kept = [False] * len(kept)
         names = [f"{key}-{number}.bin" if wanted else None for number, wanted in enumerate(kept)]
         named = tuple(replace(buffer, values=name) for buffer, name in zip(launch.buffers, names, strict=True))

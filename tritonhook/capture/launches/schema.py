@@ -207,7 +207,7 @@ def _packed(name: str, given: ParameterFields, buffers: list[Buffer]) -> Packed:
         raise DocumentError(f"parameter {name}: a packed argument needs data")
     for at, buffer, offset in given.pointers:
         if at + 8 > len(given.data) // 2:
-            raise DocumentError(f"parameter {name}: a pointer lies outside of the data")
+            raise DocumentError(f"parameter {name}: the pointer at byte {at} lies outside of the data")
         if not (buffer < len(buffers) and offset <= buffers[buffer].size):
             raise DocumentError(f"parameter {name}: buffer {buffer} is missing or ends before offset {offset}")
     return Packed(name, given.data, tuple(given.pointers))

@@ -155,7 +155,7 @@ class Lever:
             if kind.archs and not re.match(kind.archs, arch):
                 return f"{kind.form} is not for {arch}"
             if kind.oldest_ptxas and version and version_key(version) < version_key(kind.oldest_ptxas):
-                return f"{kind.form} needs ptxas {kind.oldest_ptxas} or newer; this is {version}"
+                return f"{kind.form} needs ptxas {kind.oldest_ptxas} or newer; this ptxas is {version}"
         return None
 
     def assembling(self, folder: Path, sha256: str | None = None) -> Assembling | None:

@@ -283,7 +283,9 @@ def _entry(kernel: PolicyKernel, path: Path) -> Entry:
     if reason := parsed.why_not(kernel.ptxas, kernel.arch, kernel.front_end):
         raise PolicyError(f"{where}: {reason}; remove the block, or tune again")
     if (parsed.controls is None) != (kernel.controls is None):
-        raise PolicyError(f"{where}: lever and controls contradict each other; remove the block, or tune again")
+        raise PolicyError(
+            f"{where}: `controls` and a lever controls=FILE need each other; remove the block, or tune again"
+        )
     told = {field: getattr(kernel, field) for field in kernel.__struct_fields__ if field != "name"}
     return Entry(kernel=kernel.name, **told | {"lever": parsed})
 

@@ -129,4 +129,4 @@ def _why_plain(text: str, rewritten: Rewritten, assembler: Assembler) -> str:
         return f"not renamed: ptxas failed under the name {rewritten.new}"
     if rewritten.text != text:
         return "not rewritten: ptxas failed on the rewritten PTX"
-    return f"ptxas {assembler.version} failed; assembled by Triton's own"
+    return f"ptxas {assembler.version} failed; assembled by Triton's own ptxas"
