@@ -239,7 +239,7 @@ class Session(Notebook):
 
     def tuned(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None:
         """Record an autotuner's choice. tuning: id of the autotuning in this process. by: name of the autotuner.
-        winner, among: kernels by Triton's hash."""
+        winner, among: the winning kernel and all tried kernels, each as Triton's hash."""
         if winner in self._records and self.settings.dry_run is None:  # a dry run measures nothing
             tried = [self._records[hash] for hash in among if hash in self._records]
             self._won.add(self._records[winner])
@@ -258,8 +258,9 @@ class Session(Notebook):
         source: str | None = None,
         by: str = "Triton",
     ) -> None:
-        """Record the configurations that an autotuner tried for one key of a function. winner: Triton's hash.
-        configurations: text by Triton's hash. source: hash of the function's source. by: "Triton" or "Inductor"."""
+        """Record the configurations that an autotuner tried for one key of a function. winner: Triton's hash of the
+        winning kernel. configurations: each configuration as text, by Triton's hash of its kernel. source: hash of the
+        function's source. by: "Triton" or "Inductor"."""
         texts = {self._records[hash]: text for hash, text in configurations.items() if hash in self._records}
         if winner not in self._records:
             return

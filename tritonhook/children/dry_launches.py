@@ -187,8 +187,8 @@ class Emulator:
         self, name: str, key: str, text: Callable[[], str], run: Run, contents: Sequence[bytes], is_triton: bool,
         storages: Sequence[tuple[Any, int, int]],
     ) -> Sequence[bytes]:  # fmt: skip
-        """Return the contents of the buffers after a launch. contents: contents before it. storages: (tensor, begin and
-        size in bytes) of each buffer."""
+        """Return the contents of the buffers after a launch. contents: contents of the buffers before the launch.
+        storages: (tensor, begin and size in bytes) of each buffer."""
         if key not in self._kernels:
             self._kernels[key] = read_kernel(Ptx(text()), name)
         if self._emulation.sanitize:

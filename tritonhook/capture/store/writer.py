@@ -211,7 +211,8 @@ class CaptureWriter:
 
     def add_tuning(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None:
         """Record an autotuner's choice. tuning: id of the autotuning in this process; a later line with the same id
-        replaces the earlier line. by: name of the autotuner. winner, among: records."""
+        replaces the earlier line. by: name of the autotuner. winner, among: records of the winning kernel and of all
+        tried kernels."""
         with self._lock:
             self._write_lines({"winner": winner, "among": list(among), "tuning": tuning, "by": by})
 
@@ -225,7 +226,8 @@ class CaptureWriter:
         by: str = "Triton",
     ) -> None:
         """Record the configurations that an autotuner tried for one key of a function. chosen: the winner's record.
-        configurations: text by record. source: hash of the function's source. by: "Triton" or "Inductor"."""
+        configurations: each configuration as text, by record. source: hash of the function's source. by: "Triton" or
+        "Inductor"."""
         line = {"configurations": dict(configurations), "function": function, "key": list(key), "chosen": chosen}
         line |= {"by": by, **({} if source is None else {"source": source})}
         with self._lock:
