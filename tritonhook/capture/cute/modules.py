@@ -111,7 +111,9 @@ def why_uncertified(policy: Policy, own: str, kernel: str, texts: Sequence[str],
         return f"its PTX differs from the PTX in {policy.path}"
     version = assembler_of(cubin, Ptx(text)).version
     if not any(entry.ptxas == version for entry in same):
-        return f"{policy.path} was certified against ptxas {same[0].ptxas}, but the DSL has {version or 'an unknown one'}"
+        return (
+            f"{policy.path} was certified against ptxas {same[0].ptxas}, but the DSL has {version or 'an unknown one'}"
+        )
     if entry_of_code(policy, own, kernel, cubin) not in same:
         return f"its machine code differs from the code in {policy.path}"
     return None
