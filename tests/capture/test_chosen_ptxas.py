@@ -116,7 +116,7 @@ def test_a_ptxas_that_fails_leaves_tritons_code_and_a_note(out, triton_cache, tm
         inside = compile_kernel(arch=100, ptx_version=87)
     assert inside.asm["cubin"] == plain.asm["cubin"]
     (capture,) = session.captures
-    assert capture.note == "ptxas 13.9.1 failed; assembled by Triton's own"
+    assert capture.note == "ptxas 13.9.1 failed; assembled by Triton's own ptxas"
     assert capture.assembler.version == OWN
     assert "ptxas 13.9.1 rejected the PTX: exit code 3, without a message on add_kernel" in session.summary
 

@@ -75,7 +75,7 @@ def test_a_policy_of_the_project_goes_with_no_other_change(project: Path, capfd:
         ('rewrite = ["tma-cta"]', "no such setting: rewrite; did you mean rewrites?"),
         ("out = 3", "out = 3: give it as text"),
         ('rewrites = ["tma"]', "give a list of tma-cta, mma-throughput"),
-        ('ptxas = "./ptxas"', "give a version; a path only by --ptxas PATH"),
+        ('ptxas = "./ptxas"', "give a version; for a path, use --ptxas PATH"),
         ("out = ", "no TOML that can be read"),
     ],
 )

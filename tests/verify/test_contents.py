@@ -133,4 +133,4 @@ def test_what_was_recorded_is_held_where_it_is_asked_for(tmp_path: Path) -> None
     (tmp_path / "kept.bin").write_bytes(b"abcd")
     with pytest.raises(UsageError) as raised:
         before(launch, tmp_path, 0, RECORDED)
-    assert str(raised.value) == f"{tmp_path / 'kept.bin'}: 4 bytes, but the record says 3; record it again"
+    assert str(raised.value) == f"{tmp_path / 'kept.bin'}: 4 bytes, but the record says 3; record the launch again"

@@ -1,2 +1,2 @@
-"""Capture: write what the compilers in a running program produce into a folder. session.py is the centre; each front
-end (Triton, CuTe DSL) has a package."""
+"""Capture: write what the compilers in a running program produce into a folder. The main module is session.py. Each
+front end (Triton, CuTe DSL) has a package."""

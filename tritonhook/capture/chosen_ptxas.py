@@ -1,4 +1,4 @@
-"""Assembling: the ptxas that a session uses instead of the compiler's own, and further options for it."""
+"""Assembling: the ptxas that a session uses instead of the compiler's own ptxas, and further options for ptxas."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Assembling:
     """The ptxas and the options that a session uses.
 
-    path, version, sha256: of the chosen ptxas; None for the compiler's own ptxas. options: further options, appended to
-    the compiler's.
+    path, version, sha256: they describe the chosen ptxas; all are None if the compiler's own ptxas is used. options:
+    further options, appended to the compiler's options.
     """
 
     path: str | None = None
@@ -52,11 +52,11 @@ class Assembling:
         return "|".join(("ptxas", self.sha256 or "", *self.options))
 
     def readable(self, ptx: Ptx) -> Ptx:
-        """Lower the module's `.version` if this ptxas is too old to read it."""
+        """Lower the `.version` of a PTX module if this ptxas is too old to read it."""
         return lowered_for(ptx, self.version) if self.version else ptx
 
     def instead_of(self, own: Assembler) -> Assembler:
-        """Return the assembler and arguments that replace `own`, the compiler's."""
+        """Return the Assembler that replaces `own`, the compiler's ptxas and arguments."""
         arguments = (*(own.arguments or ()), *self.options)
         return replace(own, path=self.path or own.path, version=self.version or own.version, arguments=arguments)
 

@@ -1,5 +1,5 @@
-"""The figures of captured kernels: registers, stack, spills, shared memory, instructions. They are read from each cubin
-when needed; cubin/resources.py computes the figures that no cubin contains."""
+"""The figures of captured kernels: registers, stack, spills, shared memory, instructions. They are read from the cubins
+when needed. Figures that cubins do not contain are computed by cubin/resources.py."""
 
 from __future__ import annotations
 

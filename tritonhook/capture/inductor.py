@@ -1,5 +1,5 @@
-"""Hooks in torch.compile's Inductor, for what Triton's hooks miss: kernels from Inductor's caches, its static launcher,
-which looks kernels up by the name of their Python function, and its autotuner.
+"""Hooks in torch.compile's Inductor. They cover what Triton's hooks miss: kernels from Inductor's caches, Inductor's
+autotuner, and its static launcher, which looks up a kernel by the name of its Python function.
 
 Inductor does not call triton.compile for kernels from a warm FxGraphCache or from its worker processes. So Triton's
 listener is not called. But `make_launcher` is called for each kernel in the process that launches it; this module then
@@ -36,7 +36,7 @@ _WORKER = ("compile_worker", "__main__.py")
 
 
 class Inductor(Hooks):
-    """The patches in this process's Inductor, and the sessions that are notified by them."""
+    """The patches of Inductor in this process, and the sessions that these patches notify."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,9 +86,9 @@ class Inductor(Hooks):
         return []  # `_patch` patches each module after the program has imported it
 
     def _settle(self) -> None:
-        """Update the key that identifies the sessions' rewrites. It is part of Inductor's cache keys. Compile workers
-        read it from the environment: they may rename only if the process that launches their kernels renames in the
-        same way."""
+        """Update the key that identifies the sessions' rewrites. The key is part of Inductor's cache keys. Compile
+        workers read it from the environment, because they may rename kernels only if the process that launches the
+        kernels renames in the same way."""
         from tritonhook.capture.inductor_pins import key_of_pins  # here: processes without a session do not need it
 
         keys = "".join(session.settings.key + key_of_pins(session.settings.policy) for session in self.sessions)
@@ -140,8 +140,8 @@ class Inductor(Hooks):
         return patches
 
     def _patch_codecache(self, module: Any) -> list[Patch]:
-        """Add the rewrites' key to the cache keys of graphs, in FxGraphCache and in AOTAutogradCache, whose details
-        class derives from the patched class."""
+        """Add the rewrites' key to the cache keys of graphs in FxGraphCache. AOTAutogradCache gets it too, because its
+        details class derives from the patched class."""
 
         def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
             def init(details: Any, *arguments: Any, **named: Any) -> None:
@@ -362,7 +362,8 @@ def _entry(cubin: Path, own: str | None = None) -> str | None:
 
 
 def _metadata(group: Mapping[str, str], hash: str, meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return Triton's metadata of a kernel; if Triton's cache has only the binary, make them from Inductor's."""
+    """Return Triton's metadata of a kernel; if Triton's cache has only the binary, make the metadata from Inductor's
+    metadata."""
     import json
 
     from triton.backends.compiler import GPUTarget
@@ -373,7 +374,7 @@ def _metadata(group: Mapping[str, str], hash: str, meta: Mapping[str, Any]) -> d
         return metadata | {"target": GPUTarget(**metadata["target"])}
     entry = _entry(Path(next(path for name, path in group.items() if name.endswith(".cubin"))))
     if entry is None:
-        raise CaptureError(f"{hash[:16]}: Triton's cache has only the cubin, and it does not show the kernel's name")
+        raise CaptureError(f"{hash[:16]}: Triton's cache has only the cubin, in which the kernel's name is not found")
     known = {name: meta[name] for name in ("num_warps", "num_stages") if name in meta}
     return {"name": entry, "hash": hash, "target": GPUTarget(meta["device_type"], meta["cc"], 32), **known}
 

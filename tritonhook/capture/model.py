@@ -1,5 +1,5 @@
 """Stage, Assembler and Capture: one kernel at every stage of the compile pipeline, with the ptxas and the options that
-made its machine code. Values only; `store` keeps them on disk."""
+made its machine code. They only contain values; `store` writes them to disk."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ class Capture(Notebook):
     artifacts: text or bytes of each available stage; only the binary with TRITON_STORE_BINARY_ONLY. options: all inputs
     besides the source that change the code: constexprs (`constants`), `fp_fusion`, `line_info`, `num_warps`, `maxnreg`
     ... metadata: all of Triton's metadata of the kernel, as JSON values. cache_hit: True if it came from Triton's disk
-    cache; None if not known. rewritten_from: the kernel's own name, if tritonhook renamed it. note: why an artifact is
-    missing, or why a rewrite changed nothing. compile_us: microseconds of each compiler stage, if this process has just
-    compiled the kernel. sources: text of each source file that the PTX names, as it was at compile time; files of
-    unknown text are omitted.
+    cache; None if not known. rewritten_from: the kernel's own name, if tritonhook renamed it. note: reason why an
+    artifact is missing, or why a rewrite changed nothing. compile_us: microseconds of each compiler stage, if this
+    process has just compiled the kernel. sources: text of each source file that the PTX names, as it was at compile
+    time; files of unknown text are omitted.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("kernel", "arch", "hash", "artifacts", "cache_hit")

@@ -19,7 +19,8 @@ Contents = Callable[[], Mapping[str, bytes]]  # reads the bytes of a launch's bu
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The PTX that a session assembles for a kernel. The text may be the compiler's own, assembled by another ptxas.
+    """The PTX that a session assembles for a kernel. The text may also be the compiler's own PTX, if only the ptxas is
+    replaced.
 
     own, new: the kernel's own name and its name in this PTX. code: hash that the machine code must have; None accepts
     any code. lever: lever of the policy's entry, e.g. "ptxas=13.5.37"; None without a policy. rewrites: keys of the

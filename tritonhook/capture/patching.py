@@ -1,5 +1,5 @@
-"""Patch: replaces one attribute of a class, module or object until it is restored. Hooks: patches that stay while a
-session is active."""
+"""Patch: replaces one attribute of a class, module or object until it is restored. Hooks: a set of patches that exist
+while a session is active."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Patch:
     """A replacement of `owner.name` by the result of `wrap`, until `undo`.
 
-    wrap is called with the current value of the attribute: a function, a property, None. For a static or class method
+    wrap is called with the current value of the attribute: a function, a property or None. For a static or class method
     it gets the function inside, and its result becomes a method of the same kind. Raises KeyError if the owner is a
     class that only inherits the attribute or has none; AttributeError if any other owner has no such attribute.
     """

@@ -71,8 +71,8 @@ class Project:
 
 
 def lock_path(start: Path) -> Path:
-    """Return the path of the lock file for a folder: from the project's settings, else tritonhook.lock as a relative
-    path. Raises UsageError if the settings are wrong."""
+    """Return the path of the lock file for a folder. The project's settings name it; otherwise it is the relative path
+    tritonhook.lock. Raises UsageError if the settings are wrong."""
     return Path(read_project(start).lock or USUAL_LOCK)
 
 
@@ -113,9 +113,9 @@ def _project(path: Path, table: Mapping[str, Any]) -> Project:
         if type(value) not in _TESTS[key]:
             raise UsageError(f"{where}: {key} = {value!r}: see --{key.replace('_', '-')} in `pytest --help`")
     if texts["ptxas"] is not None and not is_version(texts["ptxas"]):  # a path could run any program of the repository
-        raise UsageError(f"{where}: ptxas = {texts['ptxas']!r}: give a version; a path only by --ptxas PATH")
+        raise UsageError(f"{where}: ptxas = {texts['ptxas']!r}: give a version; for a path, use --ptxas PATH")
     if texts["policy"] is not None and (texts["ptxas"] is not None or rewrites):
-        raise UsageError(f"{where}: the policy chooses ptxas and rewrites; remove them, or policy")
+        raise UsageError(f"{where}: the policy chooses ptxas and rewrites; remove those two, or remove policy")
     if "kernel_suppress" in tests:
         tests["kernel_suppress"] = str(path.parent / tests["kernel_suppress"])
     for key in ("out", "policy", "lock"):
@@ -129,6 +129,6 @@ def _check_budgets(where: str, table: Mapping[str, Any]) -> None:
     registers, spills = table.get("max_registers", 1), table.get("allow_spills", [])
     limits = registers.values() if isinstance(registers, dict) else [registers]
     if not all(type(limit) is int and limit > 0 for limit in limits):
-        raise UsageError(f'{where}: max_registers = {registers!r}: give a number, or {{ "gemm*" = 168 }}')
+        raise UsageError(f'{where}: max_registers = {registers!r}: give a number above 0, or {{ "gemm*" = 168 }}')
     if not isinstance(spills, list) or not all(isinstance(glob, str) for glob in spills):
         raise UsageError(f"{where}: allow_spills = {spills!r}: give a list of kernel names or globs")

@@ -1,6 +1,7 @@
 """RunConfig: the settings of `tritonhook run` for its child processes, as JSON in one environment variable.
 
-Separate from settings.py, to import little: the ptxas wrapper reads the variable at each call of ptxas.
+This module is separate from settings.py, because it must import little: the ptxas wrapper reads the variable at each
+call of ptxas.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Select kernels and launches of a capture folder for a command, e.g. by `matmul[BM=64,num_warps=4]`; and make titles
-that distinguish kernels. Kernels that lost an autotuning are left out, because the program does not use them."""
+"""Select kernels and launches of a capture folder for a command, e.g. by `matmul[BM=64,num_warps=4]`; and make titles,
+by which users can distinguish the kernels. Kernels that lost an autotuning are left out, because the program does not
+use them."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ def title(name: str, settings: Iterable[str]) -> str:
 
 
 def titles(kernels: Mapping[Key, tuple[str, str, Settings]]) -> dict[Key, str]:
-    """Make the title of each kernel: its name, and those settings that differ among kernels of the same name and
-    target. kernels: (name, target, settings) by any key."""
+    """Make the title of each kernel: its name, and the settings in which kernels of the same name and target differ.
+    kernels: (name, target, settings) of each kernel, by any key."""
     common: dict[tuple[str, str], frozenset[tuple[str, str]]] = {}
     for name, target, settings in kernels.values():
         own = frozenset(settings.items())
@@ -94,7 +95,7 @@ def fits(wanted: str | None, kernel: str, options: Mapping[str, Any]) -> bool:
 # --- which kernels and launches a command uses ----------------------------------------------------
 
 
-_OTHERS = 2  # number of further launches of a kernel; none may become slower
+_OTHERS = 2  # number of further launches of a kernel that are timed: a lever may make none of them slower
 DRY_LAUNCH = (
     "its launches were recorded in a dry run, without values; record them on a GPU: `tritonhook run --launches`"
 )
@@ -145,7 +146,7 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A kernel that a command leaves out, and the reason."""
+    """A kernel that a command does not process, and the reason."""
 
     kernel: str
     record: str
@@ -231,8 +232,8 @@ def launches_of(captures: CaptureFolder) -> list[Launched]:
 
 
 def launch_of(args: str | None, key: str | None, targets: Sequence[str], dry: bool = False) -> Path:
-    """Return the path of a launch's JSON file: `args` if it is a file; else the most frequent launch in the capture
-    `args`, or without `args` in the first target that has launches.
+    """Return the path of a launch's JSON file. If `args` is a file, return it. If it is a capture, return its most
+    frequent launch. Without `args`, return the most frequent launch of the first target that has launches.
 
     key: the beginning of the launch's key. dry: allow launches of a dry run. Raises UsageError if there is no launch.
     """
@@ -295,8 +296,8 @@ def kernels_in(captures: CaptureFolder, entry: str | None = None, dry: bool = Fa
 
 
 def _configured(captures: CaptureFolder, kernels: Sequence[Kernel]) -> Iterator[Kernel]:
-    """Yield the kernels; add to each winner of an autotuning the other tried configurations as siblings. A
-    configuration that no process chose is yielded only as a sibling."""
+    """Yield the kernels. Each winner of an autotuning gets the other tried configurations as siblings. A configuration
+    that no process chose is not yielded itself; it is only a sibling."""
     tunings = [each for each in captures.configurations if each.by == "Triton"]  # Inductor's kernels have no launches
     chosen = {each.chosen for each in tunings}
     tried = {record for each in tunings for record in each.by_record}
@@ -358,7 +359,8 @@ def _kernel(chosen: Selected) -> Kernel | Skipped:
 
 
 def with_times(launches: Iterable[Launched], measured: Sequence[Mapping[str, Any]]) -> list[Launched]:
-    """Add times to launches, and sort them: the largest total time first. measured: the result of rough_times."""
+    """Add times to launches, and sort the launches by total time, the largest first. measured: the result of
+    rough_times."""
     by_launch = {(entry["record"], entry["launch"]): entry for entry in measured}
     missing = {"us": None, "why": "it was not timed"}
     entries = [(each, by_launch.get((each.record, each.key), missing)) for each in launches]
@@ -368,8 +370,8 @@ def with_times(launches: Iterable[Launched], measured: Sequence[Mapping[str, Any
 def with_shares(
     captures: CaptureFolder, kernels: Iterable[Kernel], measured: Sequence[Mapping[str, Any]]
 ) -> list[Kernel | Skipped]:
-    """Add to each kernel its share of the total time of the kernels that the program runs; the largest share first. A
-    kernel without a timed launch becomes Skipped."""
+    """Add to each kernel its share of the total time of all kernels that the program runs. Returns them with the
+    largest share first. A kernel without a timed launch becomes Skipped."""
     counting = set(captures.running)
     running = (entry for entry in measured if entry["record"] in counting)
     whole = sum((entry["us"] or 0.0) * entry["count"] for entry in running) or 1.0
@@ -388,7 +390,8 @@ def with_shares(
 
 
 def _by_time(siblings: Iterable[Kernel], measured: Sequence[Mapping[str, Any]], problem: str) -> tuple[Kernel, ...]:
-    """Return the configurations that could be timed with the arguments `problem`, the fastest first."""
+    """Return the configurations that could be timed, the fastest first. problem: identifies the arguments with which
+    they were timed."""
     timed = []
     for kernel in siblings:
         launches = tuple(it for it in with_times(kernel.launches, measured) if it.us is not None)
@@ -410,7 +413,7 @@ def that_matter(
         elif kernel.share is not None and kernel.share < min_share:
             left.append(Skipped(kernel.name, kernel.record, f"its share is below {min_share:.1%}", kernel.share))
         elif top is not None and len(wanted) >= top:
-            left.append(Skipped(kernel.name, kernel.record, f"not one of the first {top}", kernel.share))
+            left.append(Skipped(kernel.name, kernel.record, f"its share is not one of the {top} largest", kernel.share))
         else:
             wanted.append(kernel)
     return wanted, left

@@ -47,18 +47,18 @@ def seen_text(kernels: int, from_cache: int, out: Path) -> str:
     return f"{kernels} kernel{'' if kernels == 1 else 's'} seen, {from_cache} from cache; captures in {out}"
 
 
-# Makes Session.kernels from the capture folder and the captures by record. Passed in, because it belongs to a package
-# that this one must not import.
+# A function that makes Session.kernels from the capture folder and the captures by record. It is passed in, because it
+# belongs to a package that this package must not import.
 MakeKernels = Callable[[store.CaptureFolder, dict[str, Capture]], Any]
 
 
 class Session(Notebook):
     """One capture. Made by `tritonhook.enable` and `tritonhook.session`.
 
-    settings: what to capture and rewrite. seen: True by record if the kernel came from a cache, else False; in the
-    order of first use. met: the same records, once for each compile or load. binary_only: records with only a binary.
-    crashes: folders of ptxas crashes. notes: further messages of the summary. reaches_children: True under `tritonhook
-    run`, where child processes capture with the same settings.
+    settings: what to capture and rewrite. seen: by record, True if the kernel came from a cache; in the order of first
+    use. met: the same records, but one item for each compile or load. binary_only: records with only a binary. crashes:
+    folders of ptxas crashes. notes: further messages of the summary. reaches_children: True under `tritonhook run`,
+    where child processes capture with the same settings.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("out", "records", "front_ends", "crashes")
@@ -233,13 +233,13 @@ class Session(Notebook):
             recorder.look_again()
 
     def record_of(self, hash: str) -> str | None:
-        """Return the record of a kernel; None if it was not kept. hash: Triton's hash; for another front end, hash and
-        name with a space between."""
+        """Return the record of a kernel; None if it was not kept. hash: Triton's hash of the kernel; for another front
+        end, "HASH NAME"."""
         return self._records.get(hash)
 
     def tuned(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None:
         """Record an autotuner's choice. tuning: id of the autotuning in this process. by: name of the autotuner.
-        winner, among: kernels by Triton's hash."""
+        winner, among: the winning kernel and all tried kernels, each as Triton's hash."""
         if winner in self._records and self.settings.dry_run is None:  # a dry run measures nothing
             tried = [self._records[hash] for hash in among if hash in self._records]
             self._won.add(self._records[winner])
@@ -258,8 +258,9 @@ class Session(Notebook):
         source: str | None = None,
         by: str = "Triton",
     ) -> None:
-        """Record the configurations that an autotuner tried for one key of a function. winner: Triton's hash.
-        configurations: text by Triton's hash. source: hash of the function's source. by: "Triton" or "Inductor"."""
+        """Record the configurations that an autotuner tried for one key of a function. winner: Triton's hash of the
+        winning kernel. configurations: each configuration as text, by Triton's hash of its kernel. source: hash of the
+        function's source. by: "Triton" or "Inductor"."""
         texts = {self._records[hash]: text for hash, text in configurations.items() if hash in self._records}
         if winner not in self._records:
             return
@@ -286,8 +287,8 @@ class Session(Notebook):
         return any((self.out / "kernels" / record).glob("*.ptx"))
 
     def keep_launch(self, record: str, key: str, launch: Launch, contents: Contents) -> None:
-        """Count a launch, and record it if it is the first with this key. key: Launch.key, equal for launches of the
-        same grid and arguments."""
+        """Count a launch, and record it if it is the first with this key. key: Launch.key, which is equal for launches
+        with the same grid and arguments."""
         self.count_launch(record, key)
         if self._launched[record, key] == 1:
             self._writer.add_launch(record, launch, contents())
@@ -304,8 +305,9 @@ class Session(Notebook):
     # --- rewriting
 
     def settings_now(self, kernel: str) -> Settings:
-        """Return the settings for a kernel whose cache key this thread is computing. For kernels of torch.compile,
-        leave out rewrites that its caches could not distinguish from the plain kernels."""
+        """Return the settings for a kernel whose cache key this thread is computing. For a kernel of torch.compile,
+        leave the rewrites out if torch.compile's caches could not distinguish the rewritten kernel from the plain
+        kernel."""
         settings = self.settings
         if settings.policy is not None:
             settings = replace(settings, policy=settings.policy.of_kernel(kernel))
@@ -325,9 +327,9 @@ class Session(Notebook):
         """Rewrite a kernel's PTX for the session. Returns None if the session does not change the kernel. If the
         session only uses another ptxas, the text may be unchanged.
 
-        own_name: the kernel's own name, if an outer session has already renamed it. ptxas: version of the compiler's
-        own ptxas. settings: the result of `settings_now` for this kernel. Raises PtxError if a rewrite cannot be
-        applied to this module, or not with the ptxas that will assemble it.
+        own_name: the kernel's own name if an outer session has already renamed the kernel, else None. ptxas: version of
+        the compiler's own ptxas. settings: the result of `settings_now` for this kernel. Raises PtxError if a rewrite
+        cannot be applied to this module, or if the ptxas that will assemble it does not support the rewrite.
         """
         ptx = Ptx(text)
         own = own_name or ptx.only_entry()
@@ -358,7 +360,9 @@ class Session(Notebook):
         if entry is None:
             archs = sorted({other.arch for other in policy.of_kernel(own).entries})
             if ptx.target not in archs:
-                self._note_missed(own, f"{policy.path} has only entries for {', '.join(archs)}; this is {ptx.target}")
+                self._note_missed(
+                    own, f"{policy.path} has only entries for {', '.join(archs)}; its target is {ptx.target}"
+                )
             elif stem(own) not in self._matched:
                 self._note_missed(own, _other_ptx(policy))
             return None
@@ -370,8 +374,8 @@ class Session(Notebook):
         return entry
 
     def check_rewritten(self, metadata: Mapping[str, Any], group: Mapping[str, str], reason: str) -> None:
-        """Note that a kernel was compiled without this session's changes, if the session would have changed it. reason:
-        why it was compiled without them."""
+        """Add a note if a kernel was compiled without this session's changes although the session would have changed
+        it. reason: why it was compiled without them."""
         own = str(metadata.get(META_FROM) or metadata["name"])
         settings = self.settings_now(own)
         if not settings.key or not settings.wants(own) or digest(settings.key) in (metadata.get(META_KEYS) or ()):
@@ -431,7 +435,8 @@ class Session(Notebook):
 
 
 def _name_of_rejected(metadata: Mapping[str, Any], files: Mapping[str, str]) -> str:
-    """Return the name of a rejected kernel. Before the PTX stage, the metadata has no name, but the file names have."""
+    """Return the name of a rejected kernel. Before the PTX stage, the metadata has no name; then the name is read from
+    the file names."""
     return str(metadata.get("name") or Path(files.get("source") or files.get("ttir") or "kernel").stem)
 
 

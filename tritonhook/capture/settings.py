@@ -22,7 +22,7 @@ from tritonhook.ptx.throughput_pragma import ThroughputPragma
 from tritonhook.rename import Rename, Rewrite, Rewrites, make_rename
 
 DEFAULT_OUT = "tritonhook-captures"
-SHAPES, VALUES = "shapes", "values"  # recorded of a launch: only shapes and scalars, or also the contents of buffers
+SHAPES, VALUES = "shapes", "values"  # what a launch's record has: only shapes and scalars, or also buffers' contents
 # The rewrites that users select by name.
 REWRITES: Mapping[str, Rewrite] = {TMA_CTA: ClusterToCta(), MMA_THROUGHPUT: ThroughputPragma()}
 
@@ -33,9 +33,9 @@ class Settings:
 
     out: absolute folder for captures. only: regular expression; the session handles only kernels whose own name matches
     it (re.search). launches: what to record of each launch, SHAPES or VALUES; None records no launches. assembling: a
-    ptxas instead of the compiler's, or further options; None changes neither. policy: chooses rewrites and ptxas for
-    each kernel; then `rewrites` and `assembling` are not used. dry_run: target of a dry run, in which kernels are
-    compiled and not launched.
+    ptxas that replaces the compiler's, or further options; None changes neither. policy: chooses rewrites and ptxas for
+    each kernel; if it is set, `rewrites` and `assembling` are not used. dry_run: target of a dry run, in which kernels
+    are compiled and not launched.
     """
 
     out: Path
@@ -105,7 +105,7 @@ class Settings:
         renames = [step for step in steps[:1] if isinstance(step, Rename)]
         named = [name for step in steps[len(renames) :] for name, known in REWRITES.items() if step == known]
         if len(renames) + len(named) < len(steps):
-            raise UsageError("child processes support only a rename followed by named rewrites")
+            raise UsageError(f"child processes support only a rename, then rewrites from {', '.join(REWRITES)}")
         own = self.assembling or Assembling()
         rename = renames[0] if renames else None
         policy = None if self.policy is None else kept_policy(self.policy, self.out)
@@ -130,7 +130,7 @@ def make_settings(
     if policy is not None and (rename or strip or rewrites or ptxas or options):
         raise UsageError(
             "the policy chooses the changes of each kernel: leave out rename, strip, rewrites, ptxas and options, "
-            "or the policy"
+            "or leave out the policy"
         )
     if launches not in (None, True, False, SHAPES, VALUES):
         raise CaptureError(f"launches={launches!r}: give True or {VALUES!r}")
@@ -179,8 +179,8 @@ def rewrite_by_name(ptx: Ptx, name: str, entries: tuple[str, ...] | None = None)
 
 
 def names_of_rewrites(rewrites: Rewrites, ptx: Ptx) -> str | None:
-    """List the rewrites, other than renames, as text: names in REWRITES, else keys. None if they do not change the
-    module."""
+    """List the rewrites, other than renames, as text. A rewrite in REWRITES is listed by its name, another by its key.
+    Returns None if the rewrites do not change the module."""
     others = rewrites.without_renames
     if not others.steps or others.apply(ptx) is ptx:
         return None
@@ -215,8 +215,8 @@ def _check_only(only: object) -> None:
 
 
 def _out_folder(out: object) -> Path:
-    """Check the user's `out=`. Empty text is refused: as a path it means the current folder, which is rarely
-    intended."""
+    """Check the user's `out=`. Empty text is refused, because as a path it would mean the current folder, which users
+    rarely intend."""
     if not isinstance(out, (str, os.PathLike)) or not isinstance(path := os.fspath(out), str):
         raise CaptureError(f"out={out!r}: give the folder as text or a Path, e.g. out='captures'")
     if not path or "\0" in path:

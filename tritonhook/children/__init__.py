@@ -1,5 +1,5 @@
-"""Capture in the child processes of a program: the parent process uses environment.py, each child bootstrap.py. Also
-execute a dry run's launches on the CPU, in these processes."""
+"""Capture in the child processes of a program: the parent process uses environment.py, each child bootstrap.py. In a
+dry run, the child processes also execute launches on the CPU."""
 
 from pathlib import Path
 

@@ -48,9 +48,9 @@ class Bits:
     def keep(
         self, kind: str, kernel: str, call: int, label: str, buffers: Sequence[Mapping[str, Any]], **more: Any
     ) -> None:
-        """Write one execution. kind: as listed in dry_run/gpu.py. call: number of the launch or autotuning. label: what
-        distinguishes this execution from the others of the call. buffers: name, dtype, data (bytes) and further fields
-        of each buffer."""
+        """Write one execution. kind: as listed in dry_run/gpu.py. call: number of the launch or autotuning. label: text
+        that distinguishes this execution from the other executions of the call. buffers: name, dtype, data (bytes) and
+        further fields of each buffer."""
         assert self.compared is not None
         folder, kept = Path(self.compared.folder), []
         for buffer in buffers:
@@ -114,7 +114,7 @@ class Bits:
 
     def _in_stages(self, name: str, ptx: Ptx, run: Run, before: Sequence[bytes], after: Sequence[bytes]) -> None:
         """Execute the first launch of a kernel by Triton's interpreter, and from machine code of two optimisation
-        levels. Its PTX was executed before; `after` is the result."""
+        levels. after: contents of the buffers after the earlier execution of the PTX."""
         from tritonhook.capture.triton.metadata import assembler_of
         from tritonhook.children.interpreted import interpret
         from tritonhook.emulate.sass.kernel import read_sass_kernel
@@ -209,7 +209,7 @@ def settings_of(kernel: Any) -> str:
 
 
 def begin_comparing(compared: Compared) -> ExitStack:
-    """Begin to write executions, until the stack is closed."""
+    """Begin to write executions, until the returned stack is closed."""
     bits.compared = compared
     stack = ExitStack()
     if compared.configs or compared.settings:
@@ -225,8 +225,8 @@ def begin_comparing(compared: Compared) -> ExitStack:
 
 
 def _with_settings(compared: Compared, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap JITFunction.run: before each launch, execute the kernel with each combination of settings, as an autotuner's
-    trials."""
+    """Wrap JITFunction.run: before each launch, execute the kernel with each combination of settings, in the same way
+    as an autotuner's trials."""
     settings, tried = compared.settings, set[int]()
 
     def run(function: Any, *given: Any, grid: Any, warmup: bool, **named: Any) -> Any:

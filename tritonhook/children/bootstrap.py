@@ -35,10 +35,11 @@ dry_runs: list[ExitStack] = []  # replacements that `begin` made for a dry run; 
 
 
 def begin(then_users: bool = True) -> None:
-    """Begin to capture when triton or cutlass is imported, and to watch memory when triton is imported; at once if it
-    is imported already.
+    """Begin to capture when triton or cutlass is imported, and to watch memory when triton is imported. If the module
+    is imported already, begin at once.
 
-    then_users: also run the user's own sitecustomize, which ours replaces. With a .pth file Python runs it itself.
+    then_users: also run the user's own sitecustomize, which ours replaces. With a .pth file, Python itself runs the
+    user's sitecustomize.
     """
     global _begun, _watch_begun
     if RUN in os.environ and not _begun:
@@ -58,7 +59,7 @@ def begin(then_users: bool = True) -> None:
 
 
 def end() -> None:
-    """Undo `begin`: end the sessions and dry runs, and wait for no further import. `begin` can be called again."""
+    """Undo `begin`: end the sessions and dry runs, and stop waiting for imports. `begin` can be called again."""
     global _begun
     for waiting in _waiting:
         waiting.end()
@@ -138,7 +139,7 @@ def _watch() -> None:
 
 
 def _run_users_sitecustomize() -> None:
-    running = getattr(sys.modules.get("sitecustomize"), "__file__", None)  # may be that of another tritonhook
+    running = getattr(sys.modules.get("sitecustomize"), "__file__", None)  # possibly of another tritonhook
     if running is not None:
         _ours.add(Path(running).resolve().parent)
     rest = [entry for entry in sys.path if Path(entry).resolve() not in _ours]

@@ -58,7 +58,7 @@ def begin_test() -> None:
 
 
 def begin_triton(emulation: Emulation) -> ExitStack:
-    """Execute each launch of a Triton kernel, until the stack is closed."""
+    """Execute each launch of a Triton kernel, until the returned stack is closed."""
     from triton.compiler import CompiledKernel
 
     emulator = Emulator(emulation)
@@ -81,7 +81,8 @@ def begin_triton(emulation: Emulation) -> ExitStack:
 
 
 def begin_cute(emulation: Emulation) -> ExitStack:
-    """Execute each launch of the CuTe DSL, until the stack is closed. The dry run of the DSL must have begun."""
+    """Execute each launch of the CuTe DSL, until the returned stack is closed. The dry run of the DSL must have
+    begun."""
     from tritonhook.capture.cute import launches as cute_launches
     from tritonhook.capture.cute import runtime
     from tritonhook.capture.cute.modules import known_ptx
@@ -134,11 +135,11 @@ class Emulator:
         is_triton: bool = False,
     ) -> None:
         """Execute one launch, and write its results to its tensors. Raises NotExecuted if the emulator cannot execute
-        the kernel, KernelFault if the kernel has a fault, another EmulationError for other errors: the program cannot
-        go on with wrong numbers.
+        the kernel, KernelFault if the kernel has a fault, and another EmulationError for other errors, because the
+        program cannot go on with wrong numbers.
 
-        key: hash of the kernel. text, cubin: return its PTX and cubin. described: describes the launch. is_triton:
-        False for Gluon and CuTe kernels."""
+        key: hash of the kernel. text, cubin: functions that return its PTX and cubin. described: function that
+        describes the launch. is_triton: False for Gluon and CuTe kernels."""
         if launches.dry:
             return
         if self._emulation.sanitize and cubin and key not in self._registers:
@@ -148,7 +149,7 @@ class Emulator:
             launch, storages = described()
             size = sum(size for *_, size in storages)
             if size > self._emulation.most_bytes:
-                launches.dry = f"{name}: {size:,} bytes of tensors"
+                launches.dry = f"{name}: its tensors have {size:,} bytes, over the limit"
                 return
             contents = [_bytes_of(*storage) for storage in storages]
             if tuners.trial is not None:
@@ -186,8 +187,8 @@ class Emulator:
         self, name: str, key: str, text: Callable[[], str], run: Run, contents: Sequence[bytes], is_triton: bool,
         storages: Sequence[tuple[Any, int, int]],
     ) -> Sequence[bytes]:  # fmt: skip
-        """Return the contents of the buffers after a launch. contents: contents before it. storages: (tensor, begin and
-        size in bytes) of each buffer."""
+        """Return the contents of the buffers after a launch. contents: contents of the buffers before the launch.
+        storages: (tensor, begin and size in bytes) of each buffer."""
         if key not in self._kernels:
             self._kernels[key] = read_kernel(Ptx(text()), name)
         if self._emulation.sanitize:
@@ -216,7 +217,8 @@ class Emulator:
 
 
 def _in_words(error: Fault | Hang, ptx: Ptx) -> str:
-    """Describe a fault or hang, with lines of the source; with lines of the PTX if the source is not known."""
+    """Describe a fault or hang with the lines of the source, or with the lines of the PTX if the source is not
+    known."""
     source = source_lines(ptx)
 
     def at(line: int) -> str:
@@ -229,8 +231,8 @@ def _in_words(error: Fault | Hang, ptx: Ptx) -> str:
 
 
 def end_at_the_launch(traceback: TracebackType | None) -> None:
-    """Cut the innermost frames, of Triton and tritonhook, off a traceback, so that it ends at the program's line that
-    launched the kernel."""
+    """Remove the innermost frames of a traceback, which belong to Triton and tritonhook. So it ends at the program's
+    line that launched the kernel."""
     last = None
     while traceback is not None:
         if traceback.tb_frame.f_globals.get("__name__", "").partition(".")[0] not in _LAUNCHERS:

@@ -29,8 +29,8 @@ def capture_environment(settings: Settings, base: Mapping[str, str], command: Se
     """Make the environment for a child process that captures, and for its own children. Raises UsageError for rewrites
     that cannot be passed on.
 
-    base: the environment to extend. command: the command of this run; a later run of the same command is recognised by
-    it. Dry runs for different architectures count as different commands, because their kernels differ.
+    base: the environment to extend. command: the command of this run; by it, a later run of the same command is
+    recognised. Dry runs for different architectures count as different commands, because their kernels differ.
     """
     arch = [] if settings.dry_run is None else [settings.dry_run.arch]
     own = {RUN_ID: _run_id(command, *arch), "PYTHONPATH": _path(base)}
@@ -38,9 +38,9 @@ def capture_environment(settings: Settings, base: Mapping[str, str], command: Se
 
 
 def run_environment(settings: Settings, command: Sequence[str]) -> tuple[dict[str, str], Path]:
-    """Return (environment of a whole run, log file of the ptxas wrappers). The environment is that of
-    capture_environment with ptxas wrappers on PATH. Raises UsageError as capture_environment does, and CaptureError if
-    the folder for captures cannot be written."""
+    """Return (environment of a whole run, log file of the ptxas wrappers). The environment is made by
+    capture_environment; in addition, PATH has the ptxas wrappers. Raises UsageError as capture_environment does, and
+    CaptureError if the folder for captures cannot be written."""
     environment = capture_environment(settings, os.environ, command)
     CaptureWriter(settings.out).close()
     home = WrapperHome.for_run(settings.out)
@@ -48,8 +48,8 @@ def run_environment(settings: Settings, command: Sequence[str]) -> tuple[dict[st
 
 
 def _run_id(command: Sequence[str], *arch: str) -> str:
-    """Make the id of a run: a hash of its command, working folder and architecture; its start time; its command's name.
-    capture.store.reader.Run parses it."""
+    """Make the id of a run. It has three parts: a hash of command, working folder and architecture; the start time; the
+    command's name. capture.store.reader.Run parses it."""
     program = hashlib.sha256(json.dumps([str(Path.cwd()), *arch, *command]).encode()).hexdigest()
     return f"{program[:16]}-{time.time_ns()} {visible(_name(command))}".rstrip()
 

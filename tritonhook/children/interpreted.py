@@ -27,8 +27,8 @@ from tritonhook.emulate.numbers import convert
 from tritonhook.errors import NotUnderstood
 
 _LIMIT_S = 60.0
-# Bytes that fill undefined values, in two attempts. As floats: large numbers, then NaN. As integers: 123 times 257...,
-# then -1.
+# Bytes that fill undefined values, in two attempts. As floats: large numbers, then NaN. As integers: the byte 123
+# repeated, then -1.
 _POISONS = 0x7B, 0xFF
 _MOST_PLACES = 6
 _FP8 = {"fp8e4nv": "e4m3", "fp8e5": "e5m2"}  # name in emulate/numbers.py by Triton's name
@@ -36,9 +36,9 @@ _FP8 = {"fp8e4nv": "e4m3", "fp8e5": "e5m2"}  # name in emulate/numbers.py by Tri
 
 @dataclass(frozen=True, slots=True)
 class Interpreted:
-    """The result of a launch. contents: contents of each buffer after it. nudged: the same with floating-point inputs
-    changed by 2 ulp, for both signs of the change; this shows the effect of rounding. undefined: loads with undefined
-    values (mask false, no `other`) that change the result."""
+    """The result of a launch. contents: contents of each buffer after it. nudged: contents after two further
+    executions, whose floating-point inputs were changed by 2 ulp with opposite signs; they show the effect of rounding.
+    undefined: loads whose undefined values (mask false, no `other`) change the result."""
 
     contents: tuple[bytes, ...]
     nudged: tuple[tuple[bytes, ...], ...]
@@ -244,7 +244,7 @@ class _Interpreter:
         def cast(builder: Any, source: Any, target: Any) -> Any:
             kinds = source.dtype.scalar, target.scalar
             if any(kind.is_fp8() for kind in kinds):
-                raise NotImplementedError(f"a cast from {kinds[0]} to {kinds[1]}")
+                raise NotImplementedError(f"a cast from {kinds[0]} to {kinds[1]} is not supported")
             if any(kind.is_bf16() for kind in kinds) and float32 not in kinds and kinds[0] != kinds[1]:
                 source = original(builder, source, float32)
             return original(builder, source, target)
@@ -260,7 +260,7 @@ class _Interpreter:
             if not any(kind.is_fp8() for kind in kinds):
                 return original(builder, source, target, mode)
             if any(kind.is_fp8() and kind.name not in _FP8 for kind in kinds):
-                raise NotImplementedError(f"a cast from {kinds[0]} to {kinds[1]}")
+                raise NotImplementedError(f"a cast from {kinds[0]} to {kinds[1]} is not supported")
             if kinds[0].is_fp8():
                 bits = convert(source.data.view(np.uint8).astype(np.uint32), _FP8[kinds[0].name], "f32")
                 source = self.own.TensorHandle(bits.astype(np.uint32).view(np.float32), float32)
@@ -365,7 +365,7 @@ def _place() -> str:
 
 def _nudged(data: bytes, dtype: str, ulps: int) -> bytes:
     """Change floating-point numbers by this many ulp, up or down at random. Zeros, tiny and huge numbers, infinity and
-    NaN stay."""
+    NaN are not changed."""
     form = FLOATS.get(dtype)
     if form is None or len(data) % (form.bits // 8):
         return data

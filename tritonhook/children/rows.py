@@ -35,7 +35,8 @@ _LIBRARIES = {"torch", "triton", "numpy", "tritonhook", "runpy", "importlib"}
 
 
 def begin_rows(compared: Compared, stack: ExitStack) -> None:
-    """Begin to look for the function or launch to repeat, until the stack is closed. Repeat it at the program's end."""
+    """Begin to look for the function or launch to repeat, until `stack` is closed. It is repeated at the program's
+    end."""
     from triton.runtime.jit import JITFunction
 
     rows = _Rows(compared.rows)
@@ -140,7 +141,7 @@ class _Launch:
         self.name, (first, dim) = self.function.__name__, next(iter(dims.items()))
         tensors = {one.name: one for one in run.launch.parameters if isinstance(one, Pointer) and one.shape}
         if first not in tensors or len(dims) > 1:
-            raise UsageError(f"{self.name}: give one of its tensor arguments: {', '.join(tensors)}")
+            raise UsageError(f"{self.name}: give exactly one of its tensor arguments: {', '.join(tensors)}")
         shape = tensors[first].shape or ()
         if dim >= len(shape):
             raise UsageError(f"argument {first} of {self.name} has no dimension {dim}: its shape is {list(shape)}")
@@ -159,7 +160,7 @@ class _Launch:
             if size > 1 and step > 0 and -(-self.rows // step) == size and watcher.keeps(first, axis, step)
         ]
         if likely[first] != dim or len(axes) != 1:
-            why = f"dimension {dim} is not outermost"
+            why = f"dimension {dim} of {first} is not its outermost dimension in memory"
             if likely[first] == dim:
                 grid = "x".join(map(str, self.grid))
                 why = f"no axis of the grid {grid} can be shown to divide the {self.rows} rows of {first}"
@@ -175,7 +176,8 @@ class _Launch:
         self.counts = [name for name, value in self.arguments.items() if type(value) is int and value == self.rows]
         if self.counts and (self.rows in sizes | strides or set(self.counts) & self._constants()):
             raise UsageError(
-                f"{self.name}: {', '.join(self.counts)} may be the number of rows, {self.rows}, or another size"
+                f"{self.name}: it is unclear whether {', '.join(self.counts)} is the number of rows, {self.rows}, "
+                "or another size"
             )
 
     def _constants(self) -> set[str]:
@@ -196,7 +198,8 @@ class _Launch:
 
 
 def _outermost(one: Pointer, rows: int) -> int | None:
-    """Return the dimension whose size is `rows`. None if it is not the only one, or not the outermost in memory."""
+    """Return the dimension whose size is `rows`. None if several dimensions have this size, or if the dimension is not
+    the outermost in memory."""
     shape, stride = one.shape or (), one.stride or ()
     if shape.count(rows) != 1:
         return None
@@ -207,7 +210,7 @@ def _outermost(one: Pointer, rows: int) -> int | None:
 
 class _Touched:
     """Observer of the emulator that records which rows of tensors each CTA accesses. tensors: dimension of the rows, by
-    tensor. begins: begin of each buffer in the emulator's global memory. pairs: (row << 32 | CTA) of each access, by
+    tensor. begins: address of each buffer in the emulator's global memory. pairs: (row << 32 | CTA) of each access, by
     argument."""
 
     def __init__(self, tensors: Mapping[Pointer, int], run: Run) -> None:
@@ -254,10 +257,10 @@ def _copy(value: Any) -> Any:
 class _Rows:
     """Chooses a function call or a launch, and repeats it with other numbers of rows at the program's end.
 
-    It chooses the user's outermost function that has the requested arguments and launches kernels; if it is called
-    several times, the call with the most rows. Without such a function, it chooses the first launch with these
-    arguments. launched_by: functions that launch kernels, with their tensor arguments. why: reason why the launch
-    cannot be repeated.
+    It chooses the user's outermost function that has the requested arguments and launches kernels; if that function is
+    called several times, it chooses the call with the most rows. Without such a function, it chooses the first launch
+    with these arguments. launched_by: functions that launch kernels, with their tensor arguments. why: reason why the
+    launch cannot be repeated.
     """
 
     def __init__(self, text: str) -> None:

@@ -46,13 +46,14 @@ class _Access:
         return known >= self.launch
 
     def covers(self, other: _Access) -> bool:
-        """Check whether each access that races with `other`, of the same stream, also races with this launch."""
+        """Check whether every access that races with `other` also races with this launch. other: an earlier launch of
+        the same stream."""
         reads = _lie_in(other.read, self.read) or _lie_in(other.read, self.written)
         return reads and _lie_in(other.written, self.written)
 
 
 def _meet(a: Array, b: Array) -> int | None:
-    """Return a byte in the pieces of both; None if there is none."""
+    """Return a byte that is in a piece of a and in a piece of b; None if there is none."""
     if not a.size or not b.size:
         return None
     last: Array = np.searchsorted(b[0], a[1], "left") - 1  # the last piece of b that begins before a piece of a ends
@@ -69,15 +70,16 @@ def _lie_in(a: Array, b: Array) -> bool:
 
 
 class StreamRaces:
-    """The latest launches of a process, by storage. A weak reference keeps the key of a freed storage from being used
-    again before its entry is removed."""
+    """The latest launches of a process, by storage. Each entry has a weak reference to the storage, so that the key of
+    a freed storage is not used again before the entry is removed."""
 
     def __init__(self) -> None:
         self._of: dict[int, tuple[Any, list[_Access]]] = {}
         self._operations = 0
 
     def launched(self, kernel: str, places: Iterable[_Buffer], accesses: Sequence[Accessed]) -> None:
-        """Record a launch on the current stream, and report its races. accesses: to each buffer in `places`."""
+        """Record a launch on the current stream, and report its races. accesses: the launch's accesses to each buffer
+        in `places`."""
         if "torch" not in sys.modules:  # only torch has streams
             return
         from torch.multiprocessing.reductions import StorageWeakRef

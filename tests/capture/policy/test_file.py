@@ -101,7 +101,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
         ('lever = "name"', 'lever = "pragma"', "attention sm_90a: pragma needs ptxas 13.3 or newer"),
         ('lever = "name"', 'lever = "tma-cta"', "tma-cta is not for sm_90a"),
         ('lever = "name"', 'lever = "ptxas=/bin/sh"', "is not a lever"),
-        ('lever = "name"', 'lever = "ptxas=13.5.37+controls=a"', "lever and controls contradict each other"),
+        ('lever = "name"', 'lever = "ptxas=13.5.37+controls=a"', "lever controls=FILE need each other"),
         ("Triton", "triton", "one of Triton, cute"),
         ('ptxas = "12.8.93"', 'ptxas = "new"', "kernel[0].ptxas: expected a version such as 12.8.93"),
         ('ptx = "1a', 'ptx = "', "kernel[0].ptx: expected a hash of 64 hex digits"),

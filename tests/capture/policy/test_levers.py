@@ -63,7 +63,7 @@ def test_what_is_no_lever(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "ptxas", "arch", "front_end", "reason"),
     [
-        ("pragma", "12.8.93", "sm_90a", "Triton", "pragma needs ptxas 13.3 or newer; this is 12.8.93"),
+        ("pragma", "12.8.93", "sm_90a", "Triton", "pragma needs ptxas 13.3 or newer; this ptxas is 12.8.93"),
         ("pragma", "13.3.73", "sm_90a", "Triton", None),
         ("pragma+ptxas=13.5.37", "12.8.93", "sm_90a", "Triton", None),
         ("ptxas=12.8.93+pragma", "13.5.37", "sm_90a", "Triton", "pragma needs ptxas 13.3"),

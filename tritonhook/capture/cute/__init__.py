@@ -1,1 +1,2 @@
-"""Capture from the CuTe DSL: hooks around its compiler, renaming of its MLIR modules, its compiled modules."""
+"""Capture kernels from the CuTe DSL: hooks.py patches its compiler, rename.py renames kernels in its MLIR modules,
+modules.py reads the compiled modules, launches.py records launches."""

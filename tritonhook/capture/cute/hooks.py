@@ -3,8 +3,8 @@
 The DSL has no hooks. Instead, six of its methods are patched while a session is attached, after the program has
 imported cutlass:
 
-    Compiler.compile                rename kernels before the DSL's passes; read PTX and cubin after them. All compiles
-                                    call it, of cute.compile and of @cute.jit
+    Compiler.compile                rename kernels before the DSL's passes; read PTX and cubin after them. Both
+                                    cute.compile and @cute.jit call it
     BaseDSL.compile_and_cache       read which Python function is being compiled, and its key in the DSL's caches
     BaseDSL.generate_original_ir    time the tracing of the Python function
     BaseDSL.get_module_hash         add the renames to the DSL's cache keys, if a session renames
@@ -51,8 +51,8 @@ def install() -> None:
 
 
 def left() -> None:
-    """Update the hooks after a session was detached: stop recording its launches. After the last session, restore the
-    DSL's methods."""
+    """Stop recording launches for a session that was detached. If it was the last session, restore the DSL's
+    methods."""
     launches.changed()
     while state.patches and not state.attached:
         state.patches.pop().undo()
@@ -95,7 +95,7 @@ def _around_get_module_hash(original: Any, dsl: Any, module: Any, *arguments: An
 
 def _around_compile(original: Any, compiler: Any, module: Any, pipeline: str, *arguments: Any, **options: Any) -> Any:
     trace_us = state.thread.__dict__.pop("trace_us", None)
-    took = {} if trace_us is None else {"trace": trace_us}  # microseconds by step; "pipeline" is that of the last try
+    took = {} if trace_us is None else {"trace": trace_us}  # microseconds by step; "pipeline" is the last attempt's
 
     def compile_it(chosen: Any) -> Any:
         began = time.perf_counter_ns()
@@ -108,7 +108,7 @@ def _around_compile(original: Any, compiler: Any, module: Any, pipeline: str, *a
         folder = contained("CuTe kernels are not captured", lambda: stack.enter_context(_folder()))
         dump = Dump.of(pipeline, folder)
         places = contained("a CuTe kernel's source is not known", lambda: modules.places(module)) or {}
-        renaming = contained("a CuTe kernel keeps its name", lambda: Renaming.begin(module))
+        renaming = contained("a CuTe kernel is not renamed", lambda: Renaming.begin(module))
         try:
             result = compile_it(module)
             problem = None if renaming is None else renaming.problem(dump.texts())

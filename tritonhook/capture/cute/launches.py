@@ -1,8 +1,9 @@
-"""Record launches of CuTe kernels, at the host code's call of cudaLaunchKernelEx in the DSL's runtime.
+"""Record each launch of a CuTe kernel when the host code calls cudaLaunchKernelEx in the DSL's runtime library.
 
-At this call the host code has computed the grid, encoded TMA descriptors and packed the arguments. Earlier calls, which
-loaded the kernel, map its handle to its name and image. The cubin has the size of each parameter; the PTX shows which
-bytes of it the kernel reads. A 64-bit number that is an address inside a tensor is recorded as a pointer to the tensor.
+At this call the host code has computed the grid, encoded TMA descriptors and packed the arguments. Earlier calls have
+loaded the kernel; they show which name and image belong to its handle. The cubin has the size of each parameter; the
+PTX shows which bytes of it the kernel reads. A 64-bit number that is an address inside a tensor is recorded as a
+pointer to the tensor.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from tritonhook.errors import DeviceError
 
 _COOPERATIVE, CLUSTER, _SCHEDULING, _STREAM_SERIALIZATION = 2, 4, 5, 6  # cudaLaunchAttributeID
 _KNOWN = {_COOPERATIVE, CLUSTER, _SCHEDULING, _STREAM_SERIALIZATION}
-_CONFIG = struct.Struct("<6IQ8xQI")  # grid, block, dynamic shared memory, (stream), attributes, their count
+_CONFIG = struct.Struct("<6IQ8xQI")  # grid, block, dynamic shared memory, stream (skipped), attributes, their number
 _ATTRIBUTE = struct.Struct("<I4x3I52x")
 _FATBIN = struct.Struct("<IHHQ")  # magic number, version, size of the header, size of the rest
 _WORD = 8
-_LEAST_ADDRESS = 1 << 32  # a smaller number is never taken for an address outside of tensors; it may be a size
+_LEAST_ADDRESS = 1 << 32  # outside of tensors, a smaller number counts as a value, e.g. a size, not as an address
 _MOST_KINDS, _MOST_FORMS = 1 << 16, 8
 Attributes = tuple[tuple[int, tuple[int, ...]], ...]  # number and value of each launch attribute
 
@@ -44,7 +45,7 @@ Attributes = tuple[tuple[int, tuple[int, ...]], ...]  # number and value of each
 @dataclass
 class Kernel:
     """A kernel that the host code has looked up. image: the fat binary that contains it. descriptors: numbers of the
-    parameters that are TMA descriptors; found at launches."""
+    parameters that are TMA descriptors, as seen in launches."""
 
     name: str
     image: bytes
@@ -88,13 +89,13 @@ class Kernel:
             vars(self).pop("mask", None)
 
     def parameters(self, places: int) -> int:
-        """Read all parameters as one number, with zeros where the kernel does not read. places: address of an array
-        with the address of each parameter."""
+        """Read the bytes of all parameters as one integer, with zeros for the bytes that the kernel does not read.
+        places: address of an array with the address of each parameter."""
         addresses = (ctypes.c_uint64 * len(self.sizes)).from_address(places)
         return int.from_bytes(b"".join(map(ctypes.string_at, addresses, self.sizes)), "little") & self.mask
 
     def apart(self, parameters: int) -> list[bytes]:
-        """Split a number returned by `parameters` into the bytes of each parameter."""
+        """Split an integer returned by `parameters` into the bytes of each parameter."""
         data, made, at = parameters.to_bytes(sum(self.sizes), "little"), [], 0
         for size in self.sizes:
             made.append(data[at : at + size])
@@ -106,9 +107,10 @@ class Kernel:
 class Form:
     """A template for launches of one kernel that differ only in addresses; they count as the same launch.
 
-    parameters: all parameters as one number, with zeros for the addresses. addresses: for each address (position in
-    `parameters` in bits, distance in bytes from the address to the first byte used, number of its buffer, offset of
-    that byte in the buffer). buffers: the buffers that the addresses point into. kept: the records of the launch.
+    parameters: bytes of all parameters as one integer, with zeros for the addresses. addresses: for each address
+    (position in `parameters` in bits, distance in bytes from the address to the first byte used, number of its buffer,
+    offset of that byte in the buffer). buffers: the buffers that the addresses point into. kept: the records of the
+    launch.
     """
 
     parameters: int
@@ -158,8 +160,8 @@ class Recording:
     """The libraries, kernels and launches of the host code while sessions record launches.
 
     libraries: fat binary by handle. kernels: by handle. kinds: records of each launch, by kernel, shape and parameter
-    bytes; further equal launches are only counted. forms: the latest forms by kernel and shape, to recognise launches
-    that differ only in addresses.
+    bytes. A later launch with the same three is only counted. forms: the latest forms by kernel and shape, to recognise
+    launches that differ only in addresses.
     """
 
     libraries: dict[int, bytes] = field(default_factory=dict)
@@ -234,7 +236,8 @@ class Recording:
 
 def launch_of(given: tuple[int, ...]) -> tuple[int, tuple[int, ...], int, Attributes, int]:
     """Return (kernel handle, grid and block, shared memory in bytes, attributes, address of the parameters). given: the
-    arguments of cudaLaunchKernelEx, or of cudaLaunchKernel, where only the lower 32 bits of grid and block count."""
+    arguments of cudaLaunchKernelEx or cudaLaunchKernel. In grid and block of cudaLaunchKernel only the lower 32 bits
+    are valid."""
     if len(given) == 3:
         *shape, shared, attributes, count = _CONFIG.unpack(ctypes.string_at(given[0], _CONFIG.size))
         return given[1], tuple(shape), shared, _attributes(attributes, count), given[2]
@@ -243,7 +246,7 @@ def launch_of(given: tuple[int, ...]) -> tuple[int, tuple[int, ...], int, Attrib
 
 
 def _attributes(at: int, count: int) -> Attributes:
-    """Read number and value of each launch attribute. A value that is a pointer is not followed."""
+    """Read number and value of each launch attribute. If a value is a pointer, the memory behind it is not read."""
     data = ctypes.string_at(at, _ATTRIBUTE.size * count)
     return tuple((number, (x, y, z) if number == CLUSTER else (x,)) for number, x, y, z in _ATTRIBUTE.iter_unpack(data))
 
@@ -263,8 +266,8 @@ recordings: list[Recording] = []  # at most one per process, made for the first 
 
 
 def changed() -> None:
-    """Start or stop recording launches after the sessions have changed. Recording covers host code that is linked after
-    the start. The DSL must be imported."""
+    """Start or stop recording launches, after a session was attached or detached. Launches are recorded only from host
+    code that is linked after the start. The DSL must be imported."""
     wanted = any(attached.session.settings.launches for attached in state.attached)
     if wanted and not recordings:
         made, place = Recording(), runtime.of_process()

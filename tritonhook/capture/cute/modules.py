@@ -1,5 +1,6 @@
-"""Read the DSL's MLIR modules, before and after its passes: kernels, PTX, cubins, a Capture of each kernel. Also find
-the bytes of the parameters that a kernel reads, and check a kernel's code against a policy."""
+"""Read the DSL's MLIR modules, before and after its passes: find their kernels, PTX and cubins, and make a Capture of
+each kernel. This module also finds which bytes of its parameters a kernel reads, and compares a kernel's code with a
+policy."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ _WORD = 8  # bytes of a pointer
 @dataclass(slots=True)
 class Read:
     """The bytes of one parameter that a kernel reads. mask: 0xff for each byte read; -1 for all. words: offsets of the
-    64-bit numbers that it loads; None if the kernel takes the parameter's address and may read a number at any
+    64-bit numbers that the kernel loads; None if it takes the parameter's address and may read a number at any
     offset."""
 
     mask: int = 0
@@ -47,8 +48,8 @@ class Read:
 
 @cache
 def reads_of(text: str, kernel: str) -> Mapping[int, Read]:
-    """Find the bytes of each parameter that a kernel reads, by parameter number. Parameters that it never reads are
-    omitted. text: PTX."""
+    """Find which bytes of each parameter a kernel reads. The result is by parameter number; parameters that the kernel
+    never reads are omitted. text: PTX."""
     name = re.compile(rf"(?<![\w$]){re.escape(kernel)}_param_(\d+)(?![\w$])(?:\+(\d+))?")
     found: dict[int, Read] = {}
     for line in text.splitlines():
@@ -92,8 +93,8 @@ def entry_of_code(policy: Policy, own: str, kernel: str, cubin: Cubin) -> Entry 
 
 
 def why_uncertified(policy: Policy, own: str, kernel: str, texts: Sequence[str], cubins: Sequence[Cubin]) -> str | None:
-    """Return why a kernel that was compiled with a policy's lever must be compiled without it. None if the kernel may
-    stay as it is, or if the policy has no entry for its name.
+    """Return why a kernel must be compiled again without the lever (a change of its code) that a policy has for it.
+    None if the kernel may stay as it is, or if the policy has no entry for its name.
 
     own: the kernel's own name. kernel: its name in the output. texts: the DSL's PTX modules. cubins: the DSL's cubins.
     """
@@ -119,8 +120,8 @@ def why_uncertified(policy: Policy, own: str, kernel: str, texts: Sequence[str],
 
 
 def assembler_of(cubin: Cubin, ptx: Ptx | None) -> Assembler:
-    """Return version and arguments of the ptxas in the DSL's library, from its note in the cubin. If the note has no
-    version, take it from the PTX."""
+    """Return version and arguments of the ptxas in the DSL's library. They are read from the note that ptxas writes
+    into the cubin. If the note has no version, the version is read from the PTX."""
     version = cubin.ptxas_version
     if version is None and ptx is not None and (release := _RELEASE.search(ptx.text)):
         version = release[1]
@@ -163,8 +164,8 @@ def places(module: Any) -> dict[str, str]:
 
 
 def attribute_names(attributes: Any) -> list[str]:
-    """List the names of an operation's attributes. The iteration yields names or attributes, depending on the DSL's
-    release."""
+    """List the names of an operation's attributes. Depending on the DSL's release, iterating over `attributes` yields
+    names or attributes."""
     return [item if isinstance(item, str) else item.name for item in attributes]
 
 
@@ -215,8 +216,8 @@ class Dump:
         return cls(pipeline, pipeline.replace(_OUTPUT, f"dump-ptx-path='{stem}' {_OUTPUT}", 1), stem)
 
     def texts(self) -> list[str]:
-        """Read the PTX modules that the DSL wrote. Empty if it could not write to the folder; the DSL reports no error
-        then."""
+        """Read the PTX modules that the DSL wrote. Returns an empty list if the DSL could not write to the folder,
+        because it reports no error for that."""
         if self.stem is None:
             return []
         folder, name = os.path.split(self.stem)
@@ -326,7 +327,8 @@ class Keeping:
         )
 
     def _lever(self, own: str, kernel: str, cubin: Cubin) -> dict[str, str]:
-        """Return metadata with the lever, if the kernel's code is that of a policy's entry; else empty."""
+        """Return metadata that names the policy's lever, if the kernel has the machine code of a policy's entry.
+        Otherwise the result is empty."""
         for attachment in state.attached:
             policy = attachment.session.settings.policy
             if policy is not None and (entry := entry_of_code(policy, own, kernel, cubin)) is not None:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 def wanted_names(module: Any) -> dict[str, str]:
-    """Collect the renames of all sessions, as own name by new name. The outermost session renames first."""
+    """Collect the renames of all sessions. Returns the own name of each kernel by its new name. The outermost session
+    renames first."""
     own_names = [name_of(operation) for operation in kernel_ops(module)]
     wanted: dict[str, str] = {}
     for own in own_names:
@@ -56,7 +57,8 @@ def new_name(own: str, name: str, session: Observer) -> str:
 
 
 def wanted_pragmas(module: Any) -> dict[str, str]:
-    """Find the kernels to which sessions add the pragma. Returns the rewrite's name by the kernel's own name."""
+    """Find the kernels to which sessions add the pragma of `mma-throughput`. Returns the rewrite's name by the kernel's
+    own name."""
     return {
         own: name_of_rewrite(step)
         for own in map(name_of, kernel_ops(module))
@@ -86,7 +88,7 @@ def changes_cute(settings: Settings) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """Renames and pragmas of the kernels in one module. They can be undone.
+    """The renames of the kernels in one module, and the `mma-throughput` pragmas added to them. They can be undone.
 
     plain: the module before the change, as MLIR bytecode. own_names: own name by new name. pragmas: the rewrite's name
     by own name, for each kernel with the pragma.
@@ -122,8 +124,8 @@ class Renaming:
         return renaming
 
     def problem(self, texts: Sequence[str]) -> str | None:
-        """Return why the compiled module must not run, else None: the host code looks up a kernel that the module does
-        not contain, or the policy has no entry for the kernel. texts: the module's PTX."""
+        """Return why the compiled module must not run, else None. Reasons: the host code looks up a kernel that the
+        module does not contain; the policy has no entry for a kernel. texts: the module's PTX."""
         try:
             return self._problem() or self._uncertified(texts)
         except Exception as error:
@@ -201,7 +203,8 @@ class Renaming:
             new[name] = old[name]
 
     def _tell_dsl(self, names: Mapping[str, str]) -> None:
-        """Rename kernels in the DSL's `kernel_info`: launch attributes by kernel name, which it also exports."""
+        """Rename kernels in the DSL's `kernel_info`, which has launch attributes by kernel name. The DSL also exports
+        it."""
         function = state.compiled_function()
         infos = None if function is None else getattr(function.dsl, "kernel_info", None)
         if isinstance(infos, dict):
@@ -227,7 +230,8 @@ def substitute(module: Any, names: Mapping[str, str]) -> None:
 
 
 def add_pragmas(module: Any, kernels: Collection[str]) -> None:
-    """Add the pragma at the beginning of these kernels, as inline PTX, which the DSL does not change."""
+    """Add the pragma of `mma-throughput` at the beginning of these kernels, as inline PTX, which the DSL does not
+    change."""
     from cutlass._mlir import ir
     from cutlass._mlir.dialects import llvm
 
@@ -239,7 +243,8 @@ def add_pragmas(module: Any, kernels: Collection[str]) -> None:
 
 
 def _renamed_attribute(attribute: Any, names: Mapping[str, str]) -> Any:
-    """Return an attribute with renamed kernel symbols; None if it has no symbol of these kernels."""
+    """Return a copy of an attribute in which the symbols of these kernels are renamed; None if it has no such
+    symbol."""
     from cutlass._mlir import ir
 
     if is_a(attribute, ir.FlatSymbolRefAttr):

@@ -161,7 +161,7 @@ class Runtime:
         return list(found)
 
     def hook(self, name: str, hook: Hook | None) -> None:
-        """Set the Python function that a gate calls, with the arguments as integers. None removes it."""
+        """Set the Python function that a gate calls; it gets the arguments as integers. None removes the function."""
         address = 0
         if hook is not None:
             count, _ = _GATED[name]

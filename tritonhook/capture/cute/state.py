@@ -1,5 +1,6 @@
 """State shared by the modules of this package: the attached sessions, the patched methods of the DSL, and the function
-being compiled. Also attaches sessions, so that a program without the DSL imports no other module of this package."""
+being compiled. Sessions are attached here too, so that a program without the DSL imports no other module of this
+package."""
 
 from __future__ import annotations
 
@@ -124,7 +125,8 @@ def is_installed() -> bool:
 
 
 def attach(session: Observer) -> None:
-    """Capture for this session: from now on if the program has imported cutlass, else after it does."""
+    """Capture CuTe kernels for this session. If the program has imported cutlass, this begins at once, otherwise after
+    the import."""
     global attached, _waiting
     with _lock:
         attached = (*attached, Attached(session))

@@ -1,5 +1,5 @@
-"""Triton's Autotuner in a dry run. It chooses the first configuration that fits the GPU, without measuring. With ALL it
-compiles all configurations that remain after its own pruning, in worker processes on all cores."""
+"""Triton's Autotuner in a dry run. It chooses the first configuration that fits the GPU, without measuring. With ALL,
+worker processes on all cores first compile all configurations that the Autotuner's own pruning keeps."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _missing = object()
 
 
 class Trial:
-    """The launches of one trial, executed on the CPU. `undo` restores all buffers that they changed. label: text for
-    the settings tried; "" for a configuration of an autotuner. before: (argument, writable bytes, earlier contents) of
-    each buffer, by (address, size). dtypes: by argument."""
+    """The launches of one trial of a configuration or of other settings, executed on the CPU. `undo` restores all
+    buffers that they changed. label: text for the settings that the trial uses; "" for a configuration of an autotuner.
+    before: (argument, writable bytes, earlier contents) of each buffer, by (address, size). dtypes: data type by
+    argument."""
 
     def __init__(self, label: str = "") -> None:
         self.label = label
@@ -36,8 +37,8 @@ class Trial:
         self.dtypes: dict[str, str] = {}
 
     def launched(self, names: Sequence[str], dtypes: Sequence[str], memories: Sequence[Any]) -> None:
-        """Save the contents of buffers before a launch. names, dtypes: of the arguments. memories: writable bytes of
-        each buffer."""
+        """Save the contents of buffers before a launch. names, dtypes: names and data types of the arguments. memories:
+        writable bytes of each buffer."""
         self.dtypes |= zip(names, dtypes, strict=True)
         for name, memory in zip(names, memories, strict=True):
             if len(memory):
@@ -48,7 +49,8 @@ class Trial:
         return [hashlib.sha256(memory).digest() for _, memory, _ in self.before.values()]
 
     def differing(self, first: Sequence[bytes]) -> list[str]:
-        """List the arguments whose contents have changed since the first launch. first: hashes from `contents`."""
+        """List the arguments whose contents have changed since the first launch. first: the result of `contents` after
+        that launch."""
         after = zip(self.before.values(), first, self.contents(), strict=True)
         return [name for (name, *_), one, other in after if one != other]
 
@@ -78,8 +80,8 @@ tuners = Tuners()
 
 @contextmanager
 def choosing(autotune: str) -> Iterator[None]:
-    """Make the Autotuner choose without measuring. autotune: FIRST, ALL or PINNED. Pins of a policy have priority
-    (triton/pinning.py)."""
+    """Make the Autotuner choose without measuring. autotune: FIRST, ALL or PINNED. A configuration that a policy pins
+    has priority (triton/pinning.py)."""
     from triton.runtime.autotuner import Autotuner
 
     tried, pruned = partial(_tried, autotune), partial(_pruned, autotune)
@@ -104,8 +106,8 @@ def _unmeasured(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _tried(autotune: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """Try a configuration without measuring. With FIRST and PINNED, skip all configurations after the first that fits.
-    A subclass of Autotuner with a `run` method of its own also calls this; a tuner with a pinned configuration does
-    not."""
+    A subclass of Autotuner with its own `run` method also calls this function. A tuner with a pinned configuration does
+    not call it."""
 
     def bench(tuner: Any, *arguments: Any, **named: Any) -> Any:
         if autotune == PINNED:
@@ -157,8 +159,9 @@ def _call_once(call: Callable[[], Any], quantiles: Any = None, **_: Any) -> list
 
 
 def _executed(name: str, is_first: bool, config: Any, call: Callable[[], Any], *rest: Any, **named: Any) -> list[float]:
-    """Call once as `_call_once` does, then restore the buffers. is_first: call a second time, to find arguments that a
-    further trial changes again. A failed trial is reported to `tuners.tried`; without it, the error is raised."""
+    """Call once as `_call_once` does, then restore the buffers. is_first: also call a second time, to find arguments
+    that each trial changes again. A failed trial is reported to `tuners.tried`; if that is None, the error is
+    raised."""
     label = getattr(config, "label", "")
     outer, tuners.trial = tuners.trial, Trial(label)
     try:
@@ -191,7 +194,7 @@ def _executed(name: str, is_first: bool, config: Any, call: Callable[[], Any], *
 def compile_ahead(tuner: Any, arguments: tuple[Any, ...], named: dict[str, Any], configs: Sequence[Any]) -> None:
     """Compile configurations in forked processes, into Triton's cache, from which this process loads them later.
 
-    If a forked process fails, this process compiles its configurations itself.
+    If a forked process fails, this process itself compiles the configurations of the failed process.
     """
     workers = min(os.cpu_count() or 1, len(configs))
     if workers < 2 or len(configs) < _WORTH_IT or threading.active_count() > 1 or EMULATE in os.environ:

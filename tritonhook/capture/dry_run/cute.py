@@ -28,8 +28,8 @@ _handles = count(1)
 
 
 def nothing_launched(dry: DryRun) -> ExitStack:
-    """Make kernels that the DSL compiles from now on launch nothing, until the stack is closed. A launch that the GPU
-    would refuse fails. The DSL must be imported."""
+    """Make kernels that the DSL compiles from now on launch nothing, until the returned stack is closed. A launch that
+    the GPU would refuse fails. The DSL must be imported."""
     with suppress(ImportError):  # TVM FFI is optional
         import_module("cutlass.cutlass_dsl.tvm_ffi_provider")
     with ExitStack() as stack:

@@ -138,15 +138,15 @@ class DryDriver:
 
 
 def _most_threads(resources: Resources) -> int:
-    """Return the maximum threads per block that the registers of a multiprocessor allow. A warp is allocated registers
-    in units of 256."""
+    """Return the maximum threads per block that the registers of a multiprocessor allow. Registers are allocated to a
+    warp in units of 256."""
     of_warp = -(-(resources.registers or 1) * _WARP // 256) * 256
     return min(_MOST_THREADS, _REGISTERS // of_warp * _WARP)
 
 
 def not_measured(call: Callable[[], Any], *_: Any, quantiles: Sequence[float] | None = None, **options: Any) -> Any:
-    """Call once, in place of `triton.testing.do_bench`. Returns infinity as times, which are not known. NaN would make
-    programs fail that compute a number of repetitions from a time."""
+    """Call once, in place of `triton.testing.do_bench`. Returns infinity for each time, because the times are not
+    known. Returning NaN would break programs that compute a number of repetitions from a time."""
     call()
     if quantiles is not None:
         return [math.inf] * len(quantiles)
@@ -207,8 +207,9 @@ def without_cublas() -> Iterator[None]:
 
 @contextmanager
 def room_for_all(launch_anyway: bool) -> Iterator[None]:
-    """Note kernels that need more than the GPU has, e.g. of shared memory. The program gets Triton's error. With
-    launch_anyway it continues as if the kernel had been launched, except in an autotuner's trial."""
+    """Add a note for each kernel that needs more of a resource, e.g. shared memory, than the GPU has. The program gets
+    Triton's error. With launch_anyway it continues as if the kernel had been launched, except in an autotuner's
+    trial."""
     from triton.compiler import CompiledKernel
     from triton.runtime import driver as config
     from triton.runtime.errors import OutOfResources

@@ -1,5 +1,5 @@
-"""DryRun: the settings of a dry run. Gpu: figures that programs read as those of a real GPU. Emulation: settings for
-executing launches on the CPU. Notes: messages that a process of a dry run reports at its end.
+"""DryRun: the settings of a dry run. Gpu: figures of a GPU, which programs read as if it were there. Emulation:
+settings for executing launches on the CPU. Notes: messages that a process of a dry run reports at its end.
 
 It imports little, because every process of a dry run imports it.
 """
@@ -116,8 +116,8 @@ class DryRun:
 
 
 # Kinds of lines in the file EXECUTIONS, which children/bits.py writes. ORDERS, CONFIGS, ROWS, STAGES: an execution of a
-# launch, by what is compared. RESULT: results of a function. REFUSED: why `--rows` was not possible. TUNED: an
-# autotuned kernel that was executed in only one configuration.
+# launch, for the comparison of that kind. RESULT: results of a function. REFUSED: why `--rows` was not possible. TUNED:
+# an autotuned kernel that was executed in only one configuration.
 EXECUTIONS = "executions.jsonl"
 ORDERS, CONFIGS, ROWS, STAGES = "orders", "configs", "rows", "stages"
 RESULT, REFUSED, TUNED = "result", "refused", "tuned"
@@ -126,12 +126,12 @@ NUDGED = "nudged"  # label of a stage executed with inputs that were changed by 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Which executions of a dry run have their output bits compared. folder: folder in which children/bits.py writes
-    them. orders: number of execution orders of each launch. configs: True to execute all configurations of autotuned
-    kernels. settings: further values to try for constants and options, by name. rows: arguments whose rows are
-    compared, as ARG[:DIM],... of a function or FUNCTION.ARG[:DIM],...; "" for none. stages: True to execute the first
-    launch of each kernel by Triton's interpreter and from machine code, too. once: True to try `settings` only in the
-    first launch of a kernel."""
+    """The executions of a dry run whose output bits are compared. folder: folder in which children/bits.py writes them.
+    orders: number of execution orders of each launch. configs: True to execute all configurations of autotuned kernels.
+    settings: further values to try for constants and options, by name. rows: arguments whose rows are compared, as
+    ARG[:DIM],... of a function or FUNCTION.ARG[:DIM],...; "" for none. stages: True to execute the first launch of each
+    kernel also in Triton's interpreter and from its machine code. once: True to try `settings` only in the first launch
+    of a kernel."""
 
     folder: str
     orders: int = 1
@@ -146,9 +146,9 @@ class Compared:
 class Emulation:
     """Settings for executing the launches of a dry run on the CPU. sanitize: also look for faults in kernels. limit_s:
     time limit for all launches of the program, or of one test. most_bytes: limit for a launch's buffers; above it, a
-    test does not execute the launch. compared: further executions to compare; None for none. suppressions: fields of
-    each Suppression. bounds: "storage" or "view", see capture/launches/views.py. findings: file for the findings; ""
-    for none."""
+    test does not execute the launch. compared: further executions to compare; None for none. suppressions: each
+    Suppression as a tuple of its fields. bounds: "storage" or "view", see capture/launches/views.py. findings: file for
+    the findings; "" for none."""
 
     sanitize: bool = False
     limit_s: float = math.inf
@@ -225,7 +225,7 @@ class Notes:
             times = sum(self._reads.values())
             often = "once" if times == 1 else f"{times:,} times"
             judged = isinstance(getattr(sys, "last_value", None), AssertionError)
-            more = "; so its failed assertion shows nothing about the kernels" if judged else ""
+            more = "; so the program's failed assertion shows nothing about the kernels" if judged else ""
             yield f"the program read values of tensors {often} ({named}): a kernel's results are 0 in a dry run{more}"
 
 

@@ -1,5 +1,6 @@
-"""Begin and end a dry run in a process: replace functions of Triton, torch and the CuTe DSL after their import. Also a
-time limit for ptxas: a note names each kernel over the limit, and the program continues without its machine code."""
+"""Begin and end a dry run in a process: replace functions of Triton, torch and the CuTe DSL after their import. The
+time of ptxas is limited too: a note names each kernel that takes longer, and the program continues without the kernel's
+machine code."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ from tritonhook.ptx.module import Ptx
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Stop Triton's ptxas after this time, and note each kernel that has no machine code then. In an autotuner's trial
-    the error is raised, so that the autotuner skips the configuration."""
+    """Stop Triton's ptxas after this time, and add a note for each kernel that therefore has no machine code. In an
+    autotuner's trial the error is raised, so that the autotuner skips the configuration."""
     from triton.backends.nvidia import compiler
     from triton.runtime.errors import PTXASError
     from triton.runtime.jit import JITFunction
@@ -63,8 +64,9 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 def _status(process: subprocess.Popen[Any], seconds: float) -> int | None:
-    """Wait for a process without pipes. Returns its exit status; None if it was killed at the limit. Popen.wait with a
-    timeout would poll and return up to 50 ms late, a tenth of the time of ptxas for small kernels."""
+    """Wait for a process that has no pipes. Returns its exit status; None if it was killed at the limit. Popen.wait
+    with a timeout is not used: it polls and returns up to 50 ms late, which is a tenth of the time of ptxas for small
+    kernels."""
     late = threading.Event()
 
     def end() -> None:
@@ -97,7 +99,7 @@ def _kernel(command: Any) -> str:
 
 
 def _remove(command: Any, options: dict[str, Any]) -> None:
-    """Remove the files that Triton does not remove after this error."""
+    """Remove the temporary files of ptxas, which Triton does not remove if ptxas was ended."""
     for path in (_source(command), getattr(options.get("stderr"), "name", None)):
         with suppress(OSError, TypeError):
             Path(path or "").unlink()
@@ -117,7 +119,7 @@ def assembled(dry: DryRun) -> DryRun:
 
 
 def begin_triton(dry: DryRun) -> ExitStack:
-    """Make Triton compile for the GPU of the dry run and launch nothing, until the stack is closed."""
+    """Make Triton compile for the GPU of the dry run and launch nothing, until the returned stack is closed."""
     from tritonhook.capture.dry_run.autotuner import choosing
     from tritonhook.capture.dry_run.driver import DryDriver, active, room_for_all, without_cublas, without_measuring
 
@@ -126,7 +128,7 @@ def begin_triton(dry: DryRun) -> ExitStack:
 
 
 def begin_torch(dry: DryRun) -> ExitStack:
-    """Make torch report the GPU of the dry run and allocate in the CPU's memory, until the stack is closed."""
+    """Make torch report the GPU of the dry run and allocate in the CPU's memory, until the returned stack is closed."""
     from tritonhook.capture.dry_run.torch_compile import awaited_inductor
     from tritonhook.capture.dry_run.torch_cuda import cuda_answers
     from tritonhook.capture.dry_run.torch_distributed import without_nccl
@@ -150,7 +152,8 @@ def _begun(*changes: AbstractContextManager[Any]) -> ExitStack:
 
 
 def begin_cute(dry: DryRun) -> ExitStack:
-    """Make the CuTe DSL launch nothing, and refuse launches that the GPU would refuse, until the stack is closed."""
+    """Make the CuTe DSL launch nothing, and refuse launches that the GPU would refuse, until the returned stack is
+    closed."""
     from tritonhook.capture.dry_run.cute import nothing_launched
 
     return nothing_launched(dry)

@@ -11,7 +11,7 @@ from tritonhook.cubin.resources import occupancy
 
 def room_of(gpu: Gpu | None, arch: str, launch: Launch, shared: int, registers: int | None) -> tuple[int, str] | None:
     """Return (maximum number of CTAs at once, description); None if not known. shared: static shared memory in bytes.
-    registers: registers of a thread; None if not known, then registers do not limit the number."""
+    registers: registers of a thread; if None, registers do not limit the number."""
     held = occupancy(arch, registers or 1, math.prod(launch.block), shared + launch.shared, launch.shared)
     if gpu is None or held is None:
         return None

@@ -1,8 +1,8 @@
 """Streams and events of a dry run. They do nothing except to record the order of launches, by vector clocks.
 
-Launches have numbers. A stream, an event and the host each have a clock: by stream, the latest launch that must end
-before the next work of that stream, event or host. A launch also comes after all work for which the host has waited.
-Torch's streams do not wait for the default stream.
+Launches have numbers. Each stream, each event and the host have a clock. A clock has one launch for each stream: the
+latest launch there that must end before the next work of the clock's owner begins. A launch also comes after all work
+for which the host has waited. Torch's streams do not wait for the default stream.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class ExternalStream(DryStream):
 
 
 class DryEvent(_Clocked):
-    """An event. elapsed_time returns infinity, because the time is not known. NaN would make programs fail that compute
-    a number of repetitions from it."""
+    """An event. elapsed_time returns infinity, because the time is not known. Returning NaN would break programs that
+    compute a number of repetitions from it."""
 
     cuda_event = 0
     elapsed_time = staticmethod(lambda *_: math.inf)

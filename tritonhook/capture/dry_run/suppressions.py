@@ -51,7 +51,7 @@ class Suppression:
 
 
 def read_suppressions(path: Path) -> tuple[Suppression, ...]:
-    """Read a file of suppressions. Raises UsageError if it is wrong."""
+    """Read a file of suppressions. Raises UsageError if the file is not valid."""
     entries = read_settings(path).get("suppress", [])
     if not isinstance(entries, list) or not entries:
         raise UsageError(f"{path}: no suppressions: give tables [[suppress]] with {', '.join(_KEYS)}")
@@ -67,9 +67,9 @@ def read_suppressions(path: Path) -> tuple[Suppression, ...]:
 
 @dataclass(slots=True)
 class Found:
-    """Findings without duplicates of kernel, kind, lines and label. suppressions: suppressions to apply. handed_to:
-    file that passes findings to another process; "" for none. used: indices of suppressions that matched a finding.
-    texts: findings that were not suppressed, since `forget`."""
+    """Findings of the sanitizer. Findings with equal kernel, kind, lines and label are stored once. suppressions:
+    suppressions to apply. handed_to: file that passes findings to another process; "" for none. used: indices of
+    suppressions that matched a finding. texts: findings that were added since the last `forget` and not suppressed."""
 
     suppressions: Sequence[Suppression] = ()
     handed_to: str = ""
@@ -95,8 +95,8 @@ class Found:
         self.handed_to = emulation.findings
 
     def add(self, kernel: str, kind: str, lines: Sequence[str], text: str, label: str = "") -> None:
-        """Add a finding, unless it is a duplicate. text: message with the kernel's name. label: label of the settings
-        tried."""
+        """Add a finding, unless it is a duplicate. text: message with the kernel's name. label: names the settings with
+        which the kernel was tried."""
         key = kernel, kind, tuple(lines), label
         if key in self._seen:
             return

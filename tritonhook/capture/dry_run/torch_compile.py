@@ -120,8 +120,8 @@ def _of_compiler(stack: ExitStack, compiler: Any) -> list[_Change]:
 
 
 def _of_heuristics(heuristics: Any) -> list[_Change]:
-    """Choose the first configuration that Inductor would try, without measuring. Note the configurations that Inductor
-    rejects because they spill. Inductor has compiled all configurations before."""
+    """Choose the first configuration that Inductor would try, without measuring. Inductor has already compiled all
+    configurations. Add a note for each configuration that Inductor rejects because it spills."""
 
     def first(tuner: Any, *arguments: Any, **named: Any) -> None:
         most = getattr(tuner, "inductor_meta", {}).get("spill_threshold", _SPILLED)

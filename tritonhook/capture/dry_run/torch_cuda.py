@@ -99,7 +99,7 @@ def cuda_answers(dry: DryRun) -> Iterator[None]:
         torch.backends.cudnn: {"is_acceptable": always(False)},  # otherwise an RNN passes its weights to cuDNN
         torch.Tensor: {
             "record_stream": always(None)
-        },  # patched, because torch checks the stream before it calls a mode
+        },  # patched, because torch checks the stream before it calls a TorchFunctionMode
         torch: {"Generator": _generator(torch.Generator), "Stream": DryStream, "Event": DryEvent},
         torch._C: {
             "_cuda_getCurrentRawStream": always(0),
@@ -194,7 +194,7 @@ def _answers(dry: DryRun) -> Mapping[str, Any]:
 
 
 def _index(device: Any) -> int:
-    """Return the index of a GPU; the current GPU's if the device has no index."""
+    """Return the index of a GPU. If the device has no index, return the index of the current GPU."""
     import torch
 
     index = device if device is None or type(device) is int else torch.device(device).index
@@ -210,7 +210,8 @@ def _not_there(name: str) -> Any:
 
 
 def _accelerator(cuda: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return replacements for torch.accelerator, made from those for torch.cuda, partly under other names."""
+    """Return replacements for functions of torch.accelerator. They are the replacements for torch.cuda; some have other
+    names."""
     import torch
 
     others = ("get_device_capability",)  # returns a different type in torch.accelerator

@@ -42,8 +42,8 @@ def call_without_memory(func: Any, given: list[Any], named: dict[str, Any]) -> A
 
 
 def _knowing(func: Any, given: list[Any], made: Any) -> Any:
-    """Store in the result of a comparison its value for zeros, because programs assert such results. func: the function
-    called. made: its result."""
+    """Store in the result of a comparison, as an attribute, the value that zeros would give. Programs assert such
+    results. func: the function called. made: its result."""
     import torch
     from torch.utils._pytree import tree_map_only
 
@@ -71,8 +71,8 @@ def _leaves(func: Any, given: list[Any], named: dict[str, Any]) -> bool:
 
 
 def _zeros(own: dict[int, Any]) -> Callable[[Any], Any]:
-    """Return a function that makes zeros for a tensor without memory. own: the function adds the tensor, by id of its
-    zeros."""
+    """Return a function that makes zeros for a tensor without memory. own: dict to which that function adds the tensor,
+    by id of its zeros."""
 
     def make(value: Any) -> Any:
         if value.device.type != "meta":
@@ -88,5 +88,5 @@ def _some_zeros(shape: Any, dtype: Any, **named: Any) -> Any:
     import torch
 
     if math.prod(shape) * dtype.itemsize > _MOST_VALUES:
-        raise RuntimeError(f"--memory none: the program reads a tensor of shape {tuple(shape)}, over 1 GiB of zeros")
+        raise RuntimeError(f"--memory none: a tensor of shape {tuple(shape)} is read: its zeros need over 1 GiB")
     return torch.zeros(shape, dtype=dtype, device="cpu", **named)

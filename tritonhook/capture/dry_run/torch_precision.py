@@ -30,7 +30,8 @@ _NORMS = tuple(
     name + end for name in ("native_layer_norm", "native_group_norm", "native_batch_norm") for end in ("", "_backward")
 )  # float32 is widened too, to float64, because the CPU adds thousands of elements one by one
 _MADE_OF_OTHERS = ("convolution", "convolution_backward")  # replaced as a whole: their parts are not operators
-_UNANNOTATED = {"native_batch_norm": ("running_mean", "running_var")}  # written, but not marked so in the schema
+# Arguments that an operator writes although its schema does not mark them as written.
+_UNANNOTATED = {"native_batch_norm": ("running_mean", "running_var")}
 
 # Operators for which CUDA's autocast widens 16-bit arguments to float32 (torch, aten/src/ATen/autocast_mode.h:
 # AT_FORALL_FP32, and the list with a result type). The CPU's autocast does so for fewer operators.
@@ -121,8 +122,8 @@ def _overloads(name: str) -> Iterator[Any]:
 
 
 class _Sum:
-    """Replacement of an operator that computes in a wider type. wider: wider type by type. unannotated: arguments that
-    the operator writes without a mark in its schema."""
+    """Replacement of an operator that computes in a wider type. wider: the wider type for each type. unannotated:
+    arguments that the operator writes, although its schema does not mark them as written."""
 
     def __init__(self, operator: Any, wider: Mapping[Any, Any], unannotated: tuple[str, ...]) -> None:
         import torch

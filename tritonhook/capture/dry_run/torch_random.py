@@ -71,8 +71,8 @@ class DryGenerator(torch.Generator):  # type: ignore[misc]
         return self
 
     def _set(self, seed: int, offset: int) -> None:
-        """Set seed and offset: restore the stored CPU state, or seed the CPU generator if the program made up this
-        state, e.g. a higher offset."""
+        """Set seed and offset. If the generator had this state before, restore the stored CPU state. Otherwise the
+        program made the state up, e.g. with a higher offset: seed the CPU generator."""
         if (state := _states.get((seed, offset))) is None:
             self.own.manual_seed((seed + offset) % (1 << 64))
         else:

@@ -63,7 +63,7 @@ def tensors_on_the_gpu(memory: str = REAL) -> Iterator[None]:
         (threading.Thread, "_bootstrap_inner", within),
         (torch, "load", partial(_load, place)),
         (torch.utils._device.DeviceContext, "__init__", partial(_placed, place)),
-        (torch.Tensor, "_reduce_ex_internal", as_it_is),  # saves the real device; on "meta", no values
+        (torch.Tensor, "_reduce_ex_internal", as_it_is),  # then saves the real device; no values for "meta"
         (torch.utils._foreach_utils, "_get_foreach_kernels_supported_devices", lambda of: lambda: [*of(), "meta"]),
         (torch.Tensor, "__cuda_array_interface__", lambda original: property(_as_array)),
         # Code that makes fake tensors gets the real device; the program gets the reported device.
@@ -154,7 +154,7 @@ def _autocast(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _of_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the state of the CPU's autocast where CUDA's is requested."""
+    """Return the state of the CPU's autocast when the program reads the state of CUDA's autocast."""
     return lambda *device_type: original("cpu" if device_type in ((), ("cuda",)) else device_type[0])
 
 
@@ -242,7 +242,8 @@ def _mode(place: Any) -> Any:
 
 
 def _copies(func: Any, args: Any, named: Any) -> bool:
-    """Check whether a call copies a tensor to the CPU. In a dry run a GPU tensor is there already."""
+    """Check whether a call copies a tensor to the CPU. In a dry run, the memory of a GPU tensor is on the CPU
+    already."""
     import torch
 
     place = named.get("device", *args[1:2])
@@ -339,7 +340,8 @@ def _array(value: Any) -> Any:
 
 def _set_unset(made: Any, poison: bytes, start: int = 0) -> None:
     """Fill a tensor's memory, if it has any, with zeros, or with `poison` if that is not empty. No operator of torch is
-    called, because a library may have replaced the operator by a kernel. start: number of first bytes that are kept."""
+    called, because a library may have replaced the operator by a kernel. start: number of bytes at the beginning that
+    are kept."""
     if (memory := memory_of(made)) is not None:
         begin, size = memory[0] + start, memory[1] - memory[0] - start
         if poison and size > 0:
@@ -370,7 +372,7 @@ def _check_written(given: Any) -> None:
         unset = 4 * int(np.isin(data.reshape(-1).view(np.uint32), words).sum()) // size
         if unset:
             line, what = line_of_program(), f"{unset:,} of {one.numel():,} elements"
-            text = f"uninitialised: the program uses {what} of a tensor, which nothing has written since torch.empty"
+            text = f"uninitialised: the program uses {what} of a tensor; nothing has written them since torch.empty"
             found.add("", "uninitialised", [line], f"{line}: {text}")
 
 
@@ -400,9 +402,9 @@ def _seeming(mode: Any, original: Any) -> Any:
     return property(device, original.fset)
 
 
-# --- operators of libraries ----------------------------------------------------------------------
-# In a dry run, operators that libraries register for CUDA are registered for the real device of its tensors: CPU or
-# meta. They run with the mode above turned on; torch turns it off inside of operators.
+# --- operators of libraries ---------------------------------------------------------------------- In a dry run,
+# operators that libraries register for CUDA are registered for the real device of the dry run's tensors, CPU or meta.
+# They run with the mode above turned on; torch turns it off inside of operators.
 
 Around = Callable[[Callable[..., Any]], Callable[..., Any]]
 _FAKE, _ANY = "Meta", "CompositeExplicitAutograd"

@@ -1,1 +1,2 @@
-"""Recorded launches of kernels: record.py has the values, recorder.py records them in a running program."""
+"""Recorded launches of kernels: record.py defines a recorded launch, recorder.py records launches in a running
+program."""

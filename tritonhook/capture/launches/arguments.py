@@ -23,7 +23,7 @@ from tritonhook.capture.launches.record import (
 )
 
 MOST_BUFFER = 8 << 30  # bytes; of a larger allocation, only the tensor's part is recorded
-_ELEMENTS = {8: 10, 9: 8, 10: 9}  # the driver's type number by the type number in device code, where they differ
+_ELEMENTS = {8: 10, 9: 8, 10: 9}  # the driver's number of an element type, by its number in device code, if they differ
 _OUTSIDE = "a TMA descriptor that reaches outside of its tensor's memory"
 _OF_NO_TENSOR = "a TMA descriptor of memory that belongs to no known tensor"
 ENCODED = "nvTmaDesc"  # Triton's type of an argument that is an encoded descriptor
@@ -50,7 +50,8 @@ class Arguments:
 
     def add(self, name: str, kind: Any, argument: Any) -> None:
         """Add one argument, or all arguments of a tuple. A constexpr is skipped, because it is not a parameter of the
-        kernel. kind: Triton's type, e.g. "*fp16". Raises Unrecordable for an unknown type or memory."""
+        kernel. kind: Triton's type, e.g. "*fp16". Raises Unrecordable for an unknown type or for a pointer to unknown
+        memory."""
         if isinstance(kind, tuple):
             for number, (inner, value) in enumerate(zip(kind, argument, strict=True)):
                 self.add(f"{name}.{number}", inner, value)
@@ -66,7 +67,7 @@ class Arguments:
         elif kind == ENCODED:
             self.parameters.append(self._encoded(name, argument))
         else:
-            raise self._refused(name, f"{kind}; time it as MODULE:FUNCTION instead")
+            raise self._refused(name, f"of the unsupported type {kind}; time the kernel as MODULE:FUNCTION instead")
 
     def descriptor(self, name: str, address: int, tiling: Tiling, tensor: Any) -> Descriptor:
         """Make a descriptor from its address. tensor: the tensor that contains the byte at address + tiling.begin.
@@ -77,8 +78,8 @@ class Arguments:
         return self._within(Descriptor(name, number, offset - tiling.begin, tiling))
 
     def _encoded(self, name: str, argument: Any) -> Descriptor | Packed:
-        """Read a descriptor that the program has encoded: its fields, or only its bytes if the fields are unknown, as
-        for im2col. In both cases the first 8 bytes are the address."""
+        """Read a descriptor that the program has encoded. The result has the descriptor's fields, or only its bytes if
+        the fields are unknown, as for im2col. In both cases the first 8 bytes are the address."""
         from tritonhook.capture.launches import tensor_map
         from tritonhook.capture.launches.live_tensors import LIVE_TENSORS
 

@@ -23,7 +23,8 @@ INPUTS = (RECORDED, NORMAL, ZEROS, DENORMALS, SPECIAL)
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
     """A floating-point format: sign bit, exponent, mantissa, from the highest bit. exponent, mantissa: number of bits.
-    has_infinity: True if the highest exponent means infinity or NaN. If False, only all ones are NaN, as in e4m3fn."""
+    has_infinity: True if the highest exponent means infinity or NaN. If False, the only NaN has all bits of exponent
+    and mantissa set, as in e4m3fn."""
 
     bits: int
     exponent: int
@@ -103,7 +104,9 @@ def before(launch: Launch, folder: Path | None, number: int, name: str, keep: Co
         if path.exists():
             data = read_regular(path, max(buffer.size, MOST_BYTES))
             if len(data) != buffer.size:
-                raise UsageError(f"{path}: {len(data)} bytes, but the record says {buffer.size}; record it again")
+                raise UsageError(
+                    f"{path}: {len(data)} bytes, but the record says {buffer.size}; record the launch again"
+                )
             return data
     return made(buffer.size, buffer.dtype, number, name)
 
@@ -162,7 +165,7 @@ def _masked(size: int, width: int, masks: Sequence[_Mask], seed: int) -> bytes:
     """Generate random elements of `width` bytes, and apply the masks to them in turn. Bytes after the last whole
     element are 0."""
     draw, whole = random.Random(f"tritonhook {seed}"), size // width * width
-    # Generate in parts of whole periods of masks and whole 32-bit words, the unit of the random generator.
+    # Each part generated at once has whole periods of masks, and whole 32-bit words, the unit of the random generator.
     period = 4 * width * len(masks)
     keep, fill = (b"".join(mask[i].to_bytes(width, "little") for mask in masks) * 4 for i in (0, 1))
     times = max(1, _DRAWN // period)

@@ -57,7 +57,8 @@ def why_not(launch: Launch, arch: str, shared: int = 0, registers: int = 0) -> s
 
 
 def why_no_tensor_map(address: int, tiling: Tiling) -> str | None:
-    """Return why the driver refuses to encode a tensor map, else None. address: may be an offset in an allocation."""
+    """Return why the driver refuses to encode a tensor map, else None. address: address of the tensor, or its offset in
+    an allocation."""
     row, span = tiling.box[0] * tiling.bits // 8, _SWIZZLED.get(tiling.swizzle)
     if address % _ALIGNED or any(stride % _ALIGNED or not 0 <= stride < _STRIDE for stride in tiling.strides):
         return f"address and strides of a tensor map must be multiples of {_ALIGNED} bytes, strides below 2^40"

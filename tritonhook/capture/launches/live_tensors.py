@@ -19,9 +19,9 @@ _Span = tuple[int, int, Any]  # begin and end address of an allocation, a tensor
 
 
 class LiveTensors:
-    """Index of the process's tensors by address. It stores tensors found before. Other addresses are first searched in
-    the young generations of Python's garbage collector, which have the tensors of the current call. Only then are all
-    objects of the process searched."""
+    """Index of the process's tensors by address. It stores tensors found before. To find the tensor of another address,
+    it first searches the young generations of Python's garbage collector, which have the tensors of the current call,
+    and only then all objects of the process."""
 
     def __init__(self) -> None:
         self._lock = ForkLock()
@@ -76,8 +76,8 @@ LIVE_TENSORS = LiveTensors()  # shared by all front ends
 
 
 def _look(spans: Iterable[_Span], missing: set[int], found: dict[int, Any]) -> None:
-    """Search tensors for the missing addresses, until each address has a tensor that begins at it. Updates `missing`
-    and `found`."""
+    """Look for tensors that contain the missing addresses, until a tensor begins at each of these addresses. Updates
+    `missing` and `found`."""
     left = set(missing)
     for begin, end, tensor in spans:
         for address in [one for one in left if begin <= one < end]:

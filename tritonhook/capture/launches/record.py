@@ -37,8 +37,8 @@ DTYPE_BYTES: Mapping[str, int] = {  # bytes of an element, by torch's dtype name
 ELEMENT_BITS = (8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6)  # by CUtensorMapDataType
 NOT_FINITE = ("inf", "-inf", "nan")  # JSON has no such numbers: they are written as text
 ADDRESSES = 1 << 64  # number of addresses; sums of addresses wrap around at it
-# Sizes that mark the dimensions of packed rows: exactly 2^30 for the rows; at least the second number for a dimension
-# without a limit.
+# Sizes that mark the dimensions of packed rows (Tiling.packed_rows): exactly _ROWS for the dimension of the rows,
+# _ENDLESS or more for a dimension without a limit.
 _ROWS, _ENDLESS = 1 << 30, 0x7FFF_0000
 
 
@@ -141,7 +141,7 @@ class Tiling:
     def _rows_of_a_box(self) -> tuple[frozenset[int], int]:
         """Find packed rows of the kind that `ragged_rows` of sm120_attn makes. Two dimensions have the stride of a row.
         The first is as long as its box, and the address lies that many rows before the memory. The second has a box of
-        1. Returns as `packed_rows`."""
+        1. Returns the same pair as `packed_rows`."""
         for box, (size, copied, stride) in enumerate(zip(self.shape[1:], self.box[1:], self.strides, strict=True)):
             ends = [
                 row
@@ -159,12 +159,14 @@ class Tiling:
 
     @property
     def bytes(self) -> int:
-        """Bytes from the first element to the end of the last. With packed rows, only the first row is counted."""
+        """Number of bytes from the first element to the end of the last. With packed rows, only the first row is
+        counted."""
         return self._span(self.packed_rows[0])
 
     @property
     def reach(self) -> int:
-        """Bytes from the first element to the end of the last, including all packed rows that the sizes allow."""
+        """Number of bytes from the first element to the end of the last, including all packed rows that the sizes
+        allow."""
         return self._span(frozenset())
 
     def _span(self, without: frozenset[int]) -> int:
@@ -175,8 +177,8 @@ class Tiling:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """An argument that is a TMA descriptor made by the host, of 128 bytes. buffer, offset: of the address in it, as in
-    Pointer; with packed rows the offset may be negative."""
+    """An argument that is a TMA descriptor made by the host, of 128 bytes. buffer, offset: the place to which the
+    encoded address points, as in Pointer; with packed rows the offset may be negative."""
 
     name: str
     buffer: int

@@ -2,8 +2,8 @@
 
 `CompiledKernel.run` and Inductor's static launcher are patched only while a session records launches
 (`enable(launches=True)`, `tritonhook run --launches`). So launches are not slower otherwise. The contents of integer
-tensors are kept, because addresses and branches often depend on them; contents of floating-point tensors only with
-launches="values".
+tensors are kept, because addresses and branches often depend on them; the contents of floating-point tensors are kept
+only with launches="values".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tritonhook.capture.observers import Contents, Observer
 
 MOST_INTEGERS = 64 << 20  # bytes; the contents of larger integer buffers are not kept
-MOST_VALUES = 4 << 30  # bytes of contents per launch; above, only integer buffers are kept
+MOST_VALUES = 4 << 30  # bytes of contents per launch; above it, only contents of integer buffers are kept
 _LAUNCHERS = "torch._inductor.runtime.static_triton_launcher", "torch._inductor.runtime.static_cuda_launcher"
 _STATIC_TYPES = {"i": "i32", "b": "i8", "h": "i16", "l": "i64", "I": "u32", "B": "u8", "H": "u16", "K": "u64"}
 _STATIC_TYPES |= {"f": "fp32", "d": "fp64", "O": "*", "e": "fp16", "y": "bf16", "M": ENCODED}
@@ -124,10 +124,10 @@ class Recorder(Hooks):
             for buffer, (tensor, *_) in zip(launch.buffers, storages, strict=True)
         ]
         if sum(buffer.size for buffer, wanted in zip(launch.buffers, kept, strict=True) if wanted) > MOST_VALUES:
-            session.note(f"{launch.kernel}: over {MOST_VALUES >> 30} GiB of contents; only integer buffers are kept")
+            session.note(f"{launch.kernel}: its buffers have over {MOST_VALUES >> 30} GiB: only integers are kept")
             kept = [k and _wants_values(buffer, False) for k, buffer in zip(kept, launch.buffers, strict=True)]
         if any(kept) and _is_capturing():
-            session.note(f"{launch.kernel}: its first launch was captured into a CUDA graph: no contents were kept")
+            session.note(f"{launch.kernel}: the first launch was captured into a CUDA graph: its buffers were not kept")
             kept = [False] * len(kept)
         names = [f"{key}-{number}.bin" if wanted else None for number, wanted in enumerate(kept)]
         named = tuple(replace(buffer, values=name) for buffer, name in zip(launch.buffers, names, strict=True))

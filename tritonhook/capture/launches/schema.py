@@ -94,10 +94,10 @@ class TilingFields(Fields):
 class ParameterFields(Fields):
     """One argument. kind: by default "scalar" if `type` is set, else "pointer".
 
-    name: for messages. dtype, shape, stride: of a tensor; stride in elements. values: for a tensor without `buffer`,
-    name of the file with its bytes, in the same folder. buffer: index into `buffers`; null means a null pointer.
-    offset: in bytes. type, value: of a scalar. size: bytes of scratch memory. tiling: of a TMA descriptor. data: bytes
-    of a packed argument, in hex. pointers: (byte position, buffer, offset) of each pointer in a packed argument.
+    name: for messages. dtype, shape, stride: fields of a tensor; stride is in elements. values: file with the bytes of
+    a tensor without `buffer`, in the same folder. buffer: index into `buffers`; null means a null pointer. offset: in
+    bytes. type, value: fields of a scalar. size: bytes of scratch memory. tiling: fields of a TMA descriptor. data:
+    bytes of a packed argument, in hex. pointers: (byte position, buffer, offset) of each pointer in a packed argument.
     """
 
     kind: Literal["pointer", "scalar", "scratch", "descriptor", "packed"] | None = None
@@ -151,7 +151,7 @@ class LaunchFields(Fields):
 
 
 def from_json(data: bytes, source: str) -> Launch:
-    """Parse the JSON of a launch. source: name of the file, for the message. Raises CaptureError if it is not a
+    """Parse the JSON of a launch. source: name of the file, for the message. Raises CaptureError if the JSON is not a
     launch."""
     try:
         return read_json(data, LaunchFields).launch
@@ -187,7 +187,7 @@ def _parameter(index: int, given: ParameterFields, buffers: list[Buffer]) -> Par
         number = len(buffers)
         buffers.append(Buffer(math.prod(shape) * DTYPE_BYTES[given.dtype], given.dtype, given.values))
     if number is not None and not (number < len(buffers) and 0 <= given.offset <= buffers[number].size):
-        raise DocumentError(f"parameter {name}: it points outside of its buffer")
+        raise DocumentError(f"parameter {name}: buffer {number} is missing or ends before offset {given.offset}")
     stride = None if given.stride is None else tuple(given.stride)
     return Pointer(name, number, given.offset, given.dtype, shape, stride)
 
@@ -207,9 +207,9 @@ def _packed(name: str, given: ParameterFields, buffers: list[Buffer]) -> Packed:
         raise DocumentError(f"parameter {name}: a packed argument needs data")
     for at, buffer, offset in given.pointers:
         if at + 8 > len(given.data) // 2:
-            raise DocumentError(f"parameter {name}: a pointer lies outside of the data")
+            raise DocumentError(f"parameter {name}: the pointer at byte {at} lies outside of the data")
         if not (buffer < len(buffers) and offset <= buffers[buffer].size):
-            raise DocumentError(f"parameter {name}: it points outside of its buffer")
+            raise DocumentError(f"parameter {name}: buffer {buffer} is missing or ends before offset {offset}")
     return Packed(name, given.data, tuple(given.pointers))
 
 

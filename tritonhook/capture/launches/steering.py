@@ -25,9 +25,9 @@ _MEMORY = "[memory]"
 
 
 class _StatementFlow(NamedTuple):
-    """Effects of one statement, as names of registers, parameters and [memory]. results: written. sources: their values
-    flow into the results. loaded: pointers; the contents of their buffers flow into the results. steers: used as an
-    address or a branch condition."""
+    """Effects of one statement, as names of registers, parameters and [memory]. results: names that are written.
+    sources: names whose values flow into the results. loaded: pointers to buffers whose contents flow into the results.
+    steers: names used as an address or a branch condition."""
 
     results: tuple[str, ...]
     sources: tuple[str, ...]

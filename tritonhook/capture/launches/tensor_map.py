@@ -17,7 +17,8 @@ Encode = Callable[[Tiling, int], Any]
 
 
 def decoded(data: bytes, encode: Encode | None = None) -> tuple[int, Tiling] | None:
-    """Decode a descriptor into (address, other fields). None if the bytes are not a descriptor, or of an unknown form.
+    """Decode a descriptor into (address, other fields). None if the bytes are not a descriptor, or if its form is
+    unknown.
 
     encode: encodes a descriptor as the driver does; default: the driver. A descriptor that was not made by host code is
     accepted only if `encode` makes the same bytes from the decoded fields.
@@ -35,8 +36,9 @@ def decoded(data: bytes, encode: Encode | None = None) -> tuple[int, Tiling] | N
 
 
 def bytes_of(argument: Any) -> bytes | None:
-    """Read the bytes of a descriptor that a program passes as an object with `tma_desc_cpu_ptr()`, of cuda-bindings, or
-    of Triton's driver. None for any other object."""
+    """Read the bytes of a descriptor that a program passes as one of three objects: an object with
+    `tma_desc_cpu_ptr()`, a tensor map of cuda-bindings, or a descriptor of Triton's driver. None for any other
+    object."""
     if (get := getattr(argument, "tma_desc_cpu_ptr", None) or getattr(argument, "getPtr", None)) is not None:
         return ctypes.string_at(int(get()), BYTES)
     kind = type(argument)

@@ -84,7 +84,8 @@ def _moved(one: Parameter, pieces: Sequence[tuple[int, int, int]]) -> Parameter 
 
 
 def _bytes(one: Pointer | Descriptor) -> int:
-    """Return the bytes from the first element to the end of the last; 0 if not known, or for an empty tensor."""
+    """Return the number of bytes from the first element to the end of the last. It is 0 if not known, and for an empty
+    tensor."""
     if isinstance(one, Descriptor):
         return 0 if one.tiling.packed_rows[0] else one.tiling.bytes
     size = DTYPE_BYTES.get(one.dtype or "", 0)

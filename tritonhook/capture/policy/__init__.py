@@ -1,2 +1,3 @@
-"""Policies: a lever for each kernel and a configuration for each autotuned function, as measured fastest on a GPU and
-applied at compile time. `model` has the values, reads and writes them; `schema` checks policy files."""
+"""Policies: the fastest lever (see levers.py) for each kernel, and the fastest configuration for each autotuned
+function. They were measured on a GPU and are applied at compile time. `model` defines, reads and writes policies;
+`schema` checks policy files."""

@@ -43,7 +43,7 @@ class Kind:
     form: syntax for users, e.g. "maxnreg=N". what: its effect, for help texts. pattern: regular expression for the
     whole text; the group is the value. part: makes the part from the value. archs: regular expression for the supported
     targets; "" for all. oldest_ptxas: the first ptxas that supports it. for_cute: True if it works for CuTe kernels.
-    The DSL's ptxas is inside its library and cannot be given rewritten PTX.
+    Many levers do not, because the DSL's ptxas is inside its library and cannot get rewritten PTX.
     """
 
     form: str
@@ -61,7 +61,7 @@ def _registers(value: str) -> LeverPart:
     return LeverPart(RegisterLimit(int(value)))
 
 
-# The order is also the order of a lever's parts, when they are applied and in its text.
+# The parts of a lever are applied in this order, and its text has them in this order.
 KINDS = (
     Kind(
         "name",
@@ -108,7 +108,7 @@ KINDS = (
     ),
     Kind(
         "controls=FILE",
-        "--apply-controls with a file of yours",
+        "pass your file to ptxas by --apply-controls",
         "controls=([^,+]+)",
         lambda value: LeverPart(controls=value),
         oldest_ptxas=CONTROLS_VERSION,
@@ -155,7 +155,7 @@ class Lever:
             if kind.archs and not re.match(kind.archs, arch):
                 return f"{kind.form} is not for {arch}"
             if kind.oldest_ptxas and version and version_key(version) < version_key(kind.oldest_ptxas):
-                return f"{kind.form} needs ptxas {kind.oldest_ptxas} or newer; this is {version}"
+                return f"{kind.form} needs ptxas {kind.oldest_ptxas} or newer; this ptxas is {version}"
         return None
 
     def assembling(self, folder: Path, sha256: str | None = None) -> Assembling | None:

@@ -1,6 +1,6 @@
-"""Policy: the levers for kernels (ways to get faster code, see levers.py), and pins, the configurations for autotuned
-functions. Kernels are identified by their normalised PTX. Also the policy file tritonhook.toml: a sorted block for each
-kernel, for code review and merges.
+"""Policy: levers for kernels (ways to get faster code, see levers.py) and pins (configurations for autotuned
+functions). Kernels are identified by their normalised PTX. This module also reads and writes the policy file
+tritonhook.toml. It has a block for each kernel; the blocks are sorted, for code review and merges.
 
 A process of `tritonhook run` reads a JSON copy of the policy instead: its Python may have no TOML library, and the copy
 contains the paths of the ptxas binaries.
@@ -49,7 +49,8 @@ class Pin:
 
     @property
     def identity(self) -> tuple[str, str, tuple[str, ...], str]:
-        """Function, architecture, key and GPU: equal for pins that contradict each other. Also the sort key of pins."""
+        """Function, architecture, key and GPU. Two pins with equal values contradict each other. Pins are sorted by
+        these values."""
         return self.function, self.arch, self.key, self.gpu
 
 
@@ -83,7 +84,8 @@ class Entry:
 
     @property
     def identity(self) -> Identity:
-        """Name, architecture, front end and PTX: equal for entries of the same kernel. Also the sort key of entries."""
+        """Name, architecture, front end and PTX. Entries of the same kernel have equal values. Entries are sorted by
+        these values."""
         return self.kernel, self.arch, self.front_end, self.ptx
 
     @property
@@ -94,8 +96,8 @@ class Entry:
 
 
 def stem(kernel: str) -> str:
-    """Strip the trailing number from a kernel's name, e.g. "_12". torch.compile numbers the kernels of a graph, so that
-    one more kernel changes the numbers of all later kernels."""
+    """Strip the trailing number from a kernel's name, e.g. "_12". torch.compile numbers the kernels of a graph; if a
+    kernel is added, the numbers of all later kernels change."""
     return _NUMBER.sub("", kernel)
 
 
@@ -141,8 +143,8 @@ class Policy:
         return replace(self, entries=tuple(entries))
 
     def of_kernel(self, kernel: str) -> Policy:
-        """Select the entries for kernels of this name, so that other entries do not change such a kernel's cache
-        key."""
+        """Select the entries for kernels of this name. So a change of other entries does not change the cache key of
+        such a kernel."""
         return self.only(self._by_stem.get(stem(kernel), ()))
 
     @property
@@ -283,7 +285,9 @@ def _entry(kernel: PolicyKernel, path: Path) -> Entry:
     if reason := parsed.why_not(kernel.ptxas, kernel.arch, kernel.front_end):
         raise PolicyError(f"{where}: {reason}; remove the block, or tune again")
     if (parsed.controls is None) != (kernel.controls is None):
-        raise PolicyError(f"{where}: lever and controls contradict each other; remove the block, or tune again")
+        raise PolicyError(
+            f"{where}: `controls` and a lever controls=FILE need each other; remove the block, or tune again"
+        )
     told = {field: getattr(kernel, field) for field in kernel.__struct_fields__ if field != "name"}
     return Entry(kernel=kernel.name, **told | {"lever": parsed})
 
@@ -317,12 +321,12 @@ def why_not_here(entry: Entry, path: Path) -> str | None:
 
 
 def _assembling(entry: Entry, path: Path) -> Assembling | str | None:
-    """Return ptxas and options for an entry's lever, or as text the reason why this machine has not got them."""
+    """Return ptxas and options for an entry's lever, or the reason (text) why they are missing on this machine."""
     folder, version = path.absolute().parent, entry.lever.ptxas
     try:
         return entry.lever.assembling(folder, entry.controls)
     except ToolError as error:
-        if version is not None and str(error).startswith(f"ptxas {version}: not found"):  # the rest lists paths
+        if version is not None and str(error).startswith(f"ptxas {version}: not found"):  # the rest of it lists paths
             return f"ptxas {version} is not here; get it with `tritonhook ptxas add {version}`"
         return str(error)
 

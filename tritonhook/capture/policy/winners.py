@@ -1,5 +1,5 @@
-"""The winners of autotunings in a capture folder, chosen by Triton's autotuner or Inductor's. Pins are made from them,
-and existing pins are compared with them."""
+"""The winners of autotunings in a capture folder: the configurations that Triton's or Inductor's autotuner chose. Pins
+are made from winners, and existing pins are compared with winners."""
 
 from __future__ import annotations
 

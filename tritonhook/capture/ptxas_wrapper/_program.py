@@ -89,8 +89,8 @@ def _guarded(log: str, action: Callable[..., Any], *values: Any) -> Any:
 
 
 def _original_environment() -> dict[bytes, bytes]:
-    """Return the caller's environment: without the LC_CTYPE that Python adds in the C locale, and with the wrapper
-    turned off."""
+    """Return the caller's environment with two changes: the LC_CTYPE that Python adds in the C locale is removed, and
+    the wrapper is turned off."""
     environment = dict(os.environb)
     try:
         file = os.open("/proc/self/environ", os.O_RDONLY)
@@ -102,14 +102,14 @@ def _original_environment() -> dict[bytes, bytes]:
             environment.pop(b"LC_CTYPE", None)
     except OSError:
         pass
-    environment[b"TRITONHOOK_PTXAS_WRAPPER"] = b"off"  # if the real ptxas is a wrapper too, it must not keep the call
+    environment[b"TRITONHOOK_PTXAS_WRAPPER"] = b"off"  # if the real ptxas is a wrapper too, it must keep nothing
     return environment
 
 
 def _become(real: str, arguments: list[str], environment: dict[bytes, bytes]) -> NoReturn:
     try:
         os.execve(real, [real, *arguments], environment)
-    except FileNotFoundError:  # the wrapper was uninstalled a moment ago: the original is ptxas again
+    except FileNotFoundError:  # uninstalled a moment ago: the original has its name ptxas again
         own = real.removesuffix(".real")
         os.execve(own, [own, *arguments], environment)
 

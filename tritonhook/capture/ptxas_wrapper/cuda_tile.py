@@ -32,20 +32,20 @@ def begin_tile() -> None:
 
 
 def _tile_toolkit() -> Path | None:
-    """Find the bin folder of the toolkit whose ptxas tileiras uses. None if that toolkit is found on PATH, where its
-    linked copy already stands before it."""
+    """Find the bin folder of the toolkit whose ptxas tileiras uses. None if tileiras finds that toolkit by PATH, where
+    the linked copy already precedes it."""
     named = [Path(os.environ[name], "bin") for name in ("CUDA_ROOT", "CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     if os.environ.get("CUDA_ROOT"):
         folder: Path | None = named[0]
-    elif (folder := _tile_wheel_folder()) is None:  # if it has the wheels, cuda.tile ignores CUDA_HOME and CUDA_PATH
+    elif (folder := _tile_wheel_folder()) is None:  # with its wheels, cuda.tile ignores CUDA_HOME and CUDA_PATH
         usual = [] if shutil.which("tileiras") else [Path("/usr/local/cuda/bin")]
         folder = next(iter([*named, *usual]), None)
     return folder if folder is not None and os.access(folder / "ptxas", os.X_OK) else None
 
 
 def _tile_wheel_folder() -> Path | None:
-    """Find the bin folder of the installed wheels, if cuda.tile uses their tileiras. It does not if the wheels are
-    missing, or their versions differ; then return None."""
+    """Find the bin folder of the installed wheels, if cuda.tile uses their tileiras. Return None if the wheels are
+    missing, or if their versions differ: then cuda.tile does not use them."""
     from importlib.metadata import PackageNotFoundError, version
     from importlib.util import find_spec
 

@@ -34,7 +34,8 @@ class InstallState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class InstallTarget:
-    """A ptxas to install over. path: the file, after resolving links. given: the path before resolving links."""
+    """A ptxas over which the wrapper is installed. path: the file, after resolving links. given: the path before
+    resolving links."""
 
     path: Path
     given: Path
@@ -63,13 +64,14 @@ def _same_contents(a: Path, b: Path) -> bool:
 
 def _is_binary(path: Path) -> bool:
     """Check whether a program is machine code, like every ptxas from NVIDIA. A script beside a ptxas.real is another
-    tool's wrapper; treated as a ptxas, it would overwrite ptxas.real, the only original."""
+    tool's wrapper. If it were treated as a ptxas, it would overwrite ptxas.real, the only original."""
     with path.open("rb") as file:
         return file.read(4) == b"\x7fELF"
 
 
 def find_target(given: str | None) -> InstallTarget:
-    """Find the ptxas to install over: at the path `given`, else in the CUDA toolkit. Raises ToolError if there is none.
+    """Find the ptxas over which the wrapper is installed: at the path `given`, or by default in the CUDA toolkit.
+    Raises ToolError if there is none.
 
     A ptxas in Triton's package or another wheel is used only if `given` names it, because the installation makes the
     file differ from pip's record.

@@ -1,7 +1,7 @@
 """Make a copy of a CUDA toolkit out of links, in which ptxas is the wrapper. A run puts it first on PATH.
 
-A wrapper on PATH without nvcc would not be called: nvcc looks for ptxas in its own folder, which nvcc.profile puts
-first on PATH. tileiras looks in the toolkit at CUDA_ROOT, else in its own folder.
+A wrapper on PATH with no nvcc beside it would not be called: nvcc looks for ptxas in its own folder, which nvcc.profile
+puts first on PATH. tileiras looks in the toolkit at CUDA_ROOT, else in its own folder.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class WrapperHome:
 
     @classmethod
     def for_run(cls, out: Path) -> WrapperHome:
-        """Choose the folder: in the user's cache, because builds store the path of nvcc and need it later; in `out` if
-        the cache is not writable."""
+        """Choose the folder. It is in the user's cache, because builds store the path of nvcc and need it after the
+        run. If the cache is not writable, it is in `out`."""
         folder = cache_folder() / "toolkits"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -140,8 +140,8 @@ def _fill(staged: Path, place: Path, folder: Path, ptxas: Path, programs: Sequen
     for name in programs:
         if name == "nvcc.profile":
             profile = (folder / name).read_text()
-            # _HERE_ stays the original folder, and so do TOP and all paths made from it. Only PATH gets our folder in
-            # front (`+=` prepends).
+            # _HERE_ remains the original folder, so TOP and all paths made from it do not change. Only PATH gets our
+            # folder in front (`+=` prepends).
             profile = profile.replace("$(_HERE_)", str(folder)) + f"\nPATH += {place / 'bin'}:\n"
             (bin_folder / name).write_text(profile)
         elif name == "tileiras":

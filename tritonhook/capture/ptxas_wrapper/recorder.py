@@ -43,7 +43,8 @@ _VARIANT_LEAST_S = 30.0  # minimum time limit for any other variant; else ten ti
 
 
 def caller() -> tuple[str, list[str]]:
-    """Return (front end that called ptxas, its command line). It is the nearest parent process that is not a shell."""
+    """Return (front end that called ptxas, its command line). The front end is the nearest parent process that is not a
+    shell."""
     pid: int | None = os.getppid()
     while pid is not None and pid > 1:
         words = command_line_of(pid)
@@ -59,7 +60,8 @@ def _who(front_end: str) -> str:
 
 
 class WrappedCall:
-    """One call of ptxas. The constructor reads the call while ptxas runs; `finish` keeps it after the exit of ptxas."""
+    """One call of ptxas. The constructor reads the arguments and inputs while ptxas runs; after the exit of ptxas,
+    `finish` keeps the results."""
 
     def __init__(self, words: Sequence[str], about: Mapping[str, Any]) -> None:
         """Read the call. words: the arguments of ptxas. about: facts about the real ptxas, from _program.py."""
@@ -79,7 +81,7 @@ class WrappedCall:
         if os.environ.get(DUMP_VARIABLE):
             dump(words, about)
         self._compile_us: dict[str, int] = {}
-        self._started = time.monotonic()  # ptxas began earlier: the measured time is too short by the code above
+        self._started = time.monotonic()  # ptxas began earlier: the measured time lacks the time of the code above
 
     def finish(self, status: int) -> None:
         """Keep the call's results. status: exit status from os.waitpid."""
@@ -122,8 +124,8 @@ class WrappedCall:
         return Assembler(self.real, self._version(), (*command.options, *target))
 
     def _version(self) -> str | None:
-        """Return the version of the real ptxas; None if not known. The wrapper script contains the version, which is
-        valid while size and time of the file stay the same."""
+        """Return the version of the real ptxas; None if not known. The wrapper script contains the version; it is valid
+        as long as size and time of the ptxas file stay the same."""
         now = os.stat(self.real)  # noqa: PTH116
         if self._about["stat"] == (now.st_size, now.st_mtime_ns) and self._about["version"]:
             return str(self._about["version"])
@@ -137,13 +139,13 @@ class WrappedCall:
     def _captures(
         self, origins: Mapping[str, str | None], ptx: Ptx, files: Mapping[Stage, str], metadata: Mapping[str, Any]
     ) -> list[Capture]:
-        """Make a capture of each kernel of one module. origins: by kernel, its own name if it was renamed, else
+        """Make a capture of each kernel of one module. origins: the own name of each kernel that was renamed, else
         None."""
         assembler = self._assembler()
         identity = json.dumps([ptx.sha256, assembler.arguments, assembler.version])
         shared = []
         if self._command.left_out:
-            shared.append(f"options lack {' '.join(self._command.left_out)}, whose file the caller deletes")
+            shared.append(f"the options omit {' '.join(self._command.left_out)}, whose file the caller deletes")
         if Stage.CUBIN not in files:
             shared.append("the cubin was written where it cannot be read back")
         common = Capture(
@@ -178,8 +180,8 @@ class WrappedCall:
     # --- the renamed variant
 
     def _begin_variant(self, rename: Rename) -> _Variant | str | None:
-        """Begin to assemble the renamed variant. Returns the variant, or as text why there is none, or None if no name
-        changes."""
+        """Begin to assemble the renamed variant. Returns the variant, or the reason (text) why there is none, or None
+        if no name changes."""
         if len(self._command.modules) > 1:
             return "a call of ptxas with several inputs: no renamed variant was assembled"
         ((_, ptx, entries),) = self._wanted

@@ -1,4 +1,5 @@
-"""Make the shell script that replaces a ptxas and starts _program.py. Also read the log of errors in the wrapper."""
+"""Make the shell script that replaces a ptxas and starts _program.py. This module also reads the log of the wrapper's
+errors."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ def wrapper_script(real: Path, mark: str, python: str, log: Path) -> str:
     """Return the text of the shell script that is called instead of the ptxas `real`. If Python or tritonhook does not
     exist any more, the script only runs `real`.
 
-    mark: INSTALLED or LINKED. python: the Python that runs _program.py. log: the wrapper's log file. A Python script
-    would need a `#!` line, which allows no path with blanks or over 127 bytes.
+    mark: INSTALLED or LINKED. python: the Python that runs _program.py. log: the wrapper's log file. The script is not
+    Python, because its `#!` line could not have a path with blanks or over 127 bytes.
     """
     at = os.stat(real)  # noqa: PTH116
     kind = "installed" if mark == INSTALLED else "linked"

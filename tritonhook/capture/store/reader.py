@@ -130,15 +130,17 @@ def read_launches(folder: Path) -> tuple[RecordedLaunch, ...]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CaptureFolder(Notebook):
-    """The contents of a capture folder when it was opened: of the whole folder, or of some processes or runs.
+    """The contents that a capture folder had when it was opened. They are of the whole folder, or only of some
+    processes or runs.
 
     processes: headers of the indexes. torn: number of unreadable index lines; a dying process leaves its last line
     incomplete. sources: files of the Python modules that processes of runs had loaded, without installed packages.
     runs: all runs of the folder that used kernels, oldest first; run numbers begin with 1. crashes: the crash.json of
     each kernel that failed to compile. outdated: records left out because only earlier runs used them (`latest`).
     is_part: True if limited to some processes or one run (`since`, `of_rank`, `of_run`), False for the whole folder.
-    configurations: what autotuners tried, also in dry runs, which measure nothing. launch_counts: number of launches by
-    (record, key of the launch). unrecorded: reason why a launch could not be recorded, by record.
+    configurations: the configurations that autotuners tried; dry runs, which measure nothing, are included.
+    launch_counts: number of launches by (record, key of the launch). unrecorded: reason why a launch could not be
+    recorded, by record.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("path", "records", "processes")
@@ -261,8 +263,8 @@ class CaptureFolder(Notebook):
     def latest(self) -> CaptureFolder:
         """Drop the records that no process used after the start of the latest run of the same command.
 
-        Sightings outside of runs count as recent. So do late sightings of an earlier run, whose process may still be
-        active, for example on another node.
+        A record is also kept if a process outside of runs used it, or if a process of an earlier run used it after that
+        start. Such a process may still be active, for example on another node.
         """
         last = {run.command: run.started_ns for run in self.runs}
 
@@ -274,14 +276,14 @@ class CaptureFolder(Notebook):
         return replace(self, outdated=frozenset(filter(is_outdated, self.records)), crashes=crashes)
 
     def previous(self, number: int | None = None) -> tuple[int, int]:
-        """Return (number of the previous run, `number`) for two runs of the same command. number: by default the latest
-        run. Raises CaptureError if there is no previous run."""
+        """Return (number of the previous run of the same command, `number`). number: by default the latest run. Raises
+        CaptureError if there is no previous run."""
         number = len(self.runs) if number is None else number
         command = self.runs[number - 1].command if self.runs else ""
         before = [n for n, run in enumerate(self.runs[: max(number - 1, 0)], 1) if run.command == command]
         if not before:
             raise CaptureError(
-                f"{self.path}: no earlier run of the same command; `tritonhook run script.py`, again after an edit"
+                f"{self.path}: no earlier run of the same command; use `tritonhook run` before and after an edit"
             )
         return before[-1], number
 

@@ -1,4 +1,5 @@
-"""The JSON schemas in a capture folder, and functions that read them: capture.json, crash.json, lines of an index."""
+"""The JSON schemas of the files in a capture folder (capture.json, crash.json, lines of an index), and functions that
+read these files."""
 
 from __future__ import annotations
 
@@ -55,9 +56,9 @@ class KernelRecord(Fields):
 
 
 class Record(KernelRecord):
-    """capture.json in the folder of a kernel. files: name of each stage's file in this folder. sources: by path of a
-    source file, name of the file in OUT/sources with its text. source_stat: size (bytes) and modification time (ns) of
-    the binary in the compiler's cache."""
+    """capture.json in the folder of a kernel. files: name of each stage's file in this folder. sources: for the path of
+    each source file, the name of the file in OUT/sources that has its text. source_stat: size (bytes) and modification
+    time (ns) of the binary in the compiler's cache."""
 
     format: int
     files: dict[str, FileName]
@@ -68,10 +69,10 @@ class Record(KernelRecord):
 class Rejected(Fields):
     """crash.json of a kernel that failed to compile. Unknown fields are empty.
 
-    stage: the stage that failed. log: the output of the compiler or ptxas; summary, stderr, triton_message: the output,
-    if the ptxas wrapper or a rewrite wrote the file. arch: e.g. "sm_90a". ptxas: version of ptxas. arguments: options
-    of ptxas. options: as in KernelRecord. triton: version of Triton. time_ns: time.time_ns of the failure. run: id of
-    the `tritonhook run`.
+    stage: the stage that failed. log: the output of the compiler or ptxas. summary, stderr, triton_message: they have
+    the output instead of `log` if the ptxas wrapper or a rewrite wrote the file. arch: e.g. "sm_90a". ptxas: version of
+    ptxas. arguments: options of ptxas. options: as in KernelRecord. triton: version of Triton. time_ns: time.time_ns of
+    the failure. run: id of the `tritonhook run`.
     """
 
     kernel: str
@@ -203,7 +204,7 @@ class _Artifacts(Mapping[Stage, "str | bytes"]):
 
     @property
     def identity(self) -> tuple[tuple[Stage, int, int], ...]:
-        """Device and inode of each file: equal where captures share their files. Raises OSError."""
+        """Device and inode of each file: equal for captures that share their files. Raises OSError."""
         stats = {stage: os.stat(self._folder / file) for stage, file in self._files.items()}  # noqa: PTH116
         return tuple((stage, stat.st_dev, stat.st_ino) for stage, stat in stats.items())
 

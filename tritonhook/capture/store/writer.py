@@ -90,10 +90,10 @@ class CaptureWriter:
     def add_files(self, capture: Capture, files: Mapping[Stage, str], linked: bool = False) -> str:
         """Keep a kernel and its artifacts; returns the record's name.
 
-        files: path by stage, e.g. in the compiler's cache. linked: True makes hard links instead of copies; for files
-        that are already in this capture folder, as part of another kernel of the same module. A kernel that was kept
-        before is recognised by its hash and its binary's size and time; the binary is not read. Raises OSError, for
-        instance if the disk is full; then no incomplete record remains.
+        files: path by stage, e.g. in the compiler's cache. linked: True makes hard links instead of copies, if the
+        files already belong to another kernel of the same module in this capture folder. A kernel that was kept before
+        is recognised by its hash and its binary's size and time; the binary is not read. Raises OSError, for instance
+        if the disk is full; then no incomplete record remains.
         """
         key = _key(capture.kernel, capture.hash, files)
         with self._lock:
@@ -124,7 +124,7 @@ class CaptureWriter:
 
     def _is_same(self, folder: Path, capture: Capture, files: Mapping[Stage, str], key: _Key) -> bool:
         """Check whether a stored record is this kernel: by its binary's size and time, else by the binary's bytes.
-        Return False for a damaged record, or if only the record or only the capture comes from a dry run."""
+        Return False for a damaged record, and if one of the two comes from a dry run and the other does not."""
         try:
             document = json.loads((folder / "capture.json").read_bytes())
             stored = {STAGES[name]: folder / file for name, file in document["files"].items() if name in STAGES}
@@ -211,7 +211,8 @@ class CaptureWriter:
 
     def add_tuning(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None:
         """Record an autotuner's choice. tuning: id of the autotuning in this process; a later line with the same id
-        replaces the earlier line. by: name of the autotuner. winner, among: records."""
+        replaces the earlier line. by: name of the autotuner. winner, among: records of the winning kernel and of all
+        tried kernels."""
         with self._lock:
             self._write_lines({"winner": winner, "among": list(among), "tuning": tuning, "by": by})
 
@@ -225,7 +226,8 @@ class CaptureWriter:
         by: str = "Triton",
     ) -> None:
         """Record the configurations that an autotuner tried for one key of a function. chosen: the winner's record.
-        configurations: text by record. source: hash of the function's source. by: "Triton" or "Inductor"."""
+        configurations: each configuration as text, by record. source: hash of the function's source. by: "Triton" or
+        "Inductor"."""
         line = {"configurations": dict(configurations), "function": function, "key": list(key), "chosen": chosen}
         line |= {"by": by, **({} if source is None else {"source": source})}
         with self._lock:
@@ -266,8 +268,8 @@ class CaptureWriter:
 
     def close(self, notes: Sequence[str] = (), unrecorded: Mapping[str, str] | None = None) -> None:
         """End the index. notes: messages for readers of the folder. unrecorded: reason why a launch could not be
-        recorded, by record; written only with notes or paths. Under `tritonhook run`, also record the paths of the
-        process's Python modules."""
+        recorded, by record. Under `tritonhook run`, the paths of the process's Python modules are recorded too. Without
+        notes and paths, `unrecorded` is not written."""
         with self._lock:
             sources = {"sources": _sources()} if self._index is not None and RUN_ID in os.environ else {}
             if notes or sources:

@@ -2,8 +2,8 @@
 
 Triton 3.6 and 3.7 do not report them; 3.8 has a listener, but only one tool can use it. The Autotuner measures each
 configuration in `_bench`. This module patches `_bench` to learn which kernel is compiled for which configuration. The
-winner is then in the Autotuner's own `cache`. It is looked up at the next compile, not at each launch, which would make
-launches slower. An autotuning is missed if all its kernels were in memory before.
+winner is then in the Autotuner's own `cache`. This module reads it at the next compile; reading it at each launch would
+make launches slower. An autotuning is missed if all its kernels were in memory before.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 def choices_of(side: dict[str, str], own: dict[int, tuple[Any, dict[Any, Any]]] | None = None) -> Iterator[None]:
     """Record the configuration that each Triton autotuner launches during a `with` block.
 
-    side: the function adds the configuration by kernel name. own: (tuner, its choices) by the tuner's id, used instead
-    of the tuner's cache. So with an empty `own`, each tuner measures again. With `own`, tuners ignore their disk cache.
+    side: dict to which this function adds the configuration, by kernel name. own: dict of (tuner, its choices) by the
+    tuner's id, which is used instead of the tuner's cache in memory and on disk. If it is empty, each tuner measures
+    again.
     """
     from triton.runtime.autotuner import Autotuner
 
@@ -70,7 +71,8 @@ def key_texts(tuner: Any, key: Any) -> tuple[str, ...]:
 
 
 class _Round:
-    """One autotuning. decided: keys that had a winner before it. trials: Triton's hash by configuration tried.
+    """One autotuning. decided: keys that had a winner before this autotuning. trials: Triton's hash by configuration
+    tried.
 
     cache: the tuner's cache when the autotuning began, because `choices_of` can replace it during a call.
     """

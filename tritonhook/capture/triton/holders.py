@@ -10,8 +10,9 @@ from tritonhook.capture.triton.rewriting import rewriting
 
 
 def holders() -> dict[str, str]:
-    """Return the owner of each of Triton's hooks, by hook. tritonhook sets no hook itself. But it is named first for
-    the hook at which it listens, and for "cache keys" while a session rewrites, because it extends them then."""
+    """Return the owner of each of Triton's hooks, by hook. tritonhook sets no hook itself. But while a session is
+    attached, it is named first for the hook at which it listens. While a session rewrites, it is named for "cache
+    keys", because it extends them."""
     from triton import knobs
 
     of_runtime = ("add_stages_inspection", "jit_cache", "jit_post_compile", "launch_enter", "launch_exit")

@@ -19,7 +19,7 @@ MINIMUM_TRITON = (3, 6)
 # them too.
 META_FROM = "tritonhook_rewritten_from"
 META_NOTE = "tritonhook_note"
-META_KEYS = "tritonhook_keys"  # digest of the changes by each session
+META_KEYS = "tritonhook_keys"  # digest of the changes that each session makes
 META_PTXAS = "tritonhook_ptxas"  # path, version and arguments of the ptxas, if a session chose it
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # part of Python's default repr of an object
 _CODE_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ptx_version", "ptx_options")
@@ -125,7 +125,7 @@ def arch_name(capability: int) -> str:
 
 
 def _assembler_of_kernel(arch: int, metadata: Mapping[str, Any]) -> Assembler:
-    """Return the ptxas that assembled a kernel: the session's ptxas if the metadata names it, else Triton's."""
+    """Return the ptxas that assembled a kernel: the session's ptxas if the metadata names it, else Triton's ptxas."""
     if META_PTXAS in metadata:
         path, version, arguments = metadata[META_PTXAS]
         return Assembler(path, version, tuple(arguments))
@@ -133,8 +133,8 @@ def _assembler_of_kernel(arch: int, metadata: Mapping[str, Any]) -> Assembler:
 
 
 def assembler_of(arch: int, options: Mapping[str, Any]) -> Assembler:
-    """Return Triton's ptxas for a compute capability, with the arguments that Triton's make_cubin passes. options: of
-    the compile, e.g. `enable_fp_fusion`.
+    """Return Triton's ptxas for a compute capability, with the arguments that Triton's make_cubin passes. options:
+    options of the compile, e.g. `enable_fp_fusion`.
 
     Triton does not keep the command line, so it is built here in the same way as in make_cubin. A test assembles
     captures again and compares the bytes.
@@ -167,7 +167,8 @@ def assembler_of(arch: int, options: Mapping[str, Any]) -> Assembler:
 
 
 def ptxas_versions() -> list[str | None]:
-    """Return the versions of Triton's two ptxas: for GPUs up to Hopper, and for Blackwell. None if not known."""
+    """Return the versions of Triton's two ptxas: the one for GPUs up to Hopper and the one for Blackwell. A version is
+    None if not known."""
     return [assembler_of(arch, {}).version for arch in (90, 100)]
 
 

@@ -1,8 +1,8 @@
 """Make Triton's Autotuner use the configurations that policies pin, without measuring.
 
-For a new key only, the Autotuner calls `prune_configs` to select configurations, and `_bench` to measure them. Here the
-first returns only the pinned configuration, and the second returns without a measurement. Then the configuration is in
-the Autotuner's own cache. So later launches cost the same as without a pin.
+For a new key only, the Autotuner calls `prune_configs` to select configurations, and `_bench` to measure them. Here
+`prune_configs` returns only the pinned configuration, and `_bench` returns without a measurement. Then the
+configuration is in the Autotuner's own cache. So later launches cost the same as without a pin.
 """
 
 from __future__ import annotations

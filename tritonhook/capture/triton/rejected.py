@@ -1,6 +1,6 @@
-"""Capture kernels that a compiler stage of Triton, or ptxas, rejects. Triton itself keeps no files of them.
+"""Capture kernels that a compiler stage of Triton, or ptxas, rejects. Triton itself keeps no files of such kernels.
 
-While a session is attached, each failing stage of a compile reports its error to the sessions, and raises it again.
+While a session is attached, the error of a failing stage is reported to the sessions and raised again.
 """
 
 from __future__ import annotations

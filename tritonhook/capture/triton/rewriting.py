@@ -1,8 +1,8 @@
-"""Rewrite kernels in `triton.compile`. The sessions that are active when a compile's cache key is made apply to the
-whole compile, even if sessions begin or end before its cubin is made.
+"""Rewrite kernels in `triton.compile`. The sessions that are active when the cache key of a compile is made are used
+for the whole compile, even if sessions begin or end before the cubin is made.
 
-`get_cache_key` receives the backend object of one compile. The sessions' stages are added to this object, and the guard
-of the cache entry to the cache manager of the same compile. So another thread or tool cannot change them later.
+`get_cache_key` receives the backend object of one compile. The sessions' stages are added to this object. A guard
+(Compile.guard) is added to the cache manager of the same compile. So another thread or tool cannot change them later.
 tritonhook does not use the hook `knobs.runtime.add_stages_inspection_hook`; stages that other tools add there run
 before ours.
 
@@ -33,7 +33,7 @@ Sessions = tuple["Observer", ...]  # outermost first
 
 _COMPILER, _JIT = "triton.compiler.compiler", "triton.runtime.jit"
 _MARK = "\0tritonhook:"  # begins our part of a key; Triton's part, of repr() texts and hashes, contains no byte 0
-_ASKED_BY = "_tritonhook_sessions"  # attribute of a source object that waits for a thread of AsyncCompileMode
+_ASKED_BY = "_tritonhook_sessions"  # attribute with the sessions, while a source waits for an AsyncCompileMode thread
 # Reasons why a kernel is not rewritten. Except with LATE, its files are not stored in Triton's cache.
 LATE = "the compile began before the session"
 REPLACED = "another tool replaced the stage ptx or cubin, or its output"
@@ -58,10 +58,11 @@ class Rewriting(Hooks):
         self._for_good: list[Patch] = []
 
     def _settle(self) -> None:
-        self.key = _key_of_launch(self.sessions)  # "" without sessions: our patch may stay below another tool's
+        self.key = _key_of_launch(self.sessions)  # "" without sessions: another tool's patch may still call ours
 
     def _patched(self) -> list[Patch]:
-        """Patch the functions that launch, and the first time, for good, also the functions that compile."""
+        """Patch the functions that launch. The first call also patches the functions that compile; that patch is never
+        undone."""
         from triton.compiler import CompiledKernel, compiler
         from triton.runtime import jit
 
@@ -97,7 +98,7 @@ class Rewriting(Hooks):
 
     @contextmanager
     def _bound_to(self, sessions: Sessions) -> Iterator[None]:
-        """Bind this thread's compiles in the `with` block to these sessions."""
+        """Use these sessions for all compiles of this thread during a `with` block."""
         outer = getattr(self._thread, "sessions", None)
         self._thread.sessions = sessions
         try:
@@ -157,7 +158,8 @@ class Rewriting(Hooks):
         return get_cache_manager
 
     def _compiled(self, original: Callable[..., None]) -> Callable[..., None]:
-        """After each compile and each load from the disk cache, note a kernel that was not rewritten but should be."""
+        """After each compile and each load from the disk cache, add a note if the kernel should be rewritten but is
+        not."""
 
         def init(kernel: Any, src: Any, group: Any, *arguments: Any, **named: Any) -> None:
             original(kernel, src, group, *arguments, **named)
@@ -274,8 +276,8 @@ class Compile:
     # --- the entry in Triton's cache
 
     def guard(self, manager: Any) -> None:
-        """Do not store results under this compile's key if the steps did not make them. They are written to another
-        cache folder, which no key finds, because Triton reads its results from files."""
+        """Do not store results under this compile's key if the steps did not make them. Such results are written to
+        another cache folder, which no key finds, because Triton reads its results from files."""
         place = manager
 
         def put(data: Any, filename: str, *arguments: Any, **named: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Step: one session's changes to one compile by Triton. Its stages ptx and cubin replace Triton's own."""
+"""Step: the changes of one session to one compile by Triton. The step's stages ptx and cubin replace Triton's
+stages."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ Stages = dict[str, Callable[[Any, dict[str, Any]], Any]]
 
 
 class Step:
-    """One session's part in a compile. The constructor, which can fail, runs before the cache key is made: a session
-    that fails is then left out of the key.
+    """One session's part in a compile. The constructor runs before the cache key is made. If it fails, the session is
+    left out of the key.
 
     The PTX is rewritten at the end of the ptx stage, and also assembled there. If ptxas fails on the rewritten PTX, the
     later stages get the plain PTX. So PTX and cubin in the cache always belong together.
@@ -128,4 +129,4 @@ def _why_plain(text: str, rewritten: Rewritten, assembler: Assembler) -> str:
         return f"not renamed: ptxas failed under the name {rewritten.new}"
     if rewritten.text != text:
         return "not rewritten: ptxas failed on the rewritten PTX"
-    return f"ptxas {assembler.version} failed; assembled by Triton's own"
+    return f"ptxas {assembler.version} failed; assembled by Triton's own ptxas"

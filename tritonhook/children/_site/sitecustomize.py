@@ -1,8 +1,8 @@
 """Start tritonhook in processes under `tritonhook run`: Python runs this file because it is first in PYTHONPATH, or
 because a .pth file runs it. See bootstrap.py.
 
-The package is loaded from its own folder without a change of sys.path, so that imports of the child process do not
-change.
+The package is loaded from its own folder, and sys.path is not changed, so that the child process imports the same
+modules as without tritonhook.
 """
 
 import importlib.util
