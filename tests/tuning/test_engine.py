@@ -427,6 +427,6 @@ def test_processes_that_do_not_start_are_ended(gpu: Gpu, monkeypatch: pytest.Mon
             raise Lost(None, "status 5")
 
     monkeypatch.setitem(globals(), "Started", Silent)
-    with pytest.raises(DeviceError, match="a process with the GPU did not start: status 5"):
+    with pytest.raises(DeviceError, match="a process that uses the GPU did not start: status 5"):
         only(FAST, plain=OWN, start=gpu.start)
     assert gpu.open == 0

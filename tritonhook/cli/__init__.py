@@ -35,7 +35,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. No error returns 1, which means "different"."""
+    """Run one command and return its exit code. An error never has the exit code 1, which means "different"."""
     words = list(sys.argv[1:] if argv is None else argv)
     verb = words[0] if words and words[0] in VERBS else ""
     with streams(), interruptible():

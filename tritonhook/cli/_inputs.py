@@ -29,7 +29,7 @@ from tritonhook.report.result import count
 if TYPE_CHECKING:
     from tritonhook.snapshot.folders import Kernels
 
-_MOST_BYTES = 1 << 32  # of a file with code; torch's shared libraries have 2 GiB
+_MOST_BYTES = 1 << 32  # largest file with code that is read; torch's shared libraries have 2 GiB
 
 
 def place(**settings: Any) -> Any:
@@ -46,7 +46,8 @@ def _launch_place(text: str | None) -> str | None:
     folder = path.parent if len(path.parts) > 1 else Path(default_out())
     found = [*folder.glob(f"kernels/*/launches/{path.name}*.json")]
     if len({one.stem for one in found}) > 1:
-        raise UsageError(f"{text}: {len(found)} launches have such an id: {listed([it.stem for it in found])}")
+        ids = listed([it.stem for it in found])
+        raise UsageError(f"{text}: {len(found)} launches have an id that begins like this: {ids}")
     return str(found[0]) if found else _place(text)
 
 
@@ -75,7 +76,7 @@ def _place(text: str | None) -> str | None:
     try:
         record = CaptureFolder.open(folder).find(path.name)
     except CaptureError as error:
-        raise UsageError(f"{text}: no such file or folder; as an id: {error}") from None
+        raise UsageError(f"{text}: no such file or folder; looked up as an id: {error}") from None
     if record is None:
         why = f"{text}: no such file or folder, and no kernel in {folder} has an id that begins like this"
         raise UsageError(why + kernels_there(folder))
@@ -101,7 +102,7 @@ def _selected(text: str, name: str, folder: Path) -> str:
             return text
         raise UsageError(
             f"{text}: no such file or folder, and no such kernel in {folder}; `tritonhook run --out {text} script.py` "
-            f"makes a capture folder; there are:\n  {_ids(opened, captures, called)}"
+            f"makes a capture folder; the kernels there are:\n  {_ids(opened, captures, called)}"
         )
     alike = fitting or [record for record, c in captures.items() if selector.name == function_name(c.kernel)]
     what = f"{len(fitting)} kernels match; add settings, or give an id" if fitting else "no such kernel; there are"
@@ -217,7 +218,7 @@ def load_input(path: str, entry: str | None) -> Input:
 def load_pair(a: str, b: str, entry: str | None) -> list[Input]:
     """Read one kernel of each side. entry: its name, or both names as A:B; required if a side has several kernels.
 
-    If two files have other names for a kernel, `pair_kernels` matches them. Raises what load_input raises.
+    If the two files name the kernel differently, `pair_kernels` matches the names. Raises the errors of load_input.
     """
     first, is_pair, second = (entry or "").partition(":")
     names = (first, second) if is_pair else (entry, entry)
@@ -300,8 +301,8 @@ def chosen_assembler(
     tool, file = find_recorded(path, version, trust), file_at(path)
     if tool is not None and file is not None and not is_same_file(file, tool.path):
         print(
-            f"{path}: not run, because no installed ptxas has its hash; ptxas {tool.version} at {tool.path} is used "
-            "(--trust runs the named one)",
+            f"{path}: the ptxas that the capture names, not run because no installed ptxas has its hash; ptxas "
+            f"{tool.version} at {tool.path} is used instead (--trust runs the ptxas that the capture names)",
             file=sys.stderr,
         )
     return tool or find_ptxas(), arguments

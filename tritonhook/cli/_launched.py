@@ -26,9 +26,9 @@ class LaunchedKernel:
 def launched(
     target: str, entry: str | None, recorded: RecordedLaunch, dry: bool = True
 ) -> Iterator[LaunchedKernel | Skipped]:
-    """Yield the kernel of a file or a capture; or the kernels of a capture folder that run, each with its most frequent
-    launch, and as Skipped those without a launch. dry: accept launches of dry runs. Raises UsageError if a folder has
-    no such kernel."""
+    """Yield the kernel of a file or a capture. For a capture folder, yield each kernel with its most frequent launch,
+    or a Skipped if the kernel has no launch. dry: accept launches of dry runs. Raises UsageError if a folder has no
+    such kernel."""
     if recorded.args or not Path(target, "index").is_dir():
         yield LaunchedKernel(target, target, entry, recorded.of([target], dry=dry))
         return

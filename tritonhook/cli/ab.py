@@ -84,7 +84,7 @@ class Timing(Group):
     recorded: RecordedLaunch = part(RecordedLaunch)
     tune: str | None = option(
         choices=("fixed", "each"),
-        help="autotuned kernels: all sides use the reference's configuration (fixed, the default), or each its own",
+        help="configuration of autotuned kernels: the reference's for all sides (fixed, default), or each side's own",
     )
     tolerance: Tolerance = part(Tolerance)
     band: float | None = option(
@@ -95,7 +95,7 @@ class Timing(Group):
     fail_on: str | None = option(
         choices=("slower", "faster"), help="exit with 1 only if the candidate is slower (or faster)"
     )
-    saved: str | None = option("--from", metavar="FILE", help="read a saved comparison instead; needs no GPU")
+    saved: str | None = option("--from", metavar="FILE", help="do not time; read a comparison of --save")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +244,8 @@ def planned(options: Options, folder: Path) -> Planned:
 
 
 def _refuse(options: Options, rest: Sequence[str], names: Sequence[str], why: str) -> None:
-    """Raise UsageError for targets and options that would be ignored."""
+    """Raise UsageError if there are further targets (`rest`), or options of `names`: they would be ignored. why: the
+    reason, for the message."""
     if rest:
         raise UsageError(
             f"{' '.join(rest)}: not understood; give one target, two cubins, or a script with its arguments"
@@ -317,7 +318,8 @@ def _why_none(entry: str | None, captures: CaptureFolder) -> str:
 
 
 def _of_kernel(options: Options, path: str, folder: Path, launch: Path) -> Planned:
-    """Plan for one capture or PTX file: time it and the form that the options make of it, both launched as recorded."""
+    """Plan for one capture or PTX file: time the kernel unchanged and as the options change it, both launched as
+    recorded."""
     given = load_input(path, options.tool.entry)
     check_entry(options.tool.entry, [given])
     if given.ptx is None:

@@ -99,10 +99,12 @@ def run(options: Options) -> int:
     options = replace(options, fail_on=_with_budgets(options, lock.budgets))
     name = "--verify" if options.verify else "--sanitize" if options.sanitize else ""
     if name and (not options.places or options.update):
-        raise UsageError(f"{name}: give captures with launches, or a script and --arch; not with --update")
+        raise UsageError(f"{name}: give captures with launches, or a script and --arch; not allowed with --update")
     if not options.places:
         if any(rule.what == BITS for rule in options.fail_on):
-            raise UsageError("bits: the lock has no launches; give captures with launches, or a script and --arch")
+            raise UsageError(
+                "--fail-on bits: give captures with launches, or a script and --arch; the lock has no launches"
+            )
         if options.update or options.arch is not None:
             raise UsageError("--arch: give a script" if options.arch else "--update: give the captures, or built files")
         return _check_ptx(options, path, lock.kernels, workflow)
@@ -164,7 +166,7 @@ def _why_not_again(kernel: KernelFacts, ptxas: str | None) -> str | None:
 
 
 def _timed(tasks: Sequence[Task], changes: Sequence[Change], notes: list[str]) -> list[Change]:
-    """Replace the compile times of the changes, which are of the whole compile, by the time of ptxas."""
+    """Replace each change's compile time, which covers the whole compilation, by the time of ptxas alone."""
     with working(f"timing ptxas for {count(len(tasks), 'kernel')}"):
         times = list(map(timed, tasks))
     if unknown := [task.locked.identity.kernel for task, us in zip(tasks, times, strict=True) if us is None]:
@@ -182,10 +184,12 @@ def _check_places(
     place is a temporary folder."""
     asked = {rule.what for rule in options.fail_on}
     if COMPILE_TIME in asked:
-        raise UsageError("compile-time: a lock has no times; leave out the captures, or use `tritonhook diff OLD NEW`")
+        raise UsageError(
+            "--fail-on compile-time: a lock has no times; omit the captures, or use `tritonhook diff OLD NEW`"
+        )
     bits = any(kernel.bits for kernel in lock.kernels)
     if BITS in asked and not bits:
-        raise UsageError(f"bits: {path} has none; make it again with `tritonhook lock --bits`")
+        raise UsageError(f"--fail-on bits: {path} has no bits; make the lock again with `tritonhook lock --bits`")
     bits = bits and (BITS in asked or options.update)
     found = lockable_at(named, () if options.update else lock.kernels, lock.kernels)
     facts, counts = renumbered(lock.kernels, found.kernels), any(kernel.is_counted for kernel in lock.kernels)

@@ -79,7 +79,7 @@ class Options(Group):
         choices=INPUTS,
         default=RECORDED,
         metavar="NAME",
-        help=f"contents of the buffers, as in verify (default: {RECORDED})",
+        help=f"contents of the buffers, as for `verify --input` (default: {RECORDED})",
     )
     ctas: int | None = option(type=int, metavar="N", help="number of CTAs of a launch to execute (default: all)")
     limit: float = limit_option("seconds for reading and executing a kernel", f"{LIMIT_S:g}", LIMIT_S)
@@ -88,7 +88,7 @@ class Options(Group):
         type=int,
         default=1,
         metavar="N",
-        help="execute in N orders; a buffer with other bits in another order is a fault (default: 1)",
+        help="execute in N orders; it is a fault if a buffer has other bits in another order (default: 1)",
     )
     contents: Path | None = option(
         type=Path, metavar="FOLDER", help="write buffers to FOLDER/KERNEL-NUMBER.bin (ID-NUMBER.bin if names are equal)"
@@ -103,7 +103,8 @@ class Options(Group):
     arch: str | None = option(metavar="sm_XX", help=f"with --configs: architecture of the dry run (default: {_ARCH})")
     count: bool = flag(help="execute the machine code, and compute the counters of Nsight Compute")
     gpu: str | None = option(
-        metavar="NAME", help="with --count: compute the floor of time for this GPU (H100, H200, A100, ...)"
+        metavar="NAME",
+        help="with --count: compute the floor of time (a lower bound) on this GPU (H100, H200, A100, ...)",
     )
     results: Results = part(Results)
 
@@ -113,10 +114,10 @@ def run(options: Options) -> int:
         raise UsageError("--ctas and --orders must be positive")
     if options.orders > 1 and (options.count or options.seed):
         raise UsageError(
-            "--orders: not with --count or --seed: the first order is program order, the others have seeds"
+            "--orders: not allowed with --count or --seed: the first order is program order, the others have own seeds"
         )
     if options.gpu is not None and not options.count:
-        raise UsageError("--gpu: only with --count, which computes the floor of time of this GPU")
+        raise UsageError("--gpu: only with --count, which computes the floor of time (a lower bound) on this GPU")
     check_numpy()
     if options.configs or options.arch or is_script(options.target):
         result, code = _in_configurations(options)
@@ -145,7 +146,7 @@ def _in_configurations(options: Options) -> tuple[Result, int]:
         run_emulated(command, dry, how, Path(folder) / "captures", words[0], "not all was executed")
         kernels = tuple(_configured(Path(folder), found))
     if not kernels:
-        raise UsageError(f"{words[0]}: it launched no kernel of Triton")
+        raise UsageError(f"{words[0]}: it launched no Triton kernel")
     result = Emulation(options.target, "what the script put there", options.ctas, kernels)
     return result, 1 if any(kernel.faults for kernel in kernels) else 0
 
@@ -178,7 +179,7 @@ def _in_one_configuration(options: Options) -> tuple[Result, int]:
     found = list(launched(options.target, options.only.entry, options.recorded))
     names = Counter(one.kernel for one in found if isinstance(one, LaunchedKernel))
     if not names:
-        raise UsageError(f"{options.target}: no kernel with a recorded launch; give one with --args")
+        raise UsageError(f"{options.target}: no kernel with a recorded launch; give a launch with --args")
     done: list[Any] = []
     with working("emulating kernels") as advance:
         for one in found:

@@ -66,7 +66,7 @@ _NO_GPU = "this machine has no GPU: `tritonhook run --arch sm_90a script.py` com
 
 def _startup_option(what: str) -> Any:
     """Declare an option that takes the path of a Python interpreter; without a value, it means this interpreter."""
-    text = f"{what}, in the environment of this Python or of the named one"
+    text = f"{what}, in the environment of this Python, or of PYTHON"
     return option(one_of="startup", nargs="?", const=sys.executable, metavar="PYTHON", help=text)
 
 
@@ -80,7 +80,9 @@ class Options(Group):
     ptxas_options: str | None = option(
         "--options", metavar="'...'", help="add these ptxas options for Triton's kernels: --options='-O1 -v'"
     )
-    policy: str | None = option(metavar="FILE", help="apply the levers of this policy, which `tritonhook tune` wrote")
+    policy: str | None = option(
+        metavar="FILE", help="apply this policy: the levers (names, ptxas, options) that `tritonhook tune` chose"
+    )
     pin: str | None = option(
         metavar="FILE",
         help="write the winner of each autotuning to this policy: later runs with --policy FILE do not measure again",
@@ -103,8 +105,10 @@ class Options(Group):
     emulate: bool = flag(help="in a dry run: execute each launch on the CPU, so that tensors have real results")
     count: bool = flag(help="with --emulate: at the end, compute Nsight Compute's counters for a launch of each kernel")
     sanitize: bool = flag(help="with --emulate: look for faults of the kernels; exit code 1 if there is one")
-    suppress: str | None = option(metavar="FILE", help="with --sanitize: TOML file of findings that do not count")
-    bounds: str | None = option(choices=BOUNDS, metavar="WHAT", help="with --sanitize: as in `tritonhook emulate`")
+    suppress: str | None = option(metavar="FILE", help="with --sanitize: TOML file that lists findings to ignore")
+    bounds: str | None = option(
+        choices=BOUNDS, metavar="WHAT", help="with --sanitize: as for `tritonhook emulate --bounds`"
+    )
     memory: str | None = option(
         choices=(REAL, NONE), help="in a dry run: whether tensors have memory on the CPU (real, the default) or none"
     )
@@ -267,7 +271,7 @@ def _completed(options: Options, project: Project) -> Options:
     if options.count and not options.emulate:
         raise UsageError("--count: only with --emulate; `tritonhook emulate CAPTURES --count` counts recorded launches")
     if options.pin is not None and options.policy is not None:
-        raise UsageError("--pin measures again; leave out --policy, whose pins would decide")
+        raise UsageError("--pin: not allowed with --policy: its pins would prevent the measurement")
     if options.arch is None and options.gpu is None:
         for name in ("autotune", "memory", "ptxas_limit", "launch_anyway", "emulate", "sanitize", "suppress", "bounds"):
             if getattr(options, name):
@@ -279,7 +283,7 @@ def _completed(options: Options, project: Project) -> Options:
     if options.emulate:
         check_numpy("--emulate")
         if options.memory == NONE:
-            raise UsageError("--emulate needs the values of tensors; leave --memory none out")
+            raise UsageError("--emulate needs the values of tensors; omit --memory none")
     elif options.sanitize:
         raise UsageError("--sanitize: only with --emulate, which executes launches")
     if name := next((name for name in ("suppress", "bounds") if getattr(options, name) and not options.sanitize), ""):
@@ -309,13 +313,13 @@ def _unmatched(rename: Rename | None, folder: CaptureFolder) -> Iterator[str]:
 
 def _behind_script(command: Sequence[str]) -> Iterator[str]:
     """Yield a note on options of `tritonhook run` that stand after the script, where they are the script's arguments.
-    An option that occurs in the script's text is left out."""
+    Options that occur in the script's text are left out, because they may be its own."""
     script, *words = command
     text = Path(script).read_text(errors="replace") if Path(script).is_file() else ""
     ours = option_names(Options)
     late = {name for word in words if (name := word.partition("=")[0]) in ours and name.startswith("--")}
     if script != "--" and (late := {name for name in late if name not in text}):
-        yield f"{listed(sorted(late))}: went to {script}; options of `tritonhook run` come before it"
+        yield f"{listed(sorted(late))}: passed to {script}; options of `tritonhook run` must come before it"
 
 
 def _passed_by(command: Sequence[str], folder: CaptureFolder) -> Iterator[str]:

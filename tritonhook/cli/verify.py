@@ -108,7 +108,7 @@ def _words(text: str) -> tuple[str, ...]:
 def _inputs(text: str) -> tuple[str, ...]:
     names = _words(text)
     if unknown := [name for name in names if name not in INPUTS]:
-        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: give some of {', '.join(INPUTS)}")
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: no such input; give some of {', '.join(INPUTS)}")
     return names
 
 
@@ -169,9 +169,9 @@ class Options(Group):
         "rows of its results; FUNCTION.ARG[:DIM] chooses the function",
     )
     stages: bool = flag(
-        help="with a script: execute the first launch of each kernel by Triton's interpreter, from its PTX, and from "
-        "its machine code at -O0 and as built; compare the results, and find uses of masked values of tl.load without "
-        "`other`"
+        help="with a script: execute the first launch of each kernel in several ways, and compare the results: by "
+        "Triton's interpreter, from PTX, from machine code of -O0, and from the kernel's own machine code. Also find "
+        "uses of masked values of tl.load without `other`"
     )
     arch: str | None = option(
         metavar="sm_XX",
@@ -228,7 +228,7 @@ def _verification(options: Options) -> tuple[Result, int]:
     if options.cpu:
         _check_cpu(options, no_gpu)
     elif options.orders > 1:
-        raise UsageError("--orders: a GPU chooses its orders itself; give --cpu")
+        raise UsageError("--orders: only with --cpu; a GPU chooses the order itself")
     verified: list[Verified] = []
     with tempfile.TemporaryDirectory(prefix="tritonhook-verify-") as top, working("verifying kernels") as done:
         subjects = _with_builds(_subjects(options, Path(top)), Path(top), options.cpu)
@@ -254,7 +254,7 @@ def _check_cpu(options: Options, no_gpu: str | None) -> None:
     if find_spec("numpy") is None:
         raise DeviceError(
             f"{no_gpu or 'numpy is not installed'}; verify can emulate kernels with numpy: "
-            "`pip install 'tritonhook[emulate]'`. `tritonhook verify --known FILE|CAPTURES` needs neither"
+            "`pip install 'tritonhook[emulate]'`. `tritonhook verify --known FILE|CAPTURES` needs no GPU and no numpy"
         )
     if options.is_program:
         raise UsageError(

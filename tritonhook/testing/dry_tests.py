@@ -26,7 +26,7 @@ from tritonhook.testing.recording import RecordedRun, is_recorded
 
 _NOT_JUDGED = (AssertionError, pytest.fail.Exception)
 _GATE = "captured_kernels"  # tests with this fixture assert about machine code: their assertions count
-_LIMIT_S = 60.0  # default of --kernel-limit: for all launches of a test
+_LIMIT_S = 60.0  # default of --kernel-limit: seconds for all launches of a test
 # Modules that compare values for a test; and libraries whose own assertions are not the test's.
 _HELPERS = ("torch.testing", "numpy.testing", "triton.testing", "unittest", "_pytest")
 _LIBRARIES = {"torch", "numpy", "triton", "cutlass", "tritonhook"}
@@ -93,7 +93,7 @@ def register(config: pytest.Config) -> None:
 
 
 def is_about_values(error: BaseException | None, reads: bool) -> bool:
-    """Check whether an error, or one that it was raised from, is a failed assertion of a test. A compiler, or a library
+    """Check whether an error, or one of its causes, is a failed assertion of a test. A compiler, or a library
     that got a wrong argument, may raise AssertionError, too; these are distinguished by the modules in the traceback.
     reads: whether the test has read values of tensors."""
     while error is not None:

@@ -28,7 +28,7 @@ class LeverCode(Message):
 
 class LoadCodes(Message):
     """Request: load codes, compare the values that they store, and prepare to time those that pass. The answer is
-    RaceReady. Before the first launch of each code, its name is sent.
+    RaceReady. Before the first launch of each code, the child sends its name.
 
     rtol: allowed difference, as a share of the largest value; None: all bits must be equal. keep: numbers of the
     buffers that steer the kernel, e.g. indices; in a second comparison all other buffers hold special numbers, such as
@@ -61,7 +61,7 @@ class Freed(Message):
 
 WORKER = (sys.executable, "-m", "tritonhook.tuning.worker")
 LIMIT_S = 10.0  # seconds for a launch
-_REST_S = 60.0  # seconds between launches, in which buffers are filled and compared, and samples taken
+_REST_S = 60.0  # time limit between launches, when the process fills and compares buffers, and takes samples
 
 
 class GpuProcess(Child):

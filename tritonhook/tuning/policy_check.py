@@ -91,8 +91,8 @@ def _pin_beside(pin: Pin, won: Winner | None) -> CheckedPin:
 
 def against_captures(here: Sequence[Checked], captures: Iterable[Capture], run: Run, folder: Path) -> list[Checked]:
     """Match the entries of a policy with captured kernels. Each match is assembled under its lever, and must give the
-    certified code. here: the entries, as policy_here returns them. folder: the policy's, where paths of controls files
-    begin."""
+    certified code. here: the entries, as policy_here returns them. folder: the policy's folder; paths of controls files
+    are relative to it."""
     captures = list(captures)
     names = [function_name(own.rewritten_from or own.kernel) for own in captures]
     called = titles({n: (names[n], own.arch, settings_of(own.options)) for n, own in enumerate(captures)})
@@ -109,7 +109,7 @@ def against_captures(here: Sequence[Checked], captures: Iterable[Capture], run: 
         title = next((kernel.title for kernel in own if kernel.is_for(entry)), "")
         checked.append(Checked(entry, state, reason, title))
         if state is State.APPLIES and plain is not None:
-            with suppress(TritonHookError):  # e.g. the CuTe DSL's cannot be assembled here
+            with suppress(TritonHookError):  # e.g. kernels of the CuTe DSL cannot be assembled here
                 subjects[number] = Subject.of(plain)
     wanted = [(subject, (here[number].entry.lever,)) for number, subject in subjects.items()]
     made = dict(zip(subjects, choices(wanted, run, folder), strict=True))

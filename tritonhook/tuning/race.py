@@ -27,7 +27,7 @@ from tritonhook.timing.statistics import (
 )
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped
 
-MOST_BLOCKS = 12  # of a race; after them the leader wins
+MOST_BLOCKS = 12  # blocks of samples in a race; after them the leader wins
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ class Race:
 
     @property
     def is_over(self) -> bool:
-        """Whether the race has its result: no candidate with a lever remains, or one whose whole interval is a gain
-        that counts, or MOST_BLOCKS blocks were taken."""
+        """Whether the race has its result: MOST_BLOCKS blocks were taken, or no candidate with a lever remains, or only
+        one remains and its whole confidence interval is a gain that counts."""
         left = self._levered
         if not left or self.blocks >= MOST_BLOCKS:
             return True
@@ -127,14 +127,13 @@ class Race:
 
 CONFIRM_PROCESSES, CONFIRM_BLOCKS = 7, 4  # number of fresh processes, and of blocks in each
 FUTILE_AFTER = 3  # number of processes after which a confirmation without a gain is given up
-LEVEL = 0.05  # chance that a run in which no kernel gains anything certifies one
+LEVEL = 0.05  # chance that a run certifies a gain although no kernel gains anything
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The verdict on the winner of one race. effect: its time divided by the time of the reference code; None if
-    nothing was timed. p: as in p_value. reason: why it is no
-    win; "" for a win."""
+    """The verdict on the winner of one race. effect: the winner's time divided by the time of the reference code; None
+    if nothing was timed. p: as in p_value. reason: why it is no win; "" for a win."""
 
     effect: Effect | None
     p: float

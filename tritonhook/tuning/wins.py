@@ -1,4 +1,4 @@
-"""Wins: how the kernels that a tuning made faster are written to a policy, as entries and pins."""
+"""Write the wins of a tuning, i.e. the kernels that it made faster, to a policy, as entries and pins."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Run builds on the CPU: the emulator executes each build, and the PTX as their reference.
 
-Of a launch only a few CTAs are executed: at the edges of the grid, and some between.
+Only a few CTAs of a launch are executed: at the edges of the grid, and some between.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SLOWER = 10  # a trial of minimise.py may take this many times as long as on a 
 DEVICE = "CPU (emulated)"
 PTX_LABEL = "PTX"
 _SUFFIX = ".ptx"
-_READ = 64  # cached kernels: each input executes all builds of an order
+_READ = 64  # kernels in the cache, because all builds are executed again for each input
 _KEPT_BYTES = 32 << 20  # contents of a launch's buffers are kept for all builds up to this size
 _listed: dict[tuple[bytes, str], Sass] = {}  # disassembled code, by cubin and kernel name
 
@@ -70,7 +70,7 @@ class CpuExecutor(Runner):
         return CpuExecutor(self.ctas, min(self.limit_s, _SLOWER * TRIAL_LIMIT_S), self.orders)
 
     def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
-        """Carry out an order, as Executor.run does."""
+        """Run the builds of an Order on its inputs, as Executor.run does."""
         results = []
         _read_together(order.builds)
         # All CTAs are executed if they may wait for one another, or if orders of CTAs are compared.
@@ -108,8 +108,8 @@ class CpuExecutor(Runner):
 
 
 class _Inputs:
-    """The inputs of an order. A build is executed on all inputs together, which takes little longer than on one input.
-    If that fails, e.g. as the build crashes on one input, it is executed on each input separately."""
+    """The inputs of an Order. A build is executed on all inputs together, which takes little longer than on one input.
+    If that fails, e.g. because the build crashes on one input, it is executed on each input separately."""
 
     def __init__(self, order: Order, run: Run) -> None:
         self.order, self.run = order, run
@@ -297,7 +297,7 @@ def _by_nans(
 
 def _unsteady(inputs: _Inputs, build: Build, name: str, orders: int, stored: Sequence[bytes]) -> tuple[Difference, ...]:
     """Execute PTX in `orders` orders, and return the buffers that differ. PTX with atomics or shared memory is executed
-    in two orders at least, if the order runs builds more than once. Machine code is not executed again."""
+    in two orders at least, if the Order has more than one run of each build. Machine code is not executed again."""
     if build.path.suffix != _SUFFIX:
         return ()
     text = build.path.read_text()

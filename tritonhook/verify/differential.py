@@ -86,8 +86,8 @@ _ASSEMBLING_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One way to assemble a kernel. as_used: with the capture's options unchanged, which allow contraction; all other
-    recipes forbid it. others: alternatives, tried in order if this recipe makes no cubin."""
+    """One way to assemble a kernel. as_used: with the capture's options unchanged, which allow contraction (fma for mul
+    and add); all other recipes forbid it. others: alternatives, tried in order if this recipe makes no cubin."""
 
     ptxas: Tool
     options: tuple[str, ...]
@@ -178,8 +178,8 @@ def _code(cubin: Cubin, entry: str) -> bytes:
 
 
 def _make(ptx: Ptx, recipe: Recipe) -> tuple[list[NotBuilt], tuple[Recipe, Assembled] | None]:
-    """Assemble by a recipe, or by its first alternative that makes a cubin. Returns the failed ones, and the recipe
-    with its cubin, or None."""
+    """Assemble by a recipe, or by its first alternative that makes a cubin. Returns the recipes that failed, and
+    the recipe that succeeded with its cubin, or None."""
     failed: list[NotBuilt] = []
     for variant in (recipe, *recipe.others):
         version = version_for(ptx.version, ptx.target, newest_version(variant.ptxas.version))

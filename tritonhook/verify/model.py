@@ -1,4 +1,5 @@
-"""Values of a verification: builds of one kernel, orders to run them, what each build stored, differences, verdicts."""
+"""Values of a verification: builds of one kernel, requests (Order) to run them, what each build stored, differences,
+verdicts."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order to run each build on each input, `runs` times, and compare what it stores with the first build.
+    """A request to run each build on each input, `runs` times, and to compare its results with those of the first
+    build.
 
     folder: has the files with recorded contents; None if there are none. keep: numbers of the buffers that hold their
     recorded contents in every input, because these decide addresses or branches. save: folder to which the contents
@@ -68,23 +70,24 @@ TRIAL_LIMIT_S = 2.0  # seconds for a launch while a kernel is minimised: many tr
 
 
 class Runner(AbstractContextManager["Runner"]):
-    """Carries out orders: on a GPU (executor.py), or on the CPU (cpu.py). device: its name; None before the first run.
-    limit_s: seconds for a launch."""
+    """Runs the builds of an Order: on a GPU (executor.py), or on the CPU (cpu.py). device: name of the GPU or CPU; None
+    before the first run. limit_s: seconds for a launch."""
 
     device: str | None
     limit_s: float
 
     @abstractmethod
     def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
-        """Carry out an order. Returns a Ran for each input and build, in that order. stop: called with each Ran; True
-        ends the order."""
+        """Run the builds on the inputs of an Order. Returns a Ran for each build on the first input, then on the second
+        input, etc. stop: called with each Ran; if it returns True, the run ends."""
 
     @abstractmethod
     def trials(self) -> Runner:
         """Make a runner of the same kind with a shorter time limit, to minimise a kernel."""
 
     def run_until_lost(self, order: Order) -> tuple[Ran, ...]:
-        """Carry out an order as `run` does, but stop after the first build that crashes, hangs or is not understood."""
+        """Run the builds of an Order as `run` does, but stop after the first build that crashes, hangs or is not
+        understood."""
         return self.run(order, lambda ran: ran.failure is not None and ran.failure.kind is not FailureKind.REFUSED)
 
     def close(self) -> None:
@@ -197,5 +200,7 @@ def sanitize_captures(folder: Path | str) -> tuple[bool, str]:
 def _judged(*words: str) -> tuple[bool, str]:
     done = subprocess.run((sys.executable, "-m", "tritonhook", *words), capture_output=True, text=True)
     if done.returncode not in (0, 1):
-        raise UsageError(f"{(done.stdout or done.stderr).strip() or f'code {done.returncode}'}")
+        raise UsageError(
+            f"{(done.stdout or done.stderr).strip() or f'`tritonhook {words[0]}` ended with status {done.returncode}'}"
+        )
     return done.returncode == 1, done.stdout

@@ -1,6 +1,6 @@
-"""Compare the bits that executions stored, and give a verdict. Compared are orders of one launch, configurations of a
-kernel, calls of a function with different numbers of rows, or stages of a compilation. children/bits.py writes the
-executions.
+"""Compare the bits that several executions stored, and give a verdict. The executions are: one launch in several
+orders, several configurations of a kernel, calls of a function with different numbers of rows, or stages of a
+compilation. children/bits.py writes the executions.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ class BitsVerdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One of the compared executions. group: number, the same for equal bits; 1 is the largest group, of stages the
-    first. None: not executed; reason has the cause. difference: largest difference from group 1, of a stage from the
-    stage before it. text: describes it."""
+    """One of the compared executions.
+
+    group: number of the group of executions that stored the same bits. Group 1 is the largest; if stages are compared,
+    group 1 is that of the first stage. None: not executed, for `reason`. difference: largest difference from group 1;
+    if stages are compared, from the stage before. text: describes the difference."""
 
     label: str
     group: int | None

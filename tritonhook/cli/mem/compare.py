@@ -38,7 +38,7 @@ def run(options: Options) -> int:
         for note in notes:
             print(f"  {name}: {note}", file=sys.stderr)
         if ended.status:
-            print(f"{name}: the script ended with {ended.status}; nothing to compare", file=sys.stderr)
+            print(f"{name}: the script ended with status {ended.status}; nothing to compare", file=sys.stderr)
             return ended.status
         seen[name] = timelines
     from tritonhook.report.results.memory import Variants
