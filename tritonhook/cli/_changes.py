@@ -46,7 +46,7 @@ Failed = Sequence[tuple[str, str]]  # kernels that could not be compiled, each w
 def autotune_option() -> Any:
     return option(
         choices=(ALL, FIRST, PINNED),
-        help="which configurations of an autotuned kernel a script's dry run compiles: all (default), the first that "
+        help="configurations of an autotuned kernel to compile in a script's dry run: all (default), the first that "
         "fits, or the one that the project's policy pins",
     )
 
@@ -75,7 +75,7 @@ def dry_places(
     scripts = [it for it in places if not is_built(it) and (archs is not None or (is_script(it) and not is_folder(it)))]
     if archs is None:
         if scripts:
-            raise UsageError(f"{scripts[0]}: a script; give --arch sm_90a,... to run it dry, or a capture folder")
+            raise UsageError(f"{scripts[0]}: a script; give --arch sm_90a,... to run it dry, or give captures")
         if autotune is not None:
             raise UsageError("--autotune: only for a script with --arch; on a GPU use `tritonhook run --autotune`")
         yield dict(zip(places, places, strict=True))
@@ -158,7 +158,7 @@ def with_executed(
 
 
 def spills_note(kernels: Iterable[KernelFacts]) -> list[str]:
-    """Note the kernels whose spills were counted by another run of ptxas, because neither code nor PTX shows them."""
+    """Note the kernels whose spills were counted by another run of ptxas, because neither code nor PTX shows spills."""
     names = list(dict.fromkeys(f"{it.identity.kernel} {it.identity.arch}" for it in kernels if it.ran_again))
     return [f"spills counted by one more run of ptxas, which gave the same code: {listed(names)}"] if names else []
 

@@ -187,8 +187,8 @@ def lines_of(
 ) -> list[SourceLine | None]:
     """Find the source line where each kernel of `changes` spills now; None if it does not spill or the line is unknown.
 
-    kernels: as captured, because a comparison may have renumbered them. wanted: returns True for source files that may
-    be named.
+    kernels: the captured kernels with their facts before the comparison, which may have renumbered the kernels of
+    `changes`. wanted: returns True for source files that may be named.
     """
     captures = {_key(facts): capture for capture, facts in kernels if Stage.CUBIN in capture.artifacts}
     spilling = {

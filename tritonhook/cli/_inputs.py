@@ -101,8 +101,8 @@ def _selected(text: str, name: str, folder: Path) -> str:
         if name != text or "." in name or ":" in name:  # a path, or MODULE:FUNCTION
             return text
         raise UsageError(
-            f"{text}: no such file or folder, and no such kernel in {folder}; `tritonhook run --out {text} script.py` "
-            f"makes a capture folder; the kernels there are:\n  {_ids(opened, captures, called)}"
+            f"{text}: no such file or folder (`tritonhook run --out {text} script.py` makes a capture folder), and no "
+            f"such kernel in {folder}; the kernels there are:\n  {_ids(opened, captures, called)}"
         )
     alike = fitting or [record for record, c in captures.items() if selector.name == function_name(c.kernel)]
     what = f"{len(fitting)} kernels match; add settings, or give an id" if fitting else "no such kernel; there are"
@@ -115,8 +115,8 @@ def _ids(folder: CaptureFolder, records: Iterable[str], called: Mapping[str, str
 
 
 def kernels_there(folder: str | Path | None = None) -> str:
-    """List the kernels of the latest run in a folder (default: that of `tritonhook run`), for the text of an error; ""
-    if there are none."""
+    """List the kernels of the latest run in a folder, for the text of an error; "" if there are none. folder: by
+    default the folder that `tritonhook run` writes to."""
     folder = folder or default_out()
     if not is_folder(str(folder)):
         return ""
@@ -301,7 +301,7 @@ def chosen_assembler(
     tool, file = find_recorded(path, version, trust), file_at(path)
     if tool is not None and file is not None and not is_same_file(file, tool.path):
         print(
-            f"{path}: the ptxas that the capture names, not run because no installed ptxas has its hash; ptxas "
+            f"{path}: the capture names this ptxas; it is not run, because no installed ptxas has its hash; ptxas "
             f"{tool.version} at {tool.path} is used instead (--trust runs the ptxas that the capture names)",
             file=sys.stderr,
         )
@@ -366,8 +366,8 @@ def kernels_at(*places: str | CaptureFolder, names: Sequence[str] = ()) -> tuple
 
 
 def captures_at(path: str | Path) -> CaptureFolder:
-    """Open a capture folder with the kernels of each command's latest run; for `FOLDER@N` those of run N. Raises
-    CaptureError."""
+    """Open a capture folder with the kernels of each command's latest run; `FOLDER@N`: with the kernels of run N.
+    Raises CaptureError."""
     folder, run = _run_in(str(path))
     return CaptureFolder.open(folder).latest() if run is None else CaptureFolder.open(folder).of_run(run)
 
@@ -410,7 +410,7 @@ class RecordedLaunch(Group):
     args: str | None = option(
         convert=_launch_place,
         metavar="RECORD",
-        help="repeat the launch recorded in this JSON file or capture, or the captured launch or kernel with this id",
+        help="repeat this recorded launch: a JSON file, a capture, or the id of a captured launch or kernel",
     )
     launch: str | None = option(metavar="KEY", help="repeat this recorded launch (default: the kernel's most frequent)")
 

@@ -1,4 +1,4 @@
-"""Kernels that can run again: each with one recorded launch, which gives it its arguments. For verify and emulate."""
+"""Kernels that can run again: each with a recorded launch, which has the kernel's arguments. For verify and emulate."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tritonhook.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class LaunchedKernel:
-    """A kernel and one recorded launch. path, entry: for load_input. launch: file of the launch. record: the kernel's
-    record, if the target is a capture folder; "" if the target is this kernel alone."""
+    """A kernel and one recorded launch. path, entry: arguments of load_input. launch: file of the launch. record: name
+    of the kernel's record, if the target is a capture folder; "" if the target is this kernel alone."""
 
     kernel: str
     path: str

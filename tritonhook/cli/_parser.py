@@ -278,7 +278,7 @@ def seconds(text: str) -> float:
 
 
 def share(example: float, zero: bool = False) -> Callable[[str], float]:
-    """Return a parser for shares below 1, such as 0.01 or 1%. example: for the error's text. zero: whether 0 is
+    """Return a parser for shares below 1, such as 0.01 or 1%. example: value for the error's text. zero: whether 0 is
     allowed."""
 
     def read(text: str) -> float:

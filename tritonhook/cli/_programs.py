@@ -76,7 +76,7 @@ class Ended(NamedTuple):
 
     @property
     def status(self) -> int:
-        """The exit code. If the program ended with 0 although this process received a signal N, 128 + N."""
+        """The exit code; 128 + N if the program ended with 0 although this process received signal N."""
         return self.code or (128 + self.signal if self.signal is not None else 0)
 
 
@@ -209,7 +209,7 @@ def record_launches(words: Sequence[str], out: Path, without: str, dry: DryRun |
     """Run a script with its arguments, or MODULE:FUNCTION, and record its launches. out: folder for the captures.
     without: as for run_well. dry: the target of a dry run; None: run on the GPU.
 
-    Raises UsageError if no kernel was captured, and otherwise as run_well.
+    Raises UsageError if no kernel was captured, and the errors of run_well.
     """
     target, command = words[0], program_command(words)
     settings = Settings(out.absolute(), launches=VALUES if dry is None else SHAPES, dry_run=dry)

@@ -43,7 +43,7 @@ def wanted_tools(words: Sequence[str]) -> list[Tool]:
 
 @contextlib.contextmanager
 def running(options: Sweep, cache: ResultCache | None = None) -> Iterator[tuple[Run, Expect]]:
-    """Yield two functions: one runs ptxas jobs, the other announces how many more will come."""
+    """Yield two functions: one runs ptxas jobs, the other announces how many more jobs will come."""
     limits, cache = Limits(seconds=options.time_limit), cache or options.cache()
     where = dask_executor(options.dask) if options.dask else contextlib.nullcontext((options.jobs, None))
     with where as (executor, in_flight), working("assembling with ptxas", 0) as work:

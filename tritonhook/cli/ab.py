@@ -66,7 +66,7 @@ from tritonhook.timing.statistics import DEFAULT_BAND, MIN_PROCESSES, Comparison
 _CODES = {TimingVerdict.SAME: 0, TimingVerdict.FASTER: 1, TimingVerdict.SLOWER: 1, TimingVerdict.INCONCLUSIVE: 2}
 _LISTED = 5  # how many other launches of a script a note names
 _OF_SAVED = {"--from", "--band", "--fail-on"}  # timing options that work with --from
-Planned = tuple[Plan, tuple[str, ...]]  # with notes on how the plan was made
+Planned = tuple[Plan, tuple[str, ...]]  # a plan, and notes on how it was made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ class Timing(Group):
     fail_on: str | None = option(
         choices=("slower", "faster"), help="exit with 1 only if the candidate is slower (or faster)"
     )
-    saved: str | None = option("--from", metavar="FILE", help="do not time; read a comparison of --save")
+    saved: str | None = option("--from", metavar="FILE", help="do not time; read this file of --save")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +140,8 @@ def _saved(options: Options, path: Path) -> Timed:
 
 
 def exit_code(timed: Timed, fail_on: str | None) -> int:
-    """Return 0 for the same, 1 for different, 2 for inconclusive or for wrong outputs. With --fail-on, 1 is only for
-    that verdict, and 0 for the other conclusive verdicts."""
+    """Return 0 for the same, 1 for different, 2 for inconclusive or for wrong outputs. With --fail-on VERDICT, return 1
+    only for this verdict, and 0 for the other conclusive verdicts."""
     if timed.wrong:
         return 2
     if timed.same_code and not timed.comparison.blocks:
@@ -218,8 +218,8 @@ def refuse_without_gpu(undone: str) -> None:
 
 
 def planned(options: Options, folder: Path) -> Planned:
-    """Make the plan for the target. folder: for files that the comparison reads. Raises TritonHookError, and UsageError
-    for options that the target would ignore."""
+    """Make the plan for the target. folder: folder for files that the comparison reads. Raises TritonHookError, and
+    UsageError for options that the target would ignore."""
     first, *rest = options.target
     is_single = is_function(first) or not is_script(first)
     if is_single and options.rest is not None:

@@ -88,7 +88,7 @@ def run(options: Options) -> int:
 
 
 class _Kernel(NamedTuple):
-    """A kernel to bisect. locked: its name, target and facts. options: of ptxas."""
+    """A kernel to bisect. locked: its name, target and facts. options: ptxas options."""
 
     locked: KernelFacts
     ptx: str
@@ -160,8 +160,8 @@ def _distance(version: str, wanted: str) -> tuple[int, ...]:
 def _tried(
     options: Options, kernels: Sequence[_Kernel], tools: dict[str, Tool], wanted: Sequence[tuple[int, str]]
 ) -> list[TriedVersion]:
-    """Assemble kernels under versions. wanted: (index into `kernels`, version). tools: the ptxas by version; those that
-    are fetched are added."""
+    """Assemble kernels by versions of ptxas. wanted: (index into `kernels`, version). tools: the ptxas by version;
+    fetched ones are added."""
     failures: dict[str, str] = {}
     for version in sorted({version for _, version in wanted} - tools.keys(), key=version_key):
         try:

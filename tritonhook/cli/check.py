@@ -253,7 +253,8 @@ def _with_lock(options: Options) -> Options:
 
 
 def _with_budgets(options: Options, own: Budgets) -> tuple[Rule, ...]:
-    """Return the rules of --fail-on, with the project's budgets and, where the project has none, the lock's."""
+    """Return the rules of --fail-on, with the project's budgets. The lock's budgets apply where the project has
+    none."""
     if options.strict and not options.fail_on:
         raise UsageError("--strict: only with --fail-on; without it every difference fails")
     project = read_project(Path.cwd())

@@ -5,8 +5,8 @@ trigger "cutlass". --entry chooses one kernel. Exit codes: 0 all that the driver
 error.
 
 With --rename, --prefix, --strip or --to, one kernel is compared with itself under a new name, and under a control name
-of the same length and without effect, so that only the spelling differs. Exit codes: 0 same code, 1 other code, or
-ptxas crashes under the new name, 2 error, or ptxas crashes under the control name.
+of the same length and without effect, so that only the spelling differs. Exit codes: 0 same code; 1 other code, or a
+crash of ptxas under the new name; 2 error, or a crash of ptxas under the control name.
 
 PTX is assembled with the same ptxas and options on both sides. If both sides are one kernel under names of different
 length, one side gets a control name as long as the other name, because the length alone moves sections.
@@ -100,7 +100,7 @@ def run(options: Options) -> int:
         raise UsageError("give two kernels or folders, or --previous")
     if (rename := options.names.wanted() or (Rename(prefix=PREFIX) if options.rename else None)) is not None:
         return _compare_names(options, rename)
-    sides = (options.a, options.b or "")  # if one side is a capture folder, a missing path counts as one, too
+    sides = (options.a, options.b or "")  # beside a capture folder, a missing path counts as a folder, too
     are_folders = any(map(is_folder, sides)) and all(is_folder(side) or not Path(side).exists() for side in sides)
     if options.b is not None and options.tool.entry is None and are_folders:
         both = given_options(options, options.tool)
@@ -121,7 +121,9 @@ def _compare_names(options: Options, rename: Rename) -> int:
     from tritonhook.report.results.names import Names
 
     if idle := [*([options.b] if options.b else []), *(it for it in given_options(options) if it != "--rename")]:
-        raise UsageError(f"{idle[0]}: one kernel is compared with itself under a new name")
+        raise UsageError(
+            f"{idle[0]}: one kernel is compared with itself under a new name; omit {idle[0]}, or the new name"
+        )
     tool = options.tool
     kernel = load_input(options.a, tool.entry)
     check_entry(tool.entry, [kernel])
@@ -223,7 +225,7 @@ def _with_counters(options: Options, inputs: Sequence[Input], diff: Callable[[bo
 
     a, b = (given.capture for given in inputs)
     if a is None or b is None or options.b is None:
-        raise UsageError("--count: for two captured kernels, whose launches were recorded")
+        raise UsageError("--count: only for two captured kernels whose launches were recorded")
     with working("counting both sides"):
         found = tuple(MovedCounter(*one) for one in moved((a, options.a), (b, options.b)))
     return lambda full: structs.replace(diff(full), moved=found)

@@ -79,7 +79,7 @@ class Options(Group):
         choices=INPUTS,
         default=RECORDED,
         metavar="NAME",
-        help=f"contents of the buffers, as for `verify --input` (default: {RECORDED})",
+        help=f"contents of the buffers, as for `verify --inputs` (default: {RECORDED})",
     )
     ctas: int | None = option(type=int, metavar="N", help="number of CTAs of a launch to execute (default: all)")
     limit: float = limit_option("seconds for reading and executing a kernel", f"{LIMIT_S:g}", LIMIT_S)
@@ -114,7 +114,7 @@ def run(options: Options) -> int:
         raise UsageError("--ctas and --orders must be positive")
     if options.orders > 1 and (options.count or options.seed):
         raise UsageError(
-            "--orders: not allowed with --count or --seed: the first order is program order, the others have own seeds"
+            "--orders: not allowed with --count or --seed: the first order is program order, the others have seeds"
         )
     if options.gpu is not None and not options.count:
         raise UsageError("--gpu: only with --count, which computes the floor of time (a lower bound) on this GPU")
@@ -152,7 +152,7 @@ def _in_configurations(options: Options) -> tuple[Result, int]:
 
 
 def _configured(folder: Path, found: Path) -> Iterator[EmulatedKernel]:
-    """Yield each kernel in each configuration, with its faults. folder: has the executions. found: file of the
+    """Yield each kernel in each configuration, with its faults. folder: folder with the executions. found: file of the
     sanitizer's findings."""
     from tritonhook.emulate.sanitizer.findings import HINT
     from tritonhook.report.results.emulation import EmulatedKernel, KernelFault

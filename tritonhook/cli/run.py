@@ -99,16 +99,14 @@ class Options(Group):
     gpu: str | None = option(metavar="NAME", help='dry run that reports this GPU to the program, e.g. "H100"')
     autotune: str | None = option(
         choices=(FIRST, ALL, PINNED),
-        help="in a dry run: of an autotuned kernel, compile the first configuration that fits (default), all, or the "
-        "pinned one",
+        help="in a dry run: configurations of an autotuned kernel to compile: the first that fits (default), all, or "
+        "the one that a policy pins",
     )
     emulate: bool = flag(help="in a dry run: execute each launch on the CPU, so that tensors have real results")
     count: bool = flag(help="with --emulate: at the end, compute Nsight Compute's counters for a launch of each kernel")
     sanitize: bool = flag(help="with --emulate: look for faults of the kernels; exit code 1 if there is one")
     suppress: str | None = option(metavar="FILE", help="with --sanitize: TOML file that lists findings to ignore")
-    bounds: str | None = option(
-        choices=BOUNDS, metavar="WHAT", help="with --sanitize: as for `tritonhook emulate --bounds`"
-    )
+    bounds: str | None = option(choices=BOUNDS, metavar="WHAT", help="with --sanitize: as in `tritonhook emulate`")
     memory: str | None = option(
         choices=(REAL, NONE), help="in a dry run: whether tensors have memory on the CPU (real, the default) or none"
     )
@@ -165,7 +163,7 @@ def _watch(options: Options) -> int:
             sources = _sources(options, out)
             times = {**times_of(sources), **times}  # times before the run: an edit during the run counts as a change
             if runs < (runs := _runs(out)):
-                with suppress(CaptureError):  # the first run of its command
+                with suppress(CaptureError):  # the first run of a command has no previous run
                     before, latest = CaptureFolder.open(out).previous()
                     give_folders(options.results, (), f"{out}@{before}", f"{out}@{latest}")
         except (TritonHookError, OSError) as error:  # e.g. git checkout removes a source for a moment
@@ -271,7 +269,7 @@ def _completed(options: Options, project: Project) -> Options:
     if options.count and not options.emulate:
         raise UsageError("--count: only with --emulate; `tritonhook emulate CAPTURES --count` counts recorded launches")
     if options.pin is not None and options.policy is not None:
-        raise UsageError("--pin: not allowed with --policy: its pins would prevent the measurement")
+        raise UsageError("--pin: not allowed with --policy: the policy's pins would prevent the measurement")
     if options.arch is None and options.gpu is None:
         for name in ("autotune", "memory", "ptxas_limit", "launch_anyway", "emulate", "sanitize", "suppress", "bounds"):
             if getattr(options, name):

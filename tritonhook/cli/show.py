@@ -109,7 +109,7 @@ class Options(Group):
     )
     listed: Listed = part(Listed)
     gpu: str | None = option(
-        metavar="NAME", help='show the occupancy on this GPU, e.g. "RTX 5090" (default: the kernel\'s own)'
+        metavar="NAME", help='show the occupancy on this GPU, e.g. "RTX 5090" (default: the kernel\'s own GPU)'
     )
     wide: bool = flag(help="print all columns, in long lines")
     sass: bool = flag(one_of="code", help="print the machine code of one kernel, or of a file")

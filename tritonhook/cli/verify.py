@@ -123,7 +123,7 @@ class Options(Group):
     known: bool = flag(help="list known bugs of ptxas whose pattern the PTX has; runs nothing")
     recorded: RecordedLaunch = part(RecordedLaunch)
     only: OnlyKernel = part(OnlyKernel)
-    ptxas: str | None = option(metavar="VERSION|PATH", help="ptxas in use, the reference (default: the capture's)")
+    ptxas: str | None = option(metavar="VERSION|PATH", help="the ptxas in use, the reference (default: the capture's)")
     ptxas_options: str | None = option("--options", metavar="'...'", help="ptxas options (default: the capture's)")
     against: tuple[str, ...] | None = option(
         type=_words,
@@ -160,13 +160,13 @@ class Options(Group):
         action="append",
         default=[],
         metavar="NAME=VALUE,...",
-        help="with a script: compare the bits that each kernel stores with these values of a constant, or of "
-        "num_warps, num_stages, num_ctas, maxnreg; if repeated, all combinations",
+        help="with a script: compare the bits that each kernel stores if NAME has these values. NAME: a constant of "
+        "the kernel, num_warps, num_stages, num_ctas or maxnreg. If repeated, all combinations are compared",
     )
     rows: str | None = option(
         metavar="ARG[:DIM],...",
-        help="with a script: call its function that has this tensor argument again with 1 to 256 rows, and compare the "
-        "rows of its results; FUNCTION.ARG[:DIM] chooses the function",
+        help="with a script: call the function that has this tensor argument again, with 1 to 256 rows of the tensor, "
+        "and compare the rows of the results; FUNCTION.ARG[:DIM] chooses the function",
     )
     stages: bool = flag(
         help="with a script: execute the first launch of each kernel in several ways, and compare the results: by "

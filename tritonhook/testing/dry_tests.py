@@ -27,21 +27,22 @@ from tritonhook.testing.recording import RecordedRun, is_recorded
 _NOT_JUDGED = (AssertionError, pytest.fail.Exception)
 _GATE = "captured_kernels"  # tests with this fixture assert about machine code: their assertions count
 _LIMIT_S = 60.0  # default of --kernel-limit: seconds for all launches of a test
-# Modules that compare values for a test; and libraries whose own assertions are not the test's.
+# Assertions of these modules count as assertions of the test. Those of libraries do not.
 _HELPERS = ("torch.testing", "numpy.testing", "triton.testing", "unittest", "_pytest")
 _LIBRARIES = {"torch", "numpy", "triton", "cutlass", "tritonhook"}
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Settings of a dry run of tests. emulation: how launches are executed on the CPU; None if they are left out."""
+    """Settings of a dry run of tests. emulation: how launches are executed on the CPU; None if they are not
+    executed."""
 
     dry: DryRun
     emulation: Emulation | None = None
 
     @classmethod
     def of(cls, config: pytest.Config) -> Target | None:
-        """Make the target of pytest's options, and of the project's settings where an option is missing; None if no
+        """Make the target from pytest's options, and from the project's settings where an option is missing; None if no
         option asks for a dry run. Raises TritonHookError."""
         if not (config.getoption("kernel_arch") or config.getoption("kernel_emulate")):
             return None

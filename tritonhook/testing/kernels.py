@@ -1,5 +1,5 @@
 """The fixture `captured_kernels`: the kernels that a test has compiled, for its assertions. Also the plugin that
-captures kernels in this process, and remembers which existed when a test began."""
+captures kernels in this process, and remembers which kernels existed when a test began."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ DESELECTED = "tritonhook_deselected"  # workers of pytest-xdist send their numbe
 
 
 class RunScope:
-    """A plugin that counts tests that were deselected or skipped, or failed.
+    """A plugin that counts tests that were deselected, were skipped or failed.
 
     tests: pytest's file and folder arguments, relative to its root folder.
     """

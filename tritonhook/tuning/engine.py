@@ -56,8 +56,8 @@ class TuneSettings:
 
     band: smallest gain that counts, as a share of the time, e.g. 0.02. rtol: allowed difference of outputs, as a share
     of the largest value; None: all bits must be equal. limit_s: seconds after which a launch counts as hung. start:
-    starts a child process that uses the GPU. forced: confirm the leader of each race, whatever its gain, with all
-    processes; for tests of the confirmation. same_bits: codes of different configurations must store the same bits.
+    function that starts a child process with the GPU. forced: confirm the leader of each race, whatever its gain, with
+    all processes; for tests of the confirmation. same_bits: codes of different configurations must store the same bits.
     """
 
     band: float = DEFAULT_BAND
@@ -348,8 +348,8 @@ class _OneKernel:
         return ready
 
     def _steering(self, launched: Launched) -> tuple[int, ...] | None:
-        """Find the buffers that must keep their recorded contents while all others hold special numbers: they hold e.g.
-        indices. None if the buffers are too large to fill, or the launch cannot be read."""
+        """Find the buffers that must keep their recorded contents, e.g. indices, while all others hold special numbers.
+        Returns None if the buffers are too large to fill, or the launch cannot be read."""
         try:
             launch = read_launch(launched.path)
         except CaptureError:
@@ -366,8 +366,8 @@ class _OneKernel:
             (self.folder / f"{number}.cubin").write_bytes(candidate.cubin)
 
     def _code(self, code: Candidate, launched: Launched, name: str | None = None, like: str | None = None) -> LeverCode:
-        """Make the message part for a code. name: None for the candidate's own name. like: name of the code to compare
-        outputs with; None for the code without a lever of its configuration."""
+        """Make the LeverCode message for a code. name: None for the candidate's own name. like: name of the code to
+        compare outputs with; None for the code without a lever of its configuration."""
         path = self.folder / f"{self.codes.index(code)}.cubin"
         launch = self._launch_of(code, launched)
         assert launch is not None, code.name

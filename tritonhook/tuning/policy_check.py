@@ -26,7 +26,8 @@ class State(str, Enum):
     usable: its ptxas and its controls file are installed; no captures were read. applies: a captured kernel has the
     entry's PTX. applied: a captured kernel was compiled with the entry's lever. stale: its kernel has another PTX,
     ptxas or code now. unusable: its ptxas or its controls file is missing. not seen: no captured kernel has its name,
-    or each that has it fits another entry: a kernel can have several entries, for other types or configurations."""
+    or each kernel of this name fits another entry. A kernel can have several entries, for other types or
+    configurations."""
 
     USABLE = "usable"
     APPLIES = "applies"
@@ -79,7 +80,7 @@ def pins_against(pins: Iterable[CheckedPin], won: Iterable[Winner]) -> list[Chec
 def _pin_beside(pin: Pin, won: Winner | None) -> CheckedPin:
     if won is None:
         return CheckedPin(
-            pin, State.NOT_SEEN, "no autotuning of it was captured: its winner came from a pin or a cache"
+            pin, State.NOT_SEEN, "no autotuning of this function was captured: its winner came from a pin or a cache"
         )
     if won.config == pin.config and pin.source is not None and won.source not in (None, pin.source):
         return CheckedPin(pin, State.STALE, "the source of the function has changed; pin it again")
@@ -156,7 +157,7 @@ def _beside(
     if plain is None:
         if all(any(kernel.is_for(other) for other in siblings) for kernel in named):
             return State.NOT_SEEN, "each captured kernel of this name has another entry"
-        what = "no captured kernel of this name has its PTX"
+        what = "no captured kernel of this name has the entry's PTX"
         return State.STALE, f"{what}; if it has changed, tune again and remove this block"
     if plain.assembler.version != entry.ptxas:
         version = plain.assembler.version or "an unknown version"

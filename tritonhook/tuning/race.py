@@ -168,14 +168,15 @@ def certify(comparisons: Sequence[Comparison], planned: int = 0) -> tuple[Certif
         elif comparison.processes < MIN_PROCESSES:
             reason = f"{comparison.processes} processes are too few ({MIN_PROCESSES} needed)"
         elif not holds:
-            reason = f"with {max(planned, len(tests)):,} kernels tried, chance alone could give it (p = {p:.2g})"
+            reason = f"with {max(planned, len(tests)):,} kernels tried, chance alone could give this gain (p = {p:.2g})"
         certificates.append(Certificate(comparison.effect(), p, not reason, reason))
     return tuple(certificates)
 
 
 def against_fastest(comparison: Comparison, rivals: Sequence[str]) -> Comparison:
     """Make the fastest of the reference and its rivals the reference of the comparison. rivals: names of codes without
-    a lever, of other configurations. Choosing it by the same samples can make the gain smaller, never larger."""
+    a lever, of other configurations. Choosing the fastest by the same samples can make the gain smaller, never
+    larger."""
     ratios = {name: effect.ratio for name in rivals if (effect := comparison.effect(name)) is not None}
     fastest = min(ratios, key=lambda name: ratios[name], default=None)
     if fastest is None or ratios[fastest] >= 1:
@@ -203,8 +204,8 @@ def is_futile(comparison: Comparison) -> bool:
 
 def p_value(comparison: Comparison) -> float:
     """Compute the chance that a candidate whose true gain is only the band measures as fast as this one, or faster.
-    Each process counts as one value, the median of its blocks. 1 if the verdict of the comparison is not FASTER, or it
-    has too few processes."""
+    Each process counts as one value, the median of its blocks. Returns 1 if the verdict of the comparison is not
+    FASTER, or it has too few processes."""
     if comparison.verdict is not TimingVerdict.FASTER or comparison.processes < MIN_PROCESSES:
         return 1.0
     by_process: dict[int, list[float]] = {}
@@ -228,8 +229,8 @@ def holm(p_values: Sequence[float], tests: int, level: float) -> list[bool]:
 
 
 def upper_tail(t: float, degrees: int) -> float:
-    """Compute the chance that a variable with Student's t distribution is above t. degrees: of freedom. (Abramowitz and
-    Stegun, 26.7.3 and 26.7.4: a finite sum.)"""
+    """Compute the chance that a variable with Student's t distribution is above t. degrees: degrees of freedom.
+    (Abramowitz and Stegun, 26.7.3 and 26.7.4: a finite sum.)"""
     angle = math.atan2(t, math.sqrt(degrees))
     cosine = math.cos(angle)
     term = total = 1.0 if degrees % 2 == 0 else cosine
@@ -277,7 +278,8 @@ class TriedKernel:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """A kernel and its verdict. reason: why it is no win; "" for a win. certificate: of its confirmed candidate."""
+    """A kernel and its verdict. reason: why it is no win; "" for a win. certificate: that of its confirmed
+    candidate."""
 
     tried: TriedKernel
     verdict: TuneVerdict

@@ -36,7 +36,7 @@ class Done(Message):
 
 
 WORKER = (sys.executable, "-m", "tritonhook.verify.worker")
-LIMIT_S = 10.0  # seconds for a launch
+LIMIT_S = 10.0  # time limit of a launch
 _SPARES = 2  # children started in advance after one was lost, because a start takes longer than most launches
 _REST_S = 120.0  # time limit between launches, when the child compares large buffers
 
@@ -45,7 +45,7 @@ class Executor(Runner):
     """Runs builds in a child process with the GPU, which is started when it is first needed. Use it as a context
     manager.
 
-    limit_s: seconds for a launch. command: starts the child."""
+    limit_s: time limit of a launch, in seconds. command: command line that starts the child."""
 
     def __init__(self, limit_s: float = LIMIT_S, command: Sequence[str] = WORKER) -> None:
         self.limit_s, self.command = limit_s, command

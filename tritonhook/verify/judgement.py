@@ -81,7 +81,7 @@ _RANK = list(Verdict)
 class Observation:
     """A finding on one input. build: its label; None if all builds have the finding.
 
-    difference: from the reference; None for findings of other kinds, such as a crash.
+    difference: difference from the reference; None for findings of other kinds, such as a crash.
     """
 
     verdict: Verdict

@@ -52,9 +52,9 @@ class Order:
     """A request to run each build on each input, `runs` times, and to compare its results with those of the first
     build.
 
-    folder: has the files with recorded contents; None if there are none. keep: numbers of the buffers that hold their
-    recorded contents in every input, because these decide addresses or branches. save: folder to which the contents
-    after each build's first run are written, as `INPUT-BUILDNUMBER-BUFFER.bin`; None: not written.
+    folder: folder with the files of recorded contents; None if there are none. keep: numbers of the buffers that hold
+    their recorded contents in every input, because these decide addresses or branches. save: folder to which the
+    contents after each build's first run are written, as `INPUT-BUILDNUMBER-BUFFER.bin`; None: not written.
     """
 
     launch: Launch
@@ -66,12 +66,12 @@ class Order:
     save: Path | None = None
 
 
-TRIAL_LIMIT_S = 2.0  # seconds for a launch while a kernel is minimised: many trials never end
+TRIAL_LIMIT_S = 2.0  # time limit of a launch while a kernel is minimised, because many trials never end
 
 
 class Runner(AbstractContextManager["Runner"]):
     """Runs the builds of an Order: on a GPU (executor.py), or on the CPU (cpu.py). device: name of the GPU or CPU; None
-    before the first run. limit_s: seconds for a launch."""
+    before the first run. limit_s: time limit of a launch, in seconds."""
 
     device: str | None
     limit_s: float
@@ -99,7 +99,8 @@ class Runner(AbstractContextManager["Runner"]):
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One element that differs, as (reference, other). bits: in hexadecimal. values: as decimal numbers."""
+    """One element that differs, as (reference, other). bits: both bit patterns, in hexadecimal. values: both
+    values, as decimal numbers."""
 
     index: int
     bits: tuple[str, str]
@@ -110,12 +111,12 @@ class Element:
 class Difference:
     """Difference between the contents of one buffer and the reference contents.
 
-    elements: number in the buffer. differing: number of elements that differ. digest: hash of the contents. first: the
-    first elements that differ. only_nans: every differing element is NaN in both, with different payloads. ulps: the
-    largest distance, in units in the last place. share: the largest distance, divided by the buffer's largest finite
-    magnitude. ulps and share are None if the buffer is not floating-point, or a differing element is NaN or infinite on
-    one side only. measured: number of differing elements from which ulps and share were computed. at: only if execution
-    orders were compared: the instructions that stored the first differing element.
+    elements: number of elements in the buffer. differing: number of elements that differ. digest: hash of the contents.
+    first: the first elements that differ. only_nans: every differing element is NaN in both, with different payloads.
+    ulps: the largest distance, in units in the last place. share: the largest distance, divided by the buffer's largest
+    finite magnitude. ulps and share are None if the buffer is not floating-point, or a differing element is NaN or
+    infinite on one side only. measured: number of differing elements from which ulps and share were computed. at: only
+    if execution orders were compared: the instructions that stored the first differing element.
     """
 
     buffer: int
@@ -133,8 +134,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """A write outside of a buffer. offset: of the first changed byte from the start of the buffer; negative if before
-    it. size: bytes of the buffer."""
+    """A write outside of a buffer. offset: bytes from the start of the buffer to the first changed byte; negative if
+    the byte is before the buffer. size: bytes of the buffer."""
 
     buffer: int
     offset: int
@@ -161,9 +162,9 @@ class Ran:
     """Result of one build on one input. us: microseconds of the first run. stored: number of buffers that the first run
     changed; None if it did not finish.
 
-    differences: between this build's first run and the reference's. unsteady: between its further runs and its first
-    run, the largest for each buffer. outside: writes outside of buffers. by_nans: numbers of the buffers that differ
-    only because PTX does not define the bits of a NaN."""
+    differences: differences between the first run of this build and that of the reference. unsteady: for each buffer
+    that differs between the runs of this build, the largest difference from its first run. outside: writes outside of
+    buffers. by_nans: numbers of the buffers that differ only because PTX does not define the bits of a NaN."""
 
     input: str
     build: str

@@ -159,8 +159,8 @@ def stored_other(ran: Sequence[Ran], launch: Launch, ptx: Ptx) -> bool:
 class LaunchedJudge:
     """Checks whether the builds of a trial by two assemblers store different values.
 
-    run: runs the builds of an Order, as Runner.run_until_lost does. folder: for cubins and buffer contents. differs:
-    decides by the results of both builds whether they differ.
+    run: runs the builds of an Order, as Runner.run_until_lost does. folder: folder for cubins and buffer contents.
+    differs: decides by the results of both builds whether they differ.
     """
 
     sides: tuple[Recipe, Recipe]
@@ -245,7 +245,7 @@ _SHOWN = 8  # number of differing elements that the report lists
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two assemblers. label: e.g. "ptxas 12.8.93 -O3". options: of ptxas, without the target.
+    """One of the two assemblers. label: e.g. "ptxas 12.8.93 -O3". options: ptxas options, without the target.
 
     stored: contents of the buffers after the launch. code: its machine code in the first region that differs.
     """

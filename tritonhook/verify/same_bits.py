@@ -196,8 +196,8 @@ def _judge_stages(folder: Path, several: Sequence[Execution]) -> Judged:
 
 
 def _of_step(text: str, change: Difference, allowed: float) -> tuple[BitsVerdict, str]:
-    """Judge the difference of one buffer from the stage before. allowed: share that rounding may change; 0: nothing
-    rounds."""
+    """Judge the difference of one buffer from the stage before. allowed: difference that rounding may cause, as a share
+    of the largest value; 0 if nothing rounds."""
     if change.dtype in FLOATS and (change.only_nans or (allowed and change.ulps is not None and change.ulps <= 1)):
         return BitsVerdict.ROUNDING, text
     if not allowed:
@@ -220,8 +220,8 @@ _RANK = list(BitsVerdict)
 
 
 def _judge_rows(folder: Path, executions: Sequence[Execution]) -> Judged:
-    """Compare the results of each number of rows with those of the largest number that could be executed, in the rows
-    that both have."""
+    """Compare the results of each call with those of the call that has most rows, in the rows that both have. Calls
+    that could not be executed are left out."""
     *results, again = [one for one in executions if one.kind == RESULT]
     first = next((one for one in results if one.rows == again.rows), again)
     if [one.data for one in first.buffers] != [one.data for one in again.buffers]:
@@ -246,7 +246,7 @@ def _judge_rows(folder: Path, executions: Sequence[Execution]) -> Judged:
     if culprits:
         return Judged(name, ROWS, "", BitsVerdict.BATCH_VARIANT, "; ".join(culprits.values()), tuple(members))
     if not compared:
-        why = _reasons(members) or "no result has a dimension of as many rows"
+        why = _reasons(members) or "no result has a dimension whose size is the number of rows"
         return Judged(name, ROWS, "", BitsVerdict.NOT_JUDGED, why, tuple(members))
     return Judged(name, ROWS, "", BitsVerdict.SAME, "", tuple(members))
 
