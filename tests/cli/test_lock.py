@@ -311,4 +311,4 @@ def test_a_check_may_verify_and_sanitize_too(
 def test_bits_are_judged_only_of_a_lock_that_has_them(locked: Path, compiled: Compile, capsys) -> None:  # noqa: F811
     compiled("new")
     assert main(["check", "tritonhook.lock", "new", "--fail-on", "bits"]) == 2
-    assert "make it again with `tritonhook lock --bits`" in capsys.readouterr().err
+    assert "make the lock again with `tritonhook lock --bits`" in capsys.readouterr().err

@@ -217,7 +217,7 @@ def record_launches(words: Sequence[str], out: Path, without: str, dry: DryRun |
     environment = capture_environment(settings, os.environ, command)
     run_well(command, environment, target, without, None if dry is None else dry.arch)
     if not (out / "index").is_dir():
-        raise UsageError(f"{target}: no kernel was seen: Triton was not used")
+        raise UsageError(f"{target}: no kernel was captured: it did not use Triton")
 
 
 def watched(command: list[str], stdout_is_ours: bool = False) -> tuple[Ended, list[MemoryTimeline], list[str]]:
