@@ -301,7 +301,7 @@ def chosen_assembler(
     tool, file = find_recorded(path, version, trust), file_at(path)
     if tool is not None and file is not None and not is_same_file(file, tool.path):
         print(
-            f"{path}: the capture names this ptxas; it is not run, because no installed ptxas has its hash; ptxas "
+            f"{path}: not run, although the capture names this ptxas, because no installed ptxas has its hash; ptxas "
             f"{tool.version} at {tool.path} is used instead (--trust runs the ptxas that the capture names)",
             file=sys.stderr,
         )

@@ -1,4 +1,4 @@
-"""Time two forms of a kernel in turns on a GPU: under its own name and a new one, or changed by options.
+"""Time a kernel on a GPU in turns with a second form of it, which has a new name or is changed by options.
 
 It can time MODULE:FUNCTION (a function that launches kernels, or returns such a function), the launch of SCRIPT.py that
 takes most time, a capture with recorded launches (`tritonhook run --launches`), or two cubins or PTX files with a

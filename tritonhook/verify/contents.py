@@ -61,7 +61,8 @@ def _element(index: int, a: int, b: int, width: int, form: FloatFormat | None) -
 def _measured(
     known: Difference, form: FloatFormat, reference: bytes, pairs: list[tuple[int, int, int]], differing: int
 ) -> Difference:
-    """Add distances to a difference of floating-point numbers. pairs: as _differing yields them."""
+    """Add distances to `known`, a difference of floating-point numbers. pairs: differing elements, as _differing yields
+    them."""
     nans = sum(form.is_nan(a) and form.is_nan(b) for _, a, b in pairs)
     if nans == len(pairs):
         return replace(known, only_nans=True, measured=len(pairs))

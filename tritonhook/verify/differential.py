@@ -340,8 +340,8 @@ def _groups(ran: Sequence[Ran], name: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _region(builds: Sequence[Build], groups: Sequence[Sequence[str]]) -> Region | None:
-    """Find where the machine code of two differing builds begins to differ. Compares a build that stored the same as
-    the reference with one that did not, both of the same level if possible."""
+    """Find the first difference between the machine code of two builds: one that stored the same as the reference, and
+    one that did not. Both have the same optimisation level if possible."""
     if len(groups) < 2:
         return None
     own = next((group for group in groups if builds[0].label in group), ())
