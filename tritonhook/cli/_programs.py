@@ -149,7 +149,7 @@ def reading_ahead(out: Path) -> Iterator[None]:
 
 def _read_ahead(out: Path, seen: set[Path], ended: threading.Event) -> None:
     import tritonhook.report.render.terminal
-    import tritonhook.report.results.captures  # noqa: F401  (loaded for the end)
+    import tritonhook.report.results.captures  # noqa: F401  (the report needs it)
     from tritonhook.ptx.miscompiles import bugs_met
 
     while not ended.wait(_AHEAD_S):

@@ -36,8 +36,8 @@ class Results(Group):
     csv: bool = flag(help="print the first table as CSV, with all columns")
     html: str | None = option(
         metavar="FILE|FOLDER/",
-        help="also write the result to FILE as one HTML page; to FOLDER/ (with the slash, or if it exists) with a page "
-        "for each kernel, linked from index.html",
+        help="also write the result as HTML: to FILE as one page, or to FOLDER/ as index.html and a page for each "
+        "kernel; write FOLDER/ with the slash unless it exists",
     )
     save: str | None = option(
         metavar="FILE", help="also write the result to FILE as JSON, with its code, for `tritonhook show`"
@@ -181,7 +181,7 @@ def check_new(path: Path, force: bool) -> None:
         raise UsageError("-: standard output is for the verb's own text; name a file, or ./-")
     if (path.is_file() or path.is_block_device()) and not force:
         raise UsageError(f"{path}: exists; pass --force to replace it")
-    folder = Path(os.path.realpath(path)).parent  # of the file itself, with all links followed
+    folder = Path(os.path.realpath(path)).parent  # a link is followed to its target
     if not path.exists() and not folder.is_dir():
         raise UsageError(f"{path}: cannot write: the folder {folder} does not exist; make it first")
     if not path.exists() and not os.access(folder, os.W_OK):

@@ -116,7 +116,7 @@ def streams() -> Iterator[None]:
     """
     given = sys.stdout, sys.stderr
     out = cast(TextIO, _ClosedOutput()) if sys.stdout is None else sys.stdout
-    err = Path(os.devnull).open("w") if sys.stderr is None else sys.stderr  # noqa: SIM115  (open to the end)
+    err = Path(os.devnull).open("w") if sys.stderr is None else sys.stderr  # noqa: SIM115  (stays open)
     sys.stdout, sys.stderr = cast(TextIO, _Escaping(out)), cast(TextIO, _Escaping(err))
     try:
         yield

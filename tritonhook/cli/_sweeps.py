@@ -37,7 +37,7 @@ def wanted_tools(words: Sequence[str]) -> list[Tool]:
         return [find_ptxas()]
     if tuple(words) != ("all",):
         return list({tool.version: tool for tool in map(find_ptxas, words)}.values())
-    tools = {tool.version: tool for tool in reversed(list(available_ptxas()))}  # the first of equal versions
+    tools = {tool.version: tool for tool in reversed(list(available_ptxas()))}  # keep the first of equals
     return sorted(tools.values(), key=lambda tool: version_key(tool.version))
 
 

@@ -79,7 +79,7 @@ class Options(Group):
     fail_on: tuple[Rule, ...] = fail_on_option()
     strict: bool = flag(help="with --fail-on: also fail if a figure has shrunk; --update locks the smaller figure")
     verify: bool = flag(
-        help="also exit with 1 if the code of an installed ptxas computes other results than the PTX: `verify --cpu`"
+        help="as `verify --cpu`: also exit with 1 if code of an installed ptxas computes other results than the PTX"
     )
     sanitize: bool = flag(help="also exit with 1 if `emulate` finds a fault in two CTAs of a captured launch")
     shown: ShownChanges = part(ShownChanges)

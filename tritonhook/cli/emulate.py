@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from tritonhook.report.results.counters import CountedKernel
     from tritonhook.report.results.emulation import EmulatedKernel
 
-_MOST_STATEMENTS = 300_000  # of PTX: about 1.5 GiB of memory
+_MOST_STATEMENTS = 300_000  # statements of PTX; this many need about 1.5 GiB of memory
 _ARCH = "sm_90a"
 _SETTINGS = {"num_stages": (1, 2, 3, 4), "num_warps": (1, 2, 4, 8)}
 _LONGEST_S = 1e8  # a longer --limit is cut to this, which setitimer accepts
@@ -216,7 +216,7 @@ def _emulated(options: Options, one: LaunchedKernel | Skipped, file: str) -> Emu
                 raise UsageError(f"{given.label}: no PTX, which emulate executes; give PTX, or a capture that has it")
         kernel, launch = case.kernel, case.launch.summary
         files = _files(options, file or kernel, len(case.launch.buffers))
-        # The emulator has its own time limit, which names the line; this limit ends the decoding.
+        # The emulator has its own time limit, whose error names the line. This one limits the decoding.
         with _limit(options.limit, began - time.monotonic() + 1):
             how = ExecutionSettings(options.input, options.ctas, options.limit, options.seed, began)
             if options.count:
@@ -240,8 +240,8 @@ def _emulated(options: Options, one: LaunchedKernel | Skipped, file: str) -> Emu
 
 
 def _counted(given: Input, case: Case, gpu: str, how: ExecutionSettings) -> tuple[CountedKernel, tuple[bytes, ...]]:
-    """Count one kernel. PTX without machine code is assembled first. gpu: its name, for the floor of time. Also return
-    the contents of its buffers."""
+    """Count one kernel. PTX without machine code is assembled first. gpu: name of the GPU for which the floor of time
+    is computed. Also return the contents of the kernel's buffers."""
     from tritonhook.report.results.counters import CountedKernel, held_at_once, rates_of
 
     cubin = given.cubin

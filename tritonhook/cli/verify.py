@@ -409,7 +409,7 @@ def _known(options: Options) -> tuple[Result, int]:
 
 def _modules(targets: Sequence[str], ptxas: str | None) -> Iterator[KnownModule]:
     """Yield the modules of the targets, with the bugs found. A capture is judged by its optimisation level. ptxas: the
-    version to judge by; None for the capture's own, and the newest installed for a file."""
+    version whose bugs are listed. None: the capture's ptxas; for a PTX file, the newest installed one."""
     version = ptxas if ptxas is None or is_version(ptxas) else find_ptxas(ptxas).version
     for target in targets:
         path = Path(target)

@@ -367,7 +367,7 @@ class _OneKernel:
 
     def _code(self, code: Candidate, launched: Launched, name: str | None = None, like: str | None = None) -> LeverCode:
         """Make the LeverCode message for a code. name: None for the candidate's own name. like: name of the code to
-        compare outputs with; None for the code without a lever of its configuration."""
+        compare outputs with; None: the code of the same configuration without a lever."""
         path = self.folder / f"{self.codes.index(code)}.cubin"
         launch = self._launch_of(code, launched)
         assert launch is not None, code.name

@@ -18,7 +18,7 @@ _CONTRACTED = frozenset({"add", "sub", "mul"})
 # The PTX ISA gives absolute errors for sin, cos and lg2; these count as errors of a value of 1.
 _ERRORS: Mapping[str, int] = {"div": -22, "rcp": -23, "sqrt": -22, "rsqrt": -22, "ex2": -22, "lg2": -22, "sin": -20}
 _ERRORS = {**_ERRORS, "cos": -20, "tanh": -10}
-_HALF_ERRORS: Mapping[str, int] = {"ex2": -7, "tanh": -8}  # log2 of the error, the larger of f16's and bf16's
+_HALF_ERRORS: Mapping[str, int] = {"ex2": -7, "tanh": -8}  # log2 of the error; of f16 or bf16, whichever is larger
 _PROPAGATED = 64  # a result may add up the errors of this many approximate instructions, relative to its largest value
 
 

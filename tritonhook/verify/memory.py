@@ -12,7 +12,7 @@ from tritonhook.verify.model import Outside
 
 GUARD_BYTES = 1 << 14  # size of each guard zone; writes farther away are not detected
 _PATTERN = 0xA5
-_ALIGNED = 512  # as cuMemAlloc and torch align
+_ALIGNED = 512  # alignment in bytes, as of cuMemAlloc and torch
 
 
 class GuardedMemory:

@@ -145,8 +145,8 @@ class Outside:
 class FailureKind(str, Enum):
     CRASH = "crash"
     HANG = "hang"
-    REFUSED = "refused"  # the driver did not load or launch it
-    NOT_UNDERSTOOD = "not understood"  # the emulator does not support all of it
+    REFUSED = "refused"  # the driver did not load or launch the build
+    NOT_UNDERSTOOD = "not understood"  # the emulator does not support all instructions
 
 
 @dataclass(frozen=True, slots=True)

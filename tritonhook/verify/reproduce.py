@@ -142,7 +142,7 @@ def _tried(trial: Trial, judge_: LaunchedJudge) -> Iterator[Tried]:
 # --- builds that are launched --------------------------------------------------------------------
 # Two assemblers make each trial's kernel, and both run on its buffers.
 
-RUNS = 2  # of each build: if two runs of a build differ, the trial proves nothing
+RUNS = 2  # runs of each build: if two runs of a build differ, the trial proves nothing
 
 
 Run = Callable[[Order], Sequence[Ran]]

@@ -25,8 +25,10 @@ from tritonhook.verify.model import Difference
 if TYPE_CHECKING:
     from tritonhook.verify.schema import Execution, Kept
 
-WRONG_SHARE = 0.02  # share of the largest value: sums in another order, rounded to 8 or 16 bits, differ by less
-_NUDGES = 32  # rounding may change a result this many times as much as a change of the inputs by 2 ulp does
+# A larger difference, as a share of the largest value, is WRONG. Sums in another order, rounded to 8 or 16 bits, differ
+# by less.
+WRONG_SHARE = 0.02
+_NUDGES = 32  # rounding may change a result by this many times the change that 2 ulp in the inputs cause
 _HAS_FLOATS = re.compile(r"\.(?:bf16|f16|f32|f64|tf32|e4m3|e5m2)(?:x\d)?\b")
 
 
