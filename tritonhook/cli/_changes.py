@@ -181,7 +181,7 @@ class ShownChanges(Group):
 
     top: int | None = option(type=positive, metavar="N", help="show only the first N kernels")
     filter: str | None = option(metavar="REGEX", help="show only kernels whose name or `changed by` matches")
-    only: str | None = option(choices=("worse", "better"), help="show only kernels that got worse, or better")
+    only: str | None = option(choices=("worse", "better"), help="show only kernels that got worse (or better)")
 
     def of(self, result: KernelChanges) -> KernelChanges:
         """Keep the kernels that the options select. Raises UsageError if --filter is not a regular expression."""

@@ -42,7 +42,7 @@ def launched(
             path = captures.path / "kernels" / one.record
             yield LaunchedKernel(kernel, str(path), None, one.launches[0].path, one.record)
         else:
-            record_it = "record with `tritonhook run --launches`, or give one with --args and --entry"
-            yield Skipped(kernel, one.record, one.unrecorded or f"no launch of it was recorded; {record_it}")
+            record_it = "record one with `tritonhook run --launches`, or give one with --args and --entry"
+            yield Skipped(kernel, one.record, one.unrecorded or f"no launch of this kernel was recorded; {record_it}")
     if not has_kernels:
         raise UsageError(f"{target}: {f'no kernel {entry!r}' if entry else 'no kernels'} in this capture folder")

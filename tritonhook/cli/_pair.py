@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 class ToolOptions(Group):
     """Options that select the kernel, the ptxas and its options: for diff and ab."""
 
-    entry: str | None = option(metavar="NAME|A:B", help="the kernel, if there are several; A:B: a name for each side")
+    entry: str | None = option(
+        metavar="NAME|A:B", help="name of the kernel, if there are several; A:B: a name for each side"
+    )
     ptxas: str | None = option(
         metavar="VERSION|PATH", help="assemble with this ptxas (default: the capture's, else the newest)"
     )

@@ -74,7 +74,7 @@ class Timing(Group):
     """Options for the candidate and its timing."""
 
     TITLE = "timing, on a GPU"
-    candidate: str | None = option(metavar="MODULE:FUNCTION", help="compare with this launch instead of a rename")
+    candidate: str | None = option(metavar="MODULE:FUNCTION", help="the candidate: this launch, not a renamed kernel")
     candidate_ptxas: str | None = option(metavar="VERSION|PATH", help="assemble the candidate with this ptxas")
     candidate_options: str | None = option(metavar="OPTIONS", help="further ptxas options for the candidate")
     rewrite: tuple[str, ...] = rewrite_option("rewrite the candidate")

@@ -120,7 +120,7 @@ def _check_ptx(options: Options, path: Path, locked: Sequence[KernelFacts], work
     """Assemble the lock's own PTX again, and compare the result with the lock."""
     left_out = {kernel.identity: why for kernel in locked if (why := _why_not_again(kernel, options.ptxas))}
     if locked and len(left_out) == len(locked):
-        raise SnapshotError(f"{path}: no kernel of it can be assembled again: {next(iter(left_out.values()))}")
+        raise SnapshotError(f"{path}: no kernel of this lock can be assembled again: {next(iter(left_out.values()))}")
     again = [kernel for kernel in locked if kernel.identity not in left_out]
     tool, given = cache(find_ptxas), None if options.ptxas_options is None else tuple(options.ptxas_options.split())
     own = [DEFAULT_ARGUMENTS if kernel.options is None else kernel.options for kernel in again]
@@ -159,7 +159,7 @@ def _check_ptx(options: Options, path: Path, locked: Sequence[KernelFacts], work
 def _why_not_again(kernel: KernelFacts, ptxas: str | None) -> str | None:
     """Return why a kernel cannot be assembled from what the lock keeps; None if it can be."""
     if kernel.ptx_sha256 is None:
-        return "the lock has no PTX of it; give captures, or the built files"
+        return "the lock has no PTX of this kernel; give captures, or the built files"
     if kernel.ptxas is None and ptxas is None:
         return "the ptxas that made it is not known; choose one with --ptxas, or give captures"
     return None

@@ -123,7 +123,7 @@ class Options(Group):
     known: bool = flag(help="list known bugs of ptxas whose pattern the PTX has; runs nothing")
     recorded: RecordedLaunch = part(RecordedLaunch)
     only: OnlyKernel = part(OnlyKernel)
-    ptxas: str | None = option(metavar="VERSION|PATH", help="the ptxas in use, the reference (default: the capture's)")
+    ptxas: str | None = option(metavar="VERSION|PATH", help="reference: the ptxas in use (default: the capture's)")
     ptxas_options: str | None = option("--options", metavar="'...'", help="ptxas options (default: the capture's)")
     against: tuple[str, ...] | None = option(
         type=_words,
