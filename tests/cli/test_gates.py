@@ -124,4 +124,4 @@ def test_options_behind_the_script_are_named(text: str, words: tuple[str, ...], 
     script.write_text(text)
     assert main(["run", "--out", str(tmp_path / "caps"), str(script), *words]) == 0
     said = capsys.readouterr().err
-    assert (f"{told}: went to" in said) if told else ("went to" not in said)
+    assert (f"{told}: passed to" in said) if told else ("passed to" not in said)

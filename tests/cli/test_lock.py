@@ -240,7 +240,7 @@ def test_kernels_that_cannot_be_assembled_again_are_named_and_the_others_checked
         assert main(["check", str(path), "--fail-on", "code"]) == 1
         write_lock(path, [(known, ptx)])
         capsys.readouterr()
-        assert "no kernel of it can be assembled again" in failing(capsys, "check", str(path))
+        assert "no kernel of this lock can be assembled again" in failing(capsys, "check", str(path))
 
 
 def test_a_gate_that_compares_nothing_does_not_pass(locked: Path, compiled: Compile, capsys) -> None:  # noqa: F811
@@ -311,4 +311,4 @@ def test_a_check_may_verify_and_sanitize_too(
 def test_bits_are_judged_only_of_a_lock_that_has_them(locked: Path, compiled: Compile, capsys) -> None:  # noqa: F811
     compiled("new")
     assert main(["check", "tritonhook.lock", "new", "--fail-on", "bits"]) == 2
-    assert "make it again with `tritonhook lock --bits`" in capsys.readouterr().err
+    assert "make the lock again with `tritonhook lock --bits`" in capsys.readouterr().err

@@ -23,7 +23,7 @@ from command_line import failing
         ("--arch sm_90a --emulate", "--emulate needs numpy"),
         ("--arch sm_90a --launch-values", "--launch-values: a dry run has no values"),
         ("--gpu H100 --ptxas-limit 0", "--ptxas-limit 0.0: give a number above 0"),
-        ("--pin p.toml --policy q.toml", "--pin measures again"),
+        ("--pin p.toml --policy q.toml", "--pin: not allowed with --policy"),
         ("--only [", "["),
         ("--out script.py/x", "cannot keep captures there"),
         ("--prefix 1", "cannot start or be a PTX name"),

@@ -272,7 +272,7 @@ def test_each_stage_is_compared_with_the_one_before(verified):
         (["--set", "NONE=1"], "no kernel that it launched has"),
         (["--configs"], "launched no autotuned kernel"),
         (["--arch", "sm_90a"], "only with --orders"),
-        (["--rows", "x", "--configs"], "not with --configs"),
+        (["--rows", "x", "--configs"], "not allowed with --configs"),
     ],
 )
 def test_bad_input(verified, words, text):

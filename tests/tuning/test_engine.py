@@ -353,7 +353,7 @@ FAST, SLOW = code("name", us=48.0), code("O1", us=51.0)
         ([FAST], Lost(REFERENCE, "gone"), None, "launched as recorded: gone", False, []),
         ([FAST], Lost(None, "gone"), None, "timing: gone", False, []),
         ([FAST], DeviceError("no memory"), None, "no memory", False, []),
-        ([FAST], Lost("name", "gone"), None, "no other code", True, ["name"]),
+        ([FAST], Lost("name", "gone"), None, "none of its other codes", True, ["name"]),
         ([FAST, SLOW], Lost("name", "gone"), None, "none of 1 other codes is faster by 0.5%", True, ["name"]),
         ([FAST], None, Lost(CANDIDATE, "gone"), "name, in a fresh process: gone", True, ["name"]),
         ([FAST], None, RaceReady({"x": "wrong"}, False, ()), "name, in a fresh process: wrong", True, []),
@@ -427,6 +427,6 @@ def test_processes_that_do_not_start_are_ended(gpu: Gpu, monkeypatch: pytest.Mon
             raise Lost(None, "status 5")
 
     monkeypatch.setitem(globals(), "Started", Silent)
-    with pytest.raises(DeviceError, match="a process with the GPU did not start: status 5"):
+    with pytest.raises(DeviceError, match="a process that uses the GPU did not start: status 5"):
         only(FAST, plain=OWN, start=gpu.start)
     assert gpu.open == 0

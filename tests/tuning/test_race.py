@@ -87,7 +87,7 @@ def test_more_kernels_ask_for_more_evidence() -> None:
     (alone,) = certify([one_of])
     (among,) = certify([one_of], planned=100_000)
     assert alone.wins and not among.wins
-    assert among.reason.startswith("with 100,000 kernels tried, chance alone could give it")
+    assert among.reason.startswith("with 100,000 kernels tried, chance alone could give this gain")
 
 
 def test_what_ab_does_not_call_faster_is_no_win() -> None:

@@ -22,7 +22,7 @@ VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
 
 
 def parser(only: str | None = None) -> argparse.ArgumentParser:
-    """Make the parser of the command line. only: the one verb whose module is loaded; None: all verbs."""
+    """Make the parser of the command line. only: load only the module of this verb; None: load all verbs."""
     top = TopParser(
         GROUPS,
         prog="tritonhook",
@@ -35,7 +35,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. No error returns 1, which means "different"."""
+    """Run one command and return its exit code. An error never has the exit code 1, which means "different"."""
     words = list(sys.argv[1:] if argv is None else argv)
     verb = words[0] if words and words[0] in VERBS else ""
     with streams(), interruptible():
@@ -58,8 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def exit_code(error: BaseException) -> int:
-    """Return the exit code for an error. For a signal that ended the verb or its program it is 128 + N, as in a
-    shell."""
+    """Return the exit code for an error. If signal N ended the verb or the program that it ran, the code is 128 + N, as
+    in a shell."""
     if isinstance(error, ProgramError):
         return error.status if error.status > 128 else TROUBLE
     return getattr(error, "status", INTERRUPTED) if isinstance(error, KeyboardInterrupt) else TROUBLE

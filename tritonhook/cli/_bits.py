@@ -36,9 +36,9 @@ def compare_bits(options: Options) -> tuple[Result, int]:
     check_numpy()
     settings = _settings(options.set)
     if options.rows is not None and not all(_ROWS.fullmatch(word) for word in options.rows.split(",")):
-        raise UsageError(f"--rows {options.rows}: write ARG, ARG:DIM or FUNCTION.ARG:DIM, several with commas")
+        raise UsageError(f"--rows {options.rows}: must be ARG, ARG:DIM or FUNCTION.ARG:DIM, or a list with commas")
     if options.rows is not None and (options.configs or settings or options.stages or options.orders > 1):
-        raise UsageError("--rows: not with --configs, --set, --stages or --orders; run verify once for each")
+        raise UsageError("--rows: not allowed with --configs, --set, --stages or --orders; run verify once for each")
     dry = assembled(DryRun.of(options.arch or ARCH, autotune=ALL if options.configs else FIRST))
     with tempfile.TemporaryDirectory(prefix="tritonhook-bits-") as folder:
         compared = Compared(folder, options.orders, options.configs, settings, options.rows or "", options.stages)
@@ -49,9 +49,9 @@ def compare_bits(options: Options) -> tuple[Result, int]:
         executions = read_executions(Path(folder))
         judged = judge_all(Path(folder), executions)
     if not judged:
-        why = "it launched no autotuned kernel" if options.configs else "it launched no kernel of Triton"
+        why = "it launched no autotuned kernel" if options.configs else "it launched no Triton kernel"
         if options.set:
-            why = "no kernel that it launched has a constant or an option of these names"
+            why = "no kernel that it launched has a constant or an option that --set names"
         raise UsageError(f"{options.target[0]}: nothing to compare: {why}")
     tuned = list(dict.fromkeys(one.kernel for one in executions if one.kind == TUNED))
     result = SameBits.of(" ".join(options.target), dry.arch, judged, tuned)

@@ -46,14 +46,14 @@ Failed = Sequence[tuple[str, str]]  # kernels that could not be compiled, each w
 def autotune_option() -> Any:
     return option(
         choices=(ALL, FIRST, PINNED),
-        help="which configurations of an autotuned kernel a script's dry run compiles: all (default), the first that "
+        help="configurations of an autotuned kernel to compile in a script's dry run: all (default), the first that "
         "fits, or the one that the project's policy pins",
     )
 
 
 class Found(NamedTuple):
-    """Kernels ready for a lock. texts: the PTX of each; None if there is none. captures: of the first kernels, those
-    from a capture folder. failed: kernels that could not be compiled, with the error."""
+    """Kernels ready for a lock. texts: PTX of each kernel, or None. captures: the captured kernels, which are the first
+    of `kernels`. failed: kernels that could not be compiled, with the error."""
 
     kernels: list[KernelFacts]
     texts: list[str | None]
@@ -69,14 +69,15 @@ def dry_places(
     """Yield the places to read, each with the name that the user gave it. With `archs`, run the scripts among the
     places dry, and yield one temporary capture folder instead of them.
 
-    without: what a failure leaves undone, for messages. Raises UsageError, ProgramError.
+    without: what is not done if a script fails, for messages, e.g. "nothing was compared". Raises UsageError,
+    ProgramError.
     """
     scripts = [it for it in places if not is_built(it) and (archs is not None or (is_script(it) and not is_folder(it)))]
     if archs is None:
         if scripts:
-            raise UsageError(f"{scripts[0]}: a script; give --arch sm_90a,... to run it dry, or a capture folder")
+            raise UsageError(f"{scripts[0]}: a script; give --arch sm_90a,... to run it dry, or give captures")
         if autotune is not None:
-            raise UsageError("--autotune: only for a script with --arch; on a GPU give it to `tritonhook run`")
+            raise UsageError("--autotune: only for a script with --arch; on a GPU use `tritonhook run --autotune`")
         yield dict(zip(places, places, strict=True))
         return
     if not scripts or any(Path(script).is_dir() for script in scripts):
@@ -102,14 +103,16 @@ def lockable_at(
 ) -> Found:
     """Read the kernels of a capture folder and of built files.
 
-    named: the places, each with the user's name for it, which messages use. known: as for lockable. locked: kernels
-    that they are compared with. Raises CaptureError, CubinError or ToolError; and, before it reads code, UsageError for
-    captures of other architectures than those of `locked`.
+    named: the places, each with the user's name for it, which messages use. known: as for lockable. locked: the lock's
+    kernels, with which the caller compares the result. Raises CaptureError, CubinError or ToolError. Raises UsageError,
+    before it reads code, if no capture has an architecture of `locked`.
     """
     built = [place for place in named if is_built(place)]
     captures = [place for place in named if place not in built]
     if len(captures) > 1:
-        raise UsageError(f"{' '.join(captures)}: give one capture folder; built files may be several")
+        raise UsageError(
+            f"{' '.join(captures)}: give only one capture folder; several are allowed for built files only"
+        )
     found = Found([], [], [], [], [])
     for place in captures:
         folder = captures_at(place)
@@ -118,7 +121,7 @@ def lockable_at(
         if locked and archs and not old & archs:  # otherwise every locked kernel would be reported as gone
             raise UsageError(
                 f"{named[place]}: its kernels are for {', '.join(sorted(archs))}, the lock's for "
-                f"{', '.join(sorted(old))}; capture on the same kind of GPU, or make a lock for each"
+                f"{', '.join(sorted(old))}; capture on the same kind of GPU, or make a lock for each kind"
             )
         (kernels,), notes = kernels_at(folder, names=(place,))
         pairs = lockable(kernels, known)
@@ -155,7 +158,7 @@ def with_executed(
 
 
 def spills_note(kernels: Iterable[KernelFacts]) -> list[str]:
-    """Note the kernels whose spills were counted by another run of ptxas, because neither code nor PTX shows them."""
+    """Note the kernels whose spills were counted by another run of ptxas, because neither code nor PTX shows spills."""
     names = list(dict.fromkeys(f"{it.identity.kernel} {it.identity.arch}" for it in kernels if it.ran_again))
     return [f"spills counted by one more run of ptxas, which gave the same code: {listed(names)}"] if names else []
 
@@ -178,7 +181,7 @@ class ShownChanges(Group):
 
     top: int | None = option(type=positive, metavar="N", help="show only the first N kernels")
     filter: str | None = option(metavar="REGEX", help="show only kernels whose name or `changed by` matches")
-    only: str | None = option(choices=("worse", "better"), help="show only kernels that got worse, or better")
+    only: str | None = option(choices=("worse", "better"), help="show only kernels that got worse (or better)")
 
     def of(self, result: KernelChanges) -> KernelChanges:
         """Keep the kernels that the options select. Raises UsageError if --filter is not a regular expression."""
@@ -190,7 +193,7 @@ class ShownChanges(Group):
 
 def told_apart(changes: Sequence[Change], text: Text) -> tuple[list[Change], list[str]]:
     """Find out whether the PTX or ptxas caused each change: where both differ, assemble the old PTX with the new ptxas
-    and the reverse. Returns the changes, and notes."""
+    and the new PTX with the old ptxas. Returns the changes, and notes."""
     two = min(sum(change.has_two_steps for change in changes), MOST)
     with working(f"finding out whether PTX or ptxas changed {count(two, 'kernel')}"):
         return crossed(changes, text)
@@ -209,12 +212,14 @@ def give_changes(
     pages: Sequence[KernelPage] = (),
     failed: Failed = (),
 ) -> int:
-    """Print the changes, and return the exit code: 1 if a rule of --fail-on (`wanted`) is broken, or nothing was
-    compared; without rules, 1 if a kernel has other code, is new or gone; else 2 if a kernel failed to compile.
+    """Print the changes, and return the exit code.
+
+    With rules of --fail-on (`wanted`), the code is 1 if a rule is broken or nothing was compared. Without rules it is 1
+    if a kernel has other code, is new or is gone. Otherwise it is 2 if a kernel failed to compile, else 0.
 
     gate: whether the verb ends with this code. tell: also called with the result, e.g. to report it on GitHub. shown:
-    which kernels are printed. pages: of the kernels. failed: kernels that the new side could not compile, with the
-    error.
+    selects the kernels to print. pages: pages of the kernels. failed: kernels of the new side that could not be
+    compiled, with the error.
     """
     from tritonhook.report.results.snapshot import KernelChanges, page_key
 

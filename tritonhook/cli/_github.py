@@ -27,7 +27,7 @@ from tritonhook.snapshot.spills import SourceLine, spill_lines
 if TYPE_CHECKING:
     from tritonhook.report.results.snapshot import KernelChanges
 
-_TRIES = 3  # how often to write a comment that other jobs of the workflow may write at the same time
+_TRIES = 3  # attempts to write the comment: other jobs of the workflow may write it at the same time
 _LIMIT_S = 60
 _SPILLS = ("spill_stores", "spill_loads")
 _COMMENTS = """query($owner: String!, $name: String!, $number: Int!, $after: String) {
@@ -114,7 +114,7 @@ class GitHub:
                 _gh("DELETE", f"repos/{self.repository}/issues/comments/{number}")
             elif after and has_section(after[0][1], result, self.commit):
                 return
-        raise _GitHubError("other jobs wrote it at the same time")
+        raise _GitHubError("other jobs of the workflow changed the comment at the same time")
 
     def _own_comments(self) -> list[tuple[int, str]]:
         """List the comments that this token wrote for tritonhook, the earliest first. A comment that contains the mark
@@ -187,7 +187,8 @@ def lines_of(
 ) -> list[SourceLine | None]:
     """Find the source line where each kernel of `changes` spills now; None if it does not spill or the line is unknown.
 
-    kernels: as captured, because a comparison may have renumbered them. wanted: whether a source file counts.
+    kernels: the captured kernels with their facts before the comparison, which may have renumbered the kernels of
+    `changes`. wanted: returns True for source files that may be named.
     """
     captures = {_key(facts): capture for capture, facts in kernels if Stage.CUBIN in capture.artifacts}
     spilling = {
@@ -206,5 +207,5 @@ def _key(facts: KernelFacts) -> tuple[Identity, str | None]:
 def run_of_workflow(asked: bool, results: Results) -> GitHub | None:
     """Read the workflow's run for --github; None without --github. Raises UsageError outside of GitHub Actions."""
     if asked and results.is_printed:
-        raise UsageError("--github prints commands for the runner; leave out --json and --markdown, or --github")
+        raise UsageError("--github prints commands for the runner; leave out --json, --markdown and --csv")
     return GitHub.of(os.environ) if asked else None

@@ -29,7 +29,7 @@ from tritonhook.report.result import count
 if TYPE_CHECKING:
     from tritonhook.snapshot.folders import Kernels
 
-_MOST_BYTES = 1 << 32  # of a file with code; torch's shared libraries have 2 GiB
+_MOST_BYTES = 1 << 32  # largest file with code that is read; torch's shared libraries have 2 GiB
 
 
 def place(**settings: Any) -> Any:
@@ -46,7 +46,8 @@ def _launch_place(text: str | None) -> str | None:
     folder = path.parent if len(path.parts) > 1 else Path(default_out())
     found = [*folder.glob(f"kernels/*/launches/{path.name}*.json")]
     if len({one.stem for one in found}) > 1:
-        raise UsageError(f"{text}: {len(found)} launches have such an id: {listed([it.stem for it in found])}")
+        ids = listed([it.stem for it in found])
+        raise UsageError(f"{text}: {len(found)} launches have an id that begins like this: {ids}")
     return str(found[0]) if found else _place(text)
 
 
@@ -75,7 +76,7 @@ def _place(text: str | None) -> str | None:
     try:
         record = CaptureFolder.open(folder).find(path.name)
     except CaptureError as error:
-        raise UsageError(f"{text}: no such file or folder; as an id: {error}") from None
+        raise UsageError(f"{text}: no such file or folder; looked up as an id: {error}") from None
     if record is None:
         why = f"{text}: no such file or folder, and no kernel in {folder} has an id that begins like this"
         raise UsageError(why + kernels_there(folder))
@@ -100,8 +101,8 @@ def _selected(text: str, name: str, folder: Path) -> str:
         if name != text or "." in name or ":" in name:  # a path, or MODULE:FUNCTION
             return text
         raise UsageError(
-            f"{text}: no such file or folder, and no such kernel in {folder}; `tritonhook run --out {text} script.py` "
-            f"makes a capture folder; there are:\n  {_ids(opened, captures, called)}"
+            f"{text}: no such file or folder (`tritonhook run --out {text} script.py` makes a capture folder), and no "
+            f"such kernel in {folder}; the kernels there are:\n  {_ids(opened, captures, called)}"
         )
     alike = fitting or [record for record, c in captures.items() if selector.name == function_name(c.kernel)]
     what = f"{len(fitting)} kernels match; add settings, or give an id" if fitting else "no such kernel; there are"
@@ -114,8 +115,8 @@ def _ids(folder: CaptureFolder, records: Iterable[str], called: Mapping[str, str
 
 
 def kernels_there(folder: str | Path | None = None) -> str:
-    """List the kernels of the latest run in a folder (default: that of `tritonhook run`), for the text of an error; ""
-    if there are none."""
+    """List the kernels of the latest run in a folder, for the text of an error; "" if there are none. folder: by
+    default the folder that `tritonhook run` writes to."""
     folder = folder or default_out()
     if not is_folder(str(folder)):
         return ""
@@ -217,7 +218,7 @@ def load_input(path: str, entry: str | None) -> Input:
 def load_pair(a: str, b: str, entry: str | None) -> list[Input]:
     """Read one kernel of each side. entry: its name, or both names as A:B; required if a side has several kernels.
 
-    If two files have other names for a kernel, `pair_kernels` matches them. Raises what load_input raises.
+    If the two files name the kernel differently, `pair_kernels` matches the names. Raises the errors of load_input.
     """
     first, is_pair, second = (entry or "").partition(":")
     names = (first, second) if is_pair else (entry, entry)
@@ -300,8 +301,8 @@ def chosen_assembler(
     tool, file = find_recorded(path, version, trust), file_at(path)
     if tool is not None and file is not None and not is_same_file(file, tool.path):
         print(
-            f"{path}: not run, because no installed ptxas has its hash; ptxas {tool.version} at {tool.path} is used "
-            "(--trust runs the named one)",
+            f"{path}: not run, although the capture names this ptxas, because no installed ptxas has its hash; ptxas "
+            f"{tool.version} at {tool.path} is used instead (--trust runs the ptxas that the capture names)",
             file=sys.stderr,
         )
     return tool or find_ptxas(), arguments
@@ -365,8 +366,8 @@ def kernels_at(*places: str | CaptureFolder, names: Sequence[str] = ()) -> tuple
 
 
 def captures_at(path: str | Path) -> CaptureFolder:
-    """Open a capture folder with the kernels of each command's latest run; for `FOLDER@N` those of run N. Raises
-    CaptureError."""
+    """Open a capture folder with the kernels of each command's latest run; `FOLDER@N`: with the kernels of run N.
+    Raises CaptureError."""
     folder, run = _run_in(str(path))
     return CaptureFolder.open(folder).latest() if run is None else CaptureFolder.open(folder).of_run(run)
 
@@ -409,7 +410,7 @@ class RecordedLaunch(Group):
     args: str | None = option(
         convert=_launch_place,
         metavar="RECORD",
-        help="repeat the launch recorded in this JSON file or capture, or the captured launch or kernel with this id",
+        help="repeat this recorded launch: a JSON file, a capture, or the id of a captured launch or kernel",
     )
     launch: str | None = option(metavar="KEY", help="repeat this recorded launch (default: the kernel's most frequent)")
 

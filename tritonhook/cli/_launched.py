@@ -1,4 +1,4 @@
-"""Kernels that can run again: each with one recorded launch, which gives it its arguments. For verify and emulate."""
+"""Kernels that can run again: each with a recorded launch, which has the kernel's arguments. For verify and emulate."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tritonhook.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class LaunchedKernel:
-    """A kernel and one recorded launch. path, entry: for load_input. launch: file of the launch. record: the kernel's
-    record, if the target is a capture folder; "" if the target is this kernel alone."""
+    """A kernel and one recorded launch. path, entry: arguments of load_input. launch: file of the launch. record: name
+    of the kernel's record, if the target is a capture folder; "" if the target is this kernel alone."""
 
     kernel: str
     path: str
@@ -26,9 +26,9 @@ class LaunchedKernel:
 def launched(
     target: str, entry: str | None, recorded: RecordedLaunch, dry: bool = True
 ) -> Iterator[LaunchedKernel | Skipped]:
-    """Yield the kernel of a file or a capture; or the kernels of a capture folder that run, each with its most frequent
-    launch, and as Skipped those without a launch. dry: accept launches of dry runs. Raises UsageError if a folder has
-    no such kernel."""
+    """Yield the kernel of a file or a capture. For a capture folder, yield each kernel with its most frequent launch,
+    or a Skipped if the kernel has no launch. dry: accept launches of dry runs. Raises UsageError if a folder has no
+    such kernel."""
     if recorded.args or not Path(target, "index").is_dir():
         yield LaunchedKernel(target, target, entry, recorded.of([target], dry=dry))
         return
@@ -42,7 +42,7 @@ def launched(
             path = captures.path / "kernels" / one.record
             yield LaunchedKernel(kernel, str(path), None, one.launches[0].path, one.record)
         else:
-            record_it = "record with `tritonhook run --launches`, or give one with --args and --entry"
-            yield Skipped(kernel, one.record, one.unrecorded or f"no launch of it was recorded; {record_it}")
+            record_it = "record one with `tritonhook run --launches`, or give one with --args and --entry"
+            yield Skipped(kernel, one.record, one.unrecorded or f"no launch of this kernel was recorded; {record_it}")
     if not has_kernels:
         raise UsageError(f"{target}: {f'no kernel {entry!r}' if entry else 'no kernels'} in this capture folder")

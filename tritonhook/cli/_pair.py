@@ -1,4 +1,4 @@
-"""Compare two kernels; first assemble those that need it."""
+"""Compare two kernels; first assemble a kernel that has only PTX."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 class ToolOptions(Group):
     """Options that select the kernel, the ptxas and its options: for diff and ab."""
 
-    entry: str | None = option(metavar="NAME|A:B", help="the kernel, if there are several; A:B: a name for each side")
+    entry: str | None = option(
+        metavar="NAME|A:B", help="name of the kernel, if there are several; A:B: a name for each side"
+    )
     ptxas: str | None = option(
         metavar="VERSION|PATH", help="assemble with this ptxas (default: the capture's, else the newest)"
     )
@@ -38,8 +40,8 @@ AS_COMPILED = ToolOptions(entry=None, ptxas=None, trust=False, ptxas_options=Non
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A cubin to compare. name: of the kernel in it. ptxas, options: what made it; None if unknown. ptx: the kernel's
-    PTX."""
+    """A cubin to compare. name: the kernel's name in the cubin. ptxas: version of the ptxas that made the cubin.
+    options: its options. ptx: the kernel's PTX. Fields are None if unknown."""
 
     name: str
     cubin: Cubin
@@ -66,8 +68,8 @@ def compared(
 
 
 def _names(inputs: Sequence[Input], no_control: bool) -> tuple[list[str], list[str]]:
-    """Choose the names under which the kernels are compared: if their lengths differ, one kernel gets a control name.
-    Returns the names, and notes."""
+    """Choose the names under which the kernels are compared: if their lengths differ, one kernel gets a control name,
+    which has the length of the other name and no effect on ptxas. Returns the names, and notes."""
     names = [given.entry for given in inputs]
     a, b = names
     if len(a) == len(b):
@@ -101,15 +103,16 @@ def _is_one_kernel(a: Input, b: Input) -> bool:
 
 
 def _control_side(a: str, b: str) -> int:
-    """Choose the side that gets a control name, 0 or 1: the side without the trigger in its name; if that does not
-    decide, the side with the shorter name."""
+    """Choose the side that gets a control name, 0 or 1: the side whose name lacks the trigger "cutlass"; if both
+    names have it or both lack it, the side with the shorter name."""
     if (TRIGGER in a) != (TRIGGER in b):
         return int(TRIGGER in a)
     return 0 if len(a) < len(b) else 1
 
 
 def side_of(number: int, name: str, inputs: Sequence[Input], tool: ToolOptions, notes: list[str]) -> _Side:
-    """Return the cubin of one input under the name, assembled if need be. Add a note if it was assembled."""
+    """Return the cubin of input `number` with its kernel named `name`. Assemble the PTX, and add a note, if there is no
+    cubin, if the options choose a ptxas, or if the name changes."""
     given = inputs[number]
     chosen = tool.ptxas is not None or tool.ptxas_options is not None
     assemble = given.cubin is None or (chosen and given.ptx is not None)
@@ -130,7 +133,9 @@ def side_of(number: int, name: str, inputs: Sequence[Input], tool: ToolOptions, 
 def notes_on_draws(identical: bool, cubin: Cubin) -> list[str]:
     if identical or not may_draw(cubin.arch):
         return []
-    return ["ptxas is not deterministic for this architecture: two runs alone can differ in a few instructions"]
+    return [
+        "ptxas is not deterministic for this architecture: two runs on the same PTX can differ in a few instructions"
+    ]
 
 
 def notes_on_sides(inputs: Sequence[Input], a: _Side, b: _Side) -> list[str]:

@@ -45,8 +45,8 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def _command_lines(line: str, width: int) -> list[str]:
-    """Format a command of a description. If it is too wide, put the remark on a line above it, and break it as in a
-    shell."""
+    """Format a command of a description. If it is too wide, put the remark after "#" on a line of its own above the
+    command, and break the command with backslashes."""
     if len(line) + 2 <= width:
         return [f"  {line}"]
     command, _, remark = line.partition(" # ")
@@ -152,14 +152,14 @@ class TopParser(Parser):
 
 # --- options -------------------------------------------------------------------------------------
 
-_DECLARED = "declared"  # in the metadata of a field
+_DECLARED = "declared"  # key in the metadata of a field
 
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """A field on the command line. names: of an option; None: a positional argument. settings: keyword arguments of
-    `add_argument`. one_of: options with the same text here exclude each other. convert: converts the parsed value just
-    before the verb runs."""
+    """A field on the command line. names: names of an option; None: a positional argument. settings: keyword arguments
+    of `add_argument`. one_of: options with the same text here exclude each other. convert: converts the parsed value
+    just before the verb runs."""
 
     names: tuple[str, ...] | None
     settings: Mapping[str, Any]
@@ -242,15 +242,15 @@ def from_namespace(kind: type[_Group], namespace: argparse.Namespace) -> _Group:
 
 
 def given_options(*groups: Group) -> list[str]:
-    """List the options of these groups that differ from their defaults, as written on the command line. Skip options of
-    parts."""
+    """List the options of these groups that differ from their defaults, as written on the command line. Skip the groups
+    inside a group (see `part`)."""
     options = []
     for group in groups:
         for each in fields(cast(Any, group)):
             declared = each.metadata[_DECLARED]
             if not isinstance(declared, type) and declared.names is not None:
                 value, default = getattr(group, each.name), declared.settings.get("default")
-                if value not in (None, ()) and value is not False and value != default:  # 0 is a value
+                if value not in (None, ()) and value is not False and value != default:  # 0 counts as given
                     options.append(next(iter(declared.names[-1:]), _flag_of(each.name)))
     return options
 
@@ -278,7 +278,7 @@ def seconds(text: str) -> float:
 
 
 def share(example: float, zero: bool = False) -> Callable[[str], float]:
-    """Return a parser for shares below 1, such as 0.01 or 1%. example: for the error's text. zero: whether 0 is
+    """Return a parser for shares below 1, such as 0.01 or 1%. example: value for the error's text. zero: whether 0 is
     allowed."""
 
     def read(text: str) -> float:

@@ -1,5 +1,5 @@
-"""Scripts, programs and MODULE:FUNCTION that a verb runs: their command line, and how to run one to its end, also with
-its launches recorded, for ab, verify and tune."""
+"""Scripts, programs and MODULE:FUNCTION that a verb runs: make their command lines, run them to their end, and record
+their launches for ab, verify and tune."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tritonhook.memory.timeline import MemoryTimeline
 
 _STDERR = 2
-_AHEAD_S = 0.5  # between looks at what was captured
+_AHEAD_S = 0.5  # time between two reads of the captures
 
 
 def script_command(words: Sequence[str], module: bool) -> list[str]:
@@ -68,23 +68,23 @@ def program_command(words: Sequence[str]) -> list[str]:
 
 
 class Ended(NamedTuple):
-    """code: of a program, or 128 and the number of the signal that ended it. signal: the last one that this process got
-    meanwhile; None: it got none."""
+    """How a program ended. code: its exit code, or 128 + N if signal N ended it. signal: the last signal that this
+    process received while the program ran, or None."""
 
     code: int
     signal: int | None
 
     @property
     def status(self) -> int:
-        """The code; that of the signal where the program took it and ended well."""
+        """The exit code; 128 + N if the program ended with 0 although this process received signal N."""
         return self.code or (128 + self.signal if self.signal is not None else 0)
 
 
 def run_to_end(command: list[str], environment: dict[str, str], stdout_is_ours: bool = False) -> Ended:
-    """Run a program to its end. Signals are passed on, but not those that the whole process group gets, such as a
-    terminal's Ctrl-C: the program has them already.
+    """Run a program to its end. Pass signals on to it, except signals to the whole process group, such as a terminal's
+    Ctrl-C, which the program receives itself.
 
-    stdout_is_ours: what it prints goes to standard error, because standard output is for our result.
+    stdout_is_ours: send the program's output to standard error, because standard output is for the verb's result.
     """
     child: subprocess.Popen[bytes] | None = None
     seen: list[int] = []
@@ -98,7 +98,7 @@ def run_to_end(command: list[str], environment: dict[str, str], stdout_is_ours: 
     previous = {number: signal.signal(number, pass_on) for number in heeded()}
     try:
         child = subprocess.Popen(command, env=environment, stdout=_STDERR if stdout_is_ours else None)
-        for number in seen[:]:  # they came before it was there
+        for number in seen[:]:  # signals that came before the program started
             child.send_signal(number)
         code = child.wait()
     finally:
@@ -109,10 +109,11 @@ def run_to_end(command: list[str], environment: dict[str, str], stdout_is_ours: 
 
 
 def run_well(command: list[str], environment: dict[str, str], what: str, without: str, arch: str | None = None) -> None:
-    """Run a program whose end decides whether a verb goes on. What it prints goes to standard error.
+    """Run a program that must succeed before a verb can go on. Send its output to standard error.
 
-    what: names it in messages. without: what a failure leaves undone, such as "nothing was timed". arch: of a dry run.
-    Raises ProgramError if it fails, and KeyboardInterrupt if a signal came, however the program took that.
+    what: the program's name in messages. without: what is not done if it fails, e.g. "nothing was timed". arch: the
+    architecture of a dry run. Raises ProgramError if the program fails, and KeyboardInterrupt if a signal came, even if
+    the program succeeded.
     """
     code, number = run_to_end(command, environment, stdout_is_ours=True)
     if number is not None:
@@ -133,8 +134,9 @@ def run_emulated(command: list[str], dry: DryRun, emulation: Emulation, out: Pat
 
 @contextmanager
 def reading_ahead(out: Path) -> Iterator[None]:
-    """While a dry run compiles, look for known bugs in the kernels that it has captured so far, and load what shows
-    them: at its end that would take as long as compiling small kernels. Not on a GPU, where a busy core disturbs."""
+    """While a dry run compiles, search the kernels captured so far for known bugs, and import the modules that print
+    the report. At the end of the run this would take as long as the compilation of small kernels. Not for runs on a
+    GPU, which a busy core would disturb."""
     earlier, ended = set(_kernels(out)), threading.Event()
     thread = threading.Thread(target=_read_ahead, args=(out, earlier, ended), daemon=True)
     thread.start()
@@ -147,7 +149,7 @@ def reading_ahead(out: Path) -> Iterator[None]:
 
 def _read_ahead(out: Path, seen: set[Path], ended: threading.Event) -> None:
     import tritonhook.report.render.terminal
-    import tritonhook.report.results.captures  # noqa: F401  (loaded for the end)
+    import tritonhook.report.results.captures  # noqa: F401  (the report needs it)
     from tritonhook.ptx.miscompiles import bugs_met
 
     while not ended.wait(_AHEAD_S):
@@ -185,7 +187,7 @@ def is_script(target: str) -> bool:
 
 
 def why_no_gpu() -> str | None:
-    """Why nothing can be launched here; None if there is a GPU. Loads no torch."""
+    """Return why nothing can be launched here; None if there is a GPU. Loads no torch."""
     if DRY_RUN in os.environ:
         return "this is a dry run, which launches nothing"
     try:
@@ -197,7 +199,7 @@ def why_no_gpu() -> str | None:
 
 
 def why_not_timed() -> str | None:
-    """Why nothing can be timed here; None if there are torch and a GPU. Loads no torch."""
+    """Return why nothing can be timed here; None if there are torch and a GPU. Loads no torch."""
     if find_spec("torch") is None and DRY_RUN not in os.environ:
         return "torch is not installed"
     return why_no_gpu()
@@ -207,7 +209,7 @@ def record_launches(words: Sequence[str], out: Path, without: str, dry: DryRun |
     """Run a script with its arguments, or MODULE:FUNCTION, and record its launches. out: folder for the captures.
     without: as for run_well. dry: the target of a dry run; None: run on the GPU.
 
-    Raises UsageError if no kernel was captured, and otherwise as run_well.
+    Raises UsageError if no kernel was captured, and the errors of run_well.
     """
     target, command = words[0], program_command(words)
     settings = Settings(out.absolute(), launches=VALUES if dry is None else SHAPES, dry_run=dry)
@@ -215,7 +217,7 @@ def record_launches(words: Sequence[str], out: Path, without: str, dry: DryRun |
     environment = capture_environment(settings, os.environ, command)
     run_well(command, environment, target, without, None if dry is None else dry.arch)
     if not (out / "index").is_dir():
-        raise UsageError(f"{target}: no kernel was seen: Triton was not used")
+        raise UsageError(f"{target}: no kernel was captured: it did not use Triton")
 
 
 def watched(command: list[str], stdout_is_ours: bool = False) -> tuple[Ended, list[MemoryTimeline], list[str]]:

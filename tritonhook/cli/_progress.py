@@ -13,7 +13,7 @@ from tritonhook._util.text import say, visible
 from tritonhook.cli._streams import unescaped
 
 DELAY_S = 0.7  # shorter work is not reported
-_AGAIN_S = 20.0  # between two lines, without a terminal
+_AGAIN_S = 20.0  # time between two lines, without a terminal
 _QUIET = "TRITONHOOK_QUIET"
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Make = Callable[[bool], "Result"]
 Show = Callable[["Summary"], None]  # prints a result as text
-KernelPage = tuple[str, Callable[[], "Result"]]  # key of the kernel's rows; makes its result
+KernelPage = tuple[str, Callable[[], "Result"]]  # key of the kernel's rows, and a function that makes its result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +36,8 @@ class Results(Group):
     csv: bool = flag(help="print the first table as CSV, with all columns")
     html: str | None = option(
         metavar="FILE|FOLDER/",
-        help="also write the result to FILE as one HTML page; to FOLDER/ (with the slash, or if it exists) with a page "
-        "for each kernel, linked from index.html",
+        help="also write the result as HTML: to FILE as one page, or to FOLDER/ as index.html and a page for each "
+        "kernel; write FOLDER/ with the slash unless it exists",
     )
     save: str | None = option(
         metavar="FILE", help="also write the result to FILE as JSON, with its code, for `tritonhook show`"
@@ -50,9 +50,9 @@ class Results(Group):
         return self.json or self.markdown or self.csv
 
     def check(self) -> None:
-        """Raise UsageError, before any work, if the page or the file could not be written later."""
+        """Raise UsageError, before any work, if a file of --html or --save could not be written later."""
         if self.csv and (self.json or self.markdown):
-            raise UsageError("--csv: not with --json or --markdown")
+            raise UsageError("--csv: not allowed with --json or --markdown")
         if self.save:
             check_new(Path(self.save), self.force)
         if self.html:
@@ -79,9 +79,9 @@ def give(
 ) -> None:
     """Print the result in the requested form, and write its files.
 
-    result: the result, or a function that makes it; called with True, it adds what only pages and saved files have,
-    e.g. the code. source: the file that a page names as its source. show: prints the result as text. pages: of its
-    kernels, for a folder of pages.
+    result: the result, or a function that makes it; called with True, it adds parts that only pages and saved files
+    have, e.g. the code. source: the file that a page names as its source. show: prints the result as text. pages: pages
+    of the result's kernels, for `--html FOLDER/`.
     """
     make: Make = result if callable(result) else lambda full: result
     brief = make(False)
@@ -181,7 +181,7 @@ def check_new(path: Path, force: bool) -> None:
         raise UsageError("-: standard output is for the verb's own text; name a file, or ./-")
     if (path.is_file() or path.is_block_device()) and not force:
         raise UsageError(f"{path}: exists; pass --force to replace it")
-    folder = Path(os.path.realpath(path)).parent  # of the file itself, with all links followed
+    folder = Path(os.path.realpath(path)).parent  # a link is followed to its target
     if not path.exists() and not folder.is_dir():
         raise UsageError(f"{path}: cannot write: the folder {folder} does not exist; make it first")
     if not path.exists() and not os.access(folder, os.W_OK):

@@ -30,7 +30,7 @@ def interrupt(number: int) -> KeyboardInterrupt:
 
 def heeded() -> list[signal.Signals]:
     """List the signals of ENDING that end this process. A signal that was ignored from the start (by nohup) stays
-    ignored: a child program inherits that, but would not with a handler here."""
+    ignored: a child program inherits an ignored signal, but would not inherit it if this process set a handler."""
     return [number for number in ENDING if signal.getsignal(number) not in (signal.SIG_IGN, None)]
 
 
@@ -64,7 +64,7 @@ class Witness:
     def _begin(self) -> None:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         null = subprocess.DEVNULL
-        try:  # it ends when its input is closed: at the latest with this process
+        try:  # the child ends when its standard input is closed: at the latest when this process ends
             command = [sys.executable, "-ISc", "input()"]
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=null, stderr=null)
         finally:
@@ -87,7 +87,7 @@ class Witness:
         return now - self._last[number] < _ONE_EVENT_S
 
     def _has_pending(self, number: signal.Signals) -> bool:
-        with suppress(OSError, StopIteration):  # without /proc it is unknown; then the signal is passed on
+        with suppress(OSError, StopIteration):  # without /proc this is unknown: pass the signal on
             lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
             pending = next(line.split()[1] for line in lines if line.startswith("ShdPnd:"))
             return bool(int(pending, 16) >> (number - 1) & 1)

@@ -26,7 +26,8 @@ _DEBUG = "TRITONHOOK_DEBUG"
 
 
 def write_paged(text: str) -> None:
-    """Write text that is already escaped; if it is too long for the terminal, through $PAGER, by default less."""
+    """Write text that is already escaped. If it is too long for the terminal, run $PAGER (default: `less`) to show
+    it."""
     if sys.stdout.isatty() and text.count("\n") >= shutil.get_terminal_size().lines:
         pager = shlex.split(os.environ.get("PAGER") or "less -FRX")
         with suppress(OSError, BrokenPipeError):
@@ -36,8 +37,8 @@ def write_paged(text: str) -> None:
 
 
 def write_out(text: str = "", exact: bool = False) -> None:
-    """Write text that is already escaped, and flush standard output. An OSError (also BrokenPipeError) names standard
-    output.
+    """Write text that is already escaped, and flush standard output. Any OSError, also BrokenPipeError, names standard
+    output as its file.
 
     exact: raise UsageError for characters that the stream's encoding lacks, instead of escaping them.
     """
@@ -97,7 +98,7 @@ def unescaped(stream: TextIO) -> TextIO:
 
 
 class _ClosedOutput(io.TextIOBase):
-    """Replaces a standard output that is closed (`>&-`), so that print() fails; by itself it would silently write
+    """Replaces a standard output that is closed (`>&-`), so that print() fails. Otherwise print() would silently write
     nothing."""
 
     def write(self, text: str, /) -> int:
@@ -115,7 +116,7 @@ def streams() -> Iterator[None]:
     """
     given = sys.stdout, sys.stderr
     out = cast(TextIO, _ClosedOutput()) if sys.stdout is None else sys.stdout
-    err = Path(os.devnull).open("w") if sys.stderr is None else sys.stderr  # noqa: SIM115  (open to the end)
+    err = Path(os.devnull).open("w") if sys.stderr is None else sys.stderr  # noqa: SIM115  (stays open)
     sys.stdout, sys.stderr = cast(TextIO, _Escaping(out)), cast(TextIO, _Escaping(err))
     try:
         yield

@@ -20,9 +20,11 @@ Expect = Callable[[int], None]
 class Sweep(Group):
     """Options of many ptxas runs: where they run, and their time limit."""
 
-    jobs: int | None = option(type=positive, metavar="N", help="ptxas runs at the same time (default: processors + 10)")
+    jobs: int | None = option(type=positive, metavar="N", help="ptxas processes at a time (default: processors + 10)")
     dask: str | None = option(metavar="ADDRESS", help="run on the workers of this Dask scheduler, e.g. tcp://host:8786")
-    time_limit: float = option(type=seconds, default=Limits().seconds, metavar="S", help="seconds for one ptxas run")
+    time_limit: float = option(
+        type=seconds, default=Limits().seconds, metavar="S", help="stop a ptxas run after S seconds"
+    )
     no_cache: bool = flag(help="do not use the cache of results")
 
     def cache(self) -> ResultCache | None:
@@ -35,13 +37,13 @@ def wanted_tools(words: Sequence[str]) -> list[Tool]:
         return [find_ptxas()]
     if tuple(words) != ("all",):
         return list({tool.version: tool for tool in map(find_ptxas, words)}.values())
-    tools = {tool.version: tool for tool in reversed(list(available_ptxas()))}  # of equal versions the first is used
+    tools = {tool.version: tool for tool in reversed(list(available_ptxas()))}  # keep the first of equals
     return sorted(tools.values(), key=lambda tool: version_key(tool.version))
 
 
 @contextlib.contextmanager
 def running(options: Sweep, cache: ResultCache | None = None) -> Iterator[tuple[Run, Expect]]:
-    """Yield two functions: one runs ptxas jobs, the other announces how many more will come."""
+    """Yield two functions: one runs ptxas jobs, the other announces how many more jobs will come."""
     limits, cache = Limits(seconds=options.time_limit), cache or options.cache()
     where = dask_executor(options.dask) if options.dask else contextlib.nullcontext((options.jobs, None))
     with where as (executor, in_flight), working("assembling with ptxas", 0) as work:

@@ -1,4 +1,4 @@
-"""Time two forms of a kernel in turns on a GPU: under its own name and a new one, or changed by options.
+"""Time a kernel on a GPU in turns with a second form of it, which has a new name or is changed by options.
 
 It can time MODULE:FUNCTION (a function that launches kernels, or returns such a function), the launch of SCRIPT.py that
 takes most time, a capture with recorded launches (`tritonhook run --launches`), or two cubins or PTX files with a
@@ -66,7 +66,7 @@ from tritonhook.timing.statistics import DEFAULT_BAND, MIN_PROCESSES, Comparison
 _CODES = {TimingVerdict.SAME: 0, TimingVerdict.FASTER: 1, TimingVerdict.SLOWER: 1, TimingVerdict.INCONCLUSIVE: 2}
 _LISTED = 5  # how many other launches of a script a note names
 _OF_SAVED = {"--from", "--band", "--fail-on"}  # timing options that work with --from
-Planned = tuple[Plan, tuple[str, ...]]  # with notes on how the plan was made
+Planned = tuple[Plan, tuple[str, ...]]  # a plan, and notes on how it was made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class Timing(Group):
     """Options for the candidate and its timing."""
 
     TITLE = "timing, on a GPU"
-    candidate: str | None = option(metavar="MODULE:FUNCTION", help="compare with this launch instead of a rename")
+    candidate: str | None = option(metavar="MODULE:FUNCTION", help="the candidate: this launch, not a renamed kernel")
     candidate_ptxas: str | None = option(metavar="VERSION|PATH", help="assemble the candidate with this ptxas")
     candidate_options: str | None = option(metavar="OPTIONS", help="further ptxas options for the candidate")
     rewrite: tuple[str, ...] = rewrite_option("rewrite the candidate")
@@ -84,7 +84,7 @@ class Timing(Group):
     recorded: RecordedLaunch = part(RecordedLaunch)
     tune: str | None = option(
         choices=("fixed", "each"),
-        help="autotuned kernels: all sides use the reference's configuration (fixed, the default), or each its own",
+        help="configuration of autotuned kernels: the reference's for all sides (fixed, default), or each side's own",
     )
     tolerance: Tolerance = part(Tolerance)
     band: float | None = option(
@@ -95,7 +95,7 @@ class Timing(Group):
     fail_on: str | None = option(
         choices=("slower", "faster"), help="exit with 1 only if the candidate is slower (or faster)"
     )
-    saved: str | None = option("--from", metavar="FILE", help="read a saved comparison instead; needs no GPU")
+    saved: str | None = option("--from", metavar="FILE", help="do not time; read this file of --save")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +140,8 @@ def _saved(options: Options, path: Path) -> Timed:
 
 
 def exit_code(timed: Timed, fail_on: str | None) -> int:
-    """Return 0 for the same, 1 for different, 2 for inconclusive or for wrong outputs. With --fail-on, 1 is only for
-    that verdict, and 0 for the other conclusive verdicts."""
+    """Return 0 for the same, 1 for different, 2 for inconclusive or for wrong outputs. With --fail-on VERDICT, return 1
+    only for this verdict, and 0 for the other conclusive verdicts."""
     if timed.wrong:
         return 2
     if timed.same_code and not timed.comparison.blocks:
@@ -218,8 +218,8 @@ def refuse_without_gpu(undone: str) -> None:
 
 
 def planned(options: Options, folder: Path) -> Planned:
-    """Make the plan for the target. folder: for files that the comparison reads. Raises TritonHookError, and UsageError
-    for options that the target would ignore."""
+    """Make the plan for the target. folder: folder for files that the comparison reads. Raises TritonHookError, and
+    UsageError for options that the target would ignore."""
     first, *rest = options.target
     is_single = is_function(first) or not is_script(first)
     if is_single and options.rest is not None:
@@ -244,7 +244,8 @@ def planned(options: Options, folder: Path) -> Planned:
 
 
 def _refuse(options: Options, rest: Sequence[str], names: Sequence[str], why: str) -> None:
-    """Raise UsageError for targets and options that would be ignored."""
+    """Raise UsageError if there are further targets (`rest`), or options of `names`: they would be ignored. why: the
+    reason, for the message."""
     if rest:
         raise UsageError(
             f"{' '.join(rest)}: not understood; give one target, two cubins, or a script with its arguments"
@@ -317,7 +318,8 @@ def _why_none(entry: str | None, captures: CaptureFolder) -> str:
 
 
 def _of_kernel(options: Options, path: str, folder: Path, launch: Path) -> Planned:
-    """Plan for one capture or PTX file: time it and the form that the options make of it, both launched as recorded."""
+    """Plan for one capture or PTX file: time the kernel unchanged and as the options change it, both launched as
+    recorded."""
     given = load_input(path, options.tool.entry)
     check_entry(options.tool.entry, [given])
     if given.ptx is None:

@@ -1,7 +1,7 @@
 """Find the first version of ptxas that changed a kernel, between a good and a bad version.
 
 The search tries installed versions first, and fetches others from the package index if need be. It keeps them and its
-results. Exit codes: 0 the good and the bad version give the same, 1 a version changed the kernel, 2 error, or a
+results. Exit codes: 0 the good and the bad version agree, 1 a version changed the kernel, 2 error, or a
 kernel has no result under the good or the bad version.
 
   tritonhook bisect kernel.ptx --good 12.9.86 --bad 13.5.37 --on spills
@@ -88,7 +88,7 @@ def run(options: Options) -> int:
 
 
 class _Kernel(NamedTuple):
-    """A kernel to search for. locked: its name, target and facts. options: of ptxas."""
+    """A kernel to bisect. locked: its name, target and facts. options: ptxas options."""
 
     locked: KernelFacts
     ptx: str
@@ -96,7 +96,7 @@ class _Kernel(NamedTuple):
 
 
 def _kernels(options: Options) -> Iterator[_Kernel]:
-    """Read the kernels to search for. Raises UsageError."""
+    """Read the kernels to bisect. Raises UsageError."""
     place, entry = options.kernel, options.only.entry
     given = None if options.ptxas_options is None else tuple(options.ptxas_options.split())
 
@@ -160,8 +160,8 @@ def _distance(version: str, wanted: str) -> tuple[int, ...]:
 def _tried(
     options: Options, kernels: Sequence[_Kernel], tools: dict[str, Tool], wanted: Sequence[tuple[int, str]]
 ) -> list[TriedVersion]:
-    """Assemble kernels under versions. wanted: (index into `kernels`, version). tools: the ptxas by version; those that
-    are fetched are added."""
+    """Assemble kernels by versions of ptxas. wanted: (index into `kernels`, version). tools: the ptxas by version;
+    fetched ones are added."""
     failures: dict[str, str] = {}
     for version in sorted({version for _, version in wanted} - tools.keys(), key=version_key):
         try:

@@ -79,7 +79,7 @@ class Options(Group):
     fail_on: tuple[Rule, ...] = fail_on_option()
     strict: bool = flag(help="with --fail-on: also fail if a figure has shrunk; --update locks the smaller figure")
     verify: bool = flag(
-        help="also exit with 1 if the code of an installed ptxas computes other results than the PTX: `verify --cpu`"
+        help="as `verify --cpu`: also exit with 1 if code of an installed ptxas computes other results than the PTX"
     )
     sanitize: bool = flag(help="also exit with 1 if `emulate` finds a fault in two CTAs of a captured launch")
     shown: ShownChanges = part(ShownChanges)
@@ -99,10 +99,12 @@ def run(options: Options) -> int:
     options = replace(options, fail_on=_with_budgets(options, lock.budgets))
     name = "--verify" if options.verify else "--sanitize" if options.sanitize else ""
     if name and (not options.places or options.update):
-        raise UsageError(f"{name}: give captures with launches, or a script and --arch; not with --update")
+        raise UsageError(f"{name}: give captures with launches, or a script and --arch; not allowed with --update")
     if not options.places:
         if any(rule.what == BITS for rule in options.fail_on):
-            raise UsageError("bits: the lock has no launches; give captures with launches, or a script and --arch")
+            raise UsageError(
+                "--fail-on bits: give captures with launches, or a script and --arch; the lock has no launches"
+            )
         if options.update or options.arch is not None:
             raise UsageError("--arch: give a script" if options.arch else "--update: give the captures, or built files")
         return _check_ptx(options, path, lock.kernels, workflow)
@@ -118,7 +120,7 @@ def _check_ptx(options: Options, path: Path, locked: Sequence[KernelFacts], work
     """Assemble the lock's own PTX again, and compare the result with the lock."""
     left_out = {kernel.identity: why for kernel in locked if (why := _why_not_again(kernel, options.ptxas))}
     if locked and len(left_out) == len(locked):
-        raise SnapshotError(f"{path}: no kernel of it can be assembled again: {next(iter(left_out.values()))}")
+        raise SnapshotError(f"{path}: no kernel of this lock can be assembled again: {next(iter(left_out.values()))}")
     again = [kernel for kernel in locked if kernel.identity not in left_out]
     tool, given = cache(find_ptxas), None if options.ptxas_options is None else tuple(options.ptxas_options.split())
     own = [DEFAULT_ARGUMENTS if kernel.options is None else kernel.options for kernel in again]
@@ -157,14 +159,14 @@ def _check_ptx(options: Options, path: Path, locked: Sequence[KernelFacts], work
 def _why_not_again(kernel: KernelFacts, ptxas: str | None) -> str | None:
     """Return why a kernel cannot be assembled from what the lock keeps; None if it can be."""
     if kernel.ptx_sha256 is None:
-        return "the lock has no PTX of it; give captures, or the built files"
+        return "the lock has no PTX of this kernel; give captures, or the built files"
     if kernel.ptxas is None and ptxas is None:
         return "the ptxas that made it is not known; choose one with --ptxas, or give captures"
     return None
 
 
 def _timed(tasks: Sequence[Task], changes: Sequence[Change], notes: list[str]) -> list[Change]:
-    """Replace the compile times of the changes, which are of the whole compile, by the time of ptxas."""
+    """Replace each change's compile time, which covers the whole compilation, by the time of ptxas alone."""
     with working(f"timing ptxas for {count(len(tasks), 'kernel')}"):
         times = list(map(timed, tasks))
     if unknown := [task.locked.identity.kernel for task, us in zip(tasks, times, strict=True) if us is None]:
@@ -182,10 +184,12 @@ def _check_places(
     place is a temporary folder."""
     asked = {rule.what for rule in options.fail_on}
     if COMPILE_TIME in asked:
-        raise UsageError("compile-time: a lock has no times; leave out the captures, or use `tritonhook diff OLD NEW`")
+        raise UsageError(
+            "--fail-on compile-time: a lock has no times; omit the captures, or use `tritonhook diff OLD NEW`"
+        )
     bits = any(kernel.bits for kernel in lock.kernels)
     if BITS in asked and not bits:
-        raise UsageError(f"bits: {path} has none; make it again with `tritonhook lock --bits`")
+        raise UsageError(f"--fail-on bits: {path} has no bits; make the lock again with `tritonhook lock --bits`")
     bits = bits and (BITS in asked or options.update)
     found = lockable_at(named, () if options.update else lock.kernels, lock.kernels)
     facts, counts = renumbered(lock.kernels, found.kernels), any(kernel.is_counted for kernel in lock.kernels)
@@ -249,7 +253,8 @@ def _with_lock(options: Options) -> Options:
 
 
 def _with_budgets(options: Options, own: Budgets) -> tuple[Rule, ...]:
-    """Return the rules of --fail-on, with the project's budgets and, where the project has none, the lock's."""
+    """Return the rules of --fail-on, with the project's budgets. The lock's budgets apply where the project has
+    none."""
     if options.strict and not options.fail_on:
         raise UsageError("--strict: only with --fail-on; without it every difference fails")
     project = read_project(Path.cwd())

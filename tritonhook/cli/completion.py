@@ -37,7 +37,7 @@ def run(options: Options) -> int:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Yield the arguments that accept a file, of all verbs."""
+    """Yield those arguments of all verbs that accept a file."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for verb in action.choices.values():

@@ -1,23 +1,24 @@
 """Compare two kernels, two modules or two capture folders: PTX, cubin or capture on each side.
 
 Two files with several kernels are compared kernel by kernel. Kernels are matched by name; names may differ in the
-trigger. --entry chooses one kernel. Exit codes: 0 all that the driver loads is the same, 1 different, 2 error.
+trigger "cutlass". --entry chooses one kernel. Exit codes: 0 all that the driver loads is the same, 1 different, 2
+error.
 
 With --rename, --prefix, --strip or --to, one kernel is compared with itself under a new name, and under a control name
-of the same length and without effect, so that only the spelling differs. Exit codes: 0 same code, 1 other code, or
-ptxas crashes under the new name, 2 error, or ptxas crashes under the control name.
+of the same length and without effect, so that only the spelling differs. Exit codes: 0 same code; 1 other code, or a
+crash of ptxas under the new name; 2 error, or a crash of ptxas under the control name.
 
 PTX is assembled with the same ptxas and options on both sides. If both sides are one kernel under names of different
 length, one side gets a control name as long as the other name, because the length alone moves sections.
 
-  tritonhook diff a.ptx b.ptx --ptxas 12.8.93
-  tritonhook diff OUT/kernels/add-0123 OUT/kernels/cutlass_add-4567
-  tritonhook diff a.cubin b.cubin                                     # all their kernels
-  tritonhook diff a.cubin b.cubin --entry add:cutlass_add
-  tritonhook diff a.ptx --rewrite mma-throughput --ptxas 13.5.37      # a kernel before and after a rewrite
-  tritonhook diff kernel.ptx --rename                                 # what does the prefix cutlass_ change?
-  tritonhook diff --previous a1b2 --code                              # what an edit did to the machine code
-  tritonhook diff OLD NEW --fail-on spills,registers+10%              # all kernels of two capture folders
+tritonhook diff a.ptx b.ptx --ptxas 12.8.93
+tritonhook diff OUT/kernels/add-0123 OUT/kernels/cutlass_add-4567
+tritonhook diff a.cubin b.cubin                                     # all their kernels
+tritonhook diff a.cubin b.cubin --entry add:cutlass_add
+tritonhook diff a.ptx --rewrite mma-throughput --ptxas 13.5.37      # a kernel before and after a rewrite
+tritonhook diff kernel.ptx --rename                                 # what does the prefix cutlass_ change?
+tritonhook diff --previous a1b2 --code                              # what an edit did to the machine code
+tritonhook diff OLD NEW --fail-on spills,registers+10%              # all kernels of two capture folders
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def run(options: Options) -> int:
         raise UsageError("give two kernels or folders, or --previous")
     if (rename := options.names.wanted() or (Rename(prefix=PREFIX) if options.rename else None)) is not None:
         return _compare_names(options, rename)
-    sides = (options.a, options.b or "")  # if one side is a capture folder, a missing path counts as one, too
+    sides = (options.a, options.b or "")  # beside a capture folder, a missing path counts as a folder, too
     are_folders = any(map(is_folder, sides)) and all(is_folder(side) or not Path(side).exists() for side in sides)
     if options.b is not None and options.tool.entry is None and are_folders:
         both = given_options(options, options.tool)
@@ -110,7 +111,7 @@ def run(options: Options) -> int:
         raise UsageError(f"{idle[0]}: only for two capture folders")
     files = _files(options)
     if files is not None and (options.code or options.ptx or options.ttgir or options.ttir):
-        raise UsageError("--code, --ptx, --ttgir and --ttir: for two kernels; choose one with --entry")
+        raise UsageError("--code, --ptx, --ttgir, --ttir: only for one kernel on each side; choose one with --entry")
     return _compare_kernels(options) if files is None else _compare_modules(options, files)
 
 
@@ -120,7 +121,9 @@ def _compare_names(options: Options, rename: Rename) -> int:
     from tritonhook.report.results.names import Names
 
     if idle := [*([options.b] if options.b else []), *(it for it in given_options(options) if it != "--rename")]:
-        raise UsageError(f"{idle[0]}: one kernel is compared with itself under a new name")
+        raise UsageError(
+            f"{idle[0]}: one kernel is compared with itself under a new name; omit {idle[0]}, or the new name"
+        )
     tool = options.tool
     kernel = load_input(options.a, tool.entry)
     check_entry(tool.entry, [kernel])
@@ -163,8 +166,8 @@ def _with_previous(options: Options) -> Options:
 
 
 def _nearest(identity: Identity, known: Mapping[str, Identity], now: Set[Identity]) -> list[str]:
-    """List the records of the previous run from which a kernel may come: those with the most equal specialisation.
-    known: kernels of the previous run. now: kernels of the latest run; a kernel that still exists is no candidate."""
+    """List the records of the previous run from which a kernel may come: those whose specialisation has most in common
+    with the kernel's. known: kernels of the previous run. now: kernels of the latest run, which are no candidates."""
     own, left = set(identity.specialisation), {r: it for r, it in known.items() if it not in now}
     apart = {r: len(own ^ set(it.specialisation)) for r, it in left.items() if it.lasting == identity.lasting}
     return [record for record, times in apart.items() if times == min(apart.values())]
@@ -222,7 +225,7 @@ def _with_counters(options: Options, inputs: Sequence[Input], diff: Callable[[bo
 
     a, b = (given.capture for given in inputs)
     if a is None or b is None or options.b is None:
-        raise UsageError("--count: for two captured kernels, whose launches were recorded")
+        raise UsageError("--count: only for two captured kernels whose launches were recorded")
     with working("counting both sides"):
         found = tuple(MovedCounter(*one) for one in moved((a, options.a), (b, options.b)))
     return lambda full: structs.replace(diff(full), moved=found)

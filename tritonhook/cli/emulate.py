@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from tritonhook.report.results.counters import CountedKernel
     from tritonhook.report.results.emulation import EmulatedKernel
 
-_MOST_STATEMENTS = 300_000  # of PTX: about 1.5 GiB of memory
+_MOST_STATEMENTS = 300_000  # statements of PTX; this many need about 1.5 GiB of memory
 _ARCH = "sm_90a"
 _SETTINGS = {"num_stages": (1, 2, 3, 4), "num_warps": (1, 2, 4, 8)}
 _LONGEST_S = 1e8  # a longer --limit is cut to this, which setitimer accepts
@@ -79,7 +79,7 @@ class Options(Group):
         choices=INPUTS,
         default=RECORDED,
         metavar="NAME",
-        help=f"contents of the buffers, as in verify (default: {RECORDED})",
+        help=f"contents of the buffers, as for `verify --inputs` (default: {RECORDED})",
     )
     ctas: int | None = option(type=int, metavar="N", help="number of CTAs of a launch to execute (default: all)")
     limit: float = limit_option("seconds for reading and executing a kernel", f"{LIMIT_S:g}", LIMIT_S)
@@ -88,7 +88,7 @@ class Options(Group):
         type=int,
         default=1,
         metavar="N",
-        help="execute in N orders; a buffer with other bits in another order is a fault (default: 1)",
+        help="execute in N orders; it is a fault if a buffer has other bits in another order (default: 1)",
     )
     contents: Path | None = option(
         type=Path, metavar="FOLDER", help="write buffers to FOLDER/KERNEL-NUMBER.bin (ID-NUMBER.bin if names are equal)"
@@ -103,7 +103,8 @@ class Options(Group):
     arch: str | None = option(metavar="sm_XX", help=f"with --configs: architecture of the dry run (default: {_ARCH})")
     count: bool = flag(help="execute the machine code, and compute the counters of Nsight Compute")
     gpu: str | None = option(
-        metavar="NAME", help="with --count: compute the floor of time for this GPU (H100, H200, A100, ...)"
+        metavar="NAME",
+        help="with --count: compute the floor of time (a lower bound) on this GPU (H100, H200, A100, ...)",
     )
     results: Results = part(Results)
 
@@ -113,10 +114,10 @@ def run(options: Options) -> int:
         raise UsageError("--ctas and --orders must be positive")
     if options.orders > 1 and (options.count or options.seed):
         raise UsageError(
-            "--orders: not with --count or --seed: the first order is program order, the others have seeds"
+            "--orders: not allowed with --count or --seed: the first order is program order, the others have seeds"
         )
     if options.gpu is not None and not options.count:
-        raise UsageError("--gpu: only with --count, which computes the floor of time of this GPU")
+        raise UsageError("--gpu: only with --count, which computes the floor of time (a lower bound) on this GPU")
     check_numpy()
     if options.configs or options.arch or is_script(options.target):
         result, code = _in_configurations(options)
@@ -145,13 +146,13 @@ def _in_configurations(options: Options) -> tuple[Result, int]:
         run_emulated(command, dry, how, Path(folder) / "captures", words[0], "not all was executed")
         kernels = tuple(_configured(Path(folder), found))
     if not kernels:
-        raise UsageError(f"{words[0]}: it launched no kernel of Triton")
+        raise UsageError(f"{words[0]}: it launched no Triton kernel")
     result = Emulation(options.target, "what the script put there", options.ctas, kernels)
     return result, 1 if any(kernel.faults for kernel in kernels) else 0
 
 
 def _configured(folder: Path, found: Path) -> Iterator[EmulatedKernel]:
-    """Yield each kernel in each configuration, with its faults. folder: has the executions. found: file of the
+    """Yield each kernel in each configuration, with its faults. folder: folder with the executions. found: file of the
     sanitizer's findings."""
     from tritonhook.emulate.sanitizer.findings import HINT
     from tritonhook.report.results.emulation import EmulatedKernel, KernelFault
@@ -178,7 +179,7 @@ def _in_one_configuration(options: Options) -> tuple[Result, int]:
     found = list(launched(options.target, options.only.entry, options.recorded))
     names = Counter(one.kernel for one in found if isinstance(one, LaunchedKernel))
     if not names:
-        raise UsageError(f"{options.target}: no kernel with a recorded launch; give one with --args")
+        raise UsageError(f"{options.target}: no kernel with a recorded launch; give a launch with --args")
     done: list[Any] = []
     with working("emulating kernels") as advance:
         for one in found:
@@ -215,7 +216,7 @@ def _emulated(options: Options, one: LaunchedKernel | Skipped, file: str) -> Emu
                 raise UsageError(f"{given.label}: no PTX, which emulate executes; give PTX, or a capture that has it")
         kernel, launch = case.kernel, case.launch.summary
         files = _files(options, file or kernel, len(case.launch.buffers))
-        # The emulator has its own time limit, which names the line; this limit ends the decoding.
+        # The emulator has its own time limit, whose error names the line. This one limits the decoding.
         with _limit(options.limit, began - time.monotonic() + 1):
             how = ExecutionSettings(options.input, options.ctas, options.limit, options.seed, began)
             if options.count:
@@ -239,8 +240,8 @@ def _emulated(options: Options, one: LaunchedKernel | Skipped, file: str) -> Emu
 
 
 def _counted(given: Input, case: Case, gpu: str, how: ExecutionSettings) -> tuple[CountedKernel, tuple[bytes, ...]]:
-    """Count one kernel. PTX without machine code is assembled first. gpu: its name, for the floor of time. Also return
-    the contents of its buffers."""
+    """Count one kernel. PTX without machine code is assembled first. gpu: name of the GPU for which the floor of time
+    is computed. Also return the contents of the kernel's buffers."""
     from tritonhook.report.results.counters import CountedKernel, held_at_once, rates_of
 
     cubin = given.cubin

@@ -1,4 +1,4 @@
-"""Write a lock of captured kernels, or of those in built libraries: a text file for code review and CI.
+"""Write a lock of captured kernels, or of kernels in built libraries: a text file for code review and CI.
 
 For each kernel the lock has its identity, its resources, and hashes of its machine code. The PTX is kept beside
 the lock, so that `tritonhook check` can assemble it with another ptxas, without Triton or a GPU. Built libraries have

@@ -66,7 +66,7 @@ _NO_GPU = "this machine has no GPU: `tritonhook run --arch sm_90a script.py` com
 
 def _startup_option(what: str) -> Any:
     """Declare an option that takes the path of a Python interpreter; without a value, it means this interpreter."""
-    text = f"{what}, in the environment of this Python or of the named one"
+    text = f"{what}, in the environment of this Python, or of PYTHON"
     return option(one_of="startup", nargs="?", const=sys.executable, metavar="PYTHON", help=text)
 
 
@@ -80,7 +80,9 @@ class Options(Group):
     ptxas_options: str | None = option(
         "--options", metavar="'...'", help="add these ptxas options for Triton's kernels: --options='-O1 -v'"
     )
-    policy: str | None = option(metavar="FILE", help="apply the levers of this policy, which `tritonhook tune` wrote")
+    policy: str | None = option(
+        metavar="FILE", help="apply this policy: the levers (names, ptxas, options) that `tritonhook tune` chose"
+    )
     pin: str | None = option(
         metavar="FILE",
         help="write the winner of each autotuning to this policy: later runs with --policy FILE do not measure again",
@@ -97,13 +99,13 @@ class Options(Group):
     gpu: str | None = option(metavar="NAME", help='dry run that reports this GPU to the program, e.g. "H100"')
     autotune: str | None = option(
         choices=(FIRST, ALL, PINNED),
-        help="in a dry run: of an autotuned kernel, compile the first configuration that fits (default), all, or the "
-        "pinned one",
+        help="in a dry run: configurations of an autotuned kernel to compile: the first that fits (default), all, or "
+        "the one that a policy pins",
     )
     emulate: bool = flag(help="in a dry run: execute each launch on the CPU, so that tensors have real results")
     count: bool = flag(help="with --emulate: at the end, compute Nsight Compute's counters for a launch of each kernel")
     sanitize: bool = flag(help="with --emulate: look for faults of the kernels; exit code 1 if there is one")
-    suppress: str | None = option(metavar="FILE", help="with --sanitize: TOML file of findings that do not count")
+    suppress: str | None = option(metavar="FILE", help="with --sanitize: TOML file that lists findings to ignore")
     bounds: str | None = option(choices=BOUNDS, metavar="WHAT", help="with --sanitize: as in `tritonhook emulate`")
     memory: str | None = option(
         choices=(REAL, NONE), help="in a dry run: whether tensors have memory on the CPU (real, the default) or none"
@@ -161,7 +163,7 @@ def _watch(options: Options) -> int:
             sources = _sources(options, out)
             times = {**times_of(sources), **times}  # times before the run: an edit during the run counts as a change
             if runs < (runs := _runs(out)):
-                with suppress(CaptureError):  # the first run of its command
+                with suppress(CaptureError):  # the first run of a command has no previous run
                     before, latest = CaptureFolder.open(out).previous()
                     give_folders(options.results, (), f"{out}@{before}", f"{out}@{latest}")
         except (TritonHookError, OSError) as error:  # e.g. git checkout removes a source for a moment
@@ -267,7 +269,7 @@ def _completed(options: Options, project: Project) -> Options:
     if options.count and not options.emulate:
         raise UsageError("--count: only with --emulate; `tritonhook emulate CAPTURES --count` counts recorded launches")
     if options.pin is not None and options.policy is not None:
-        raise UsageError("--pin measures again; leave out --policy, whose pins would decide")
+        raise UsageError("--pin: not allowed with --policy: the policy's pins would prevent the measurement")
     if options.arch is None and options.gpu is None:
         for name in ("autotune", "memory", "ptxas_limit", "launch_anyway", "emulate", "sanitize", "suppress", "bounds"):
             if getattr(options, name):
@@ -279,7 +281,7 @@ def _completed(options: Options, project: Project) -> Options:
     if options.emulate:
         check_numpy("--emulate")
         if options.memory == NONE:
-            raise UsageError("--emulate needs the values of tensors; leave --memory none out")
+            raise UsageError("--emulate needs the values of tensors; omit --memory none")
     elif options.sanitize:
         raise UsageError("--sanitize: only with --emulate, which executes launches")
     if name := next((name for name in ("suppress", "bounds") if getattr(options, name) and not options.sanitize), ""):
@@ -309,13 +311,13 @@ def _unmatched(rename: Rename | None, folder: CaptureFolder) -> Iterator[str]:
 
 def _behind_script(command: Sequence[str]) -> Iterator[str]:
     """Yield a note on options of `tritonhook run` that stand after the script, where they are the script's arguments.
-    An option that occurs in the script's text is left out."""
+    Options that occur in the script's text are left out, because they may be its own."""
     script, *words = command
     text = Path(script).read_text(errors="replace") if Path(script).is_file() else ""
     ours = option_names(Options)
     late = {name for word in words if (name := word.partition("=")[0]) in ours and name.startswith("--")}
     if script != "--" and (late := {name for name in late if name not in text}):
-        yield f"{listed(sorted(late))}: went to {script}; options of `tritonhook run` come before it"
+        yield f"{listed(sorted(late))}: passed to {script}; options of `tritonhook run` must come before it"
 
 
 def _passed_by(command: Sequence[str], folder: CaptureFolder) -> Iterator[str]:

@@ -63,7 +63,7 @@ def _most(figures: Callable[[ResourceFields], Sequence[int | None]]) -> Callable
     return key
 
 
-_MOST_KERNELS = 200  # of a file; the code of more kernels is read only with --entry
+_MOST_KERNELS = 200  # the code of a file with more kernels is read only with --entry
 _EM_CUDA = 190  # the machine in the ELF header of a cubin
 _STAGES = ("ptx", "ttgir", "llir", "ttir")  # stages that can be printed as text
 _ORDERS: dict[str, Callable[[FolderKernel], Any]] = {
@@ -109,7 +109,7 @@ class Options(Group):
     )
     listed: Listed = part(Listed)
     gpu: str | None = option(
-        metavar="NAME", help='show the occupancy on this GPU, e.g. "RTX 5090" (default: the kernel\'s own)'
+        metavar="NAME", help='show the occupancy on this GPU, e.g. "RTX 5090" (default: the kernel\'s own GPU)'
     )
     wide: bool = flag(help="print all columns, in long lines")
     sass: bool = flag(one_of="code", help="print the machine code of one kernel, or of a file")

@@ -108,7 +108,7 @@ class Options(Group):
     tolerance: Tolerance = part(Tolerance)
     limit: float = limit_option(HUNG, f"{LIMIT_S:g}", LIMIT_S)
     assemble_only: bool = flag(
-        help="assemble only, and store the codes in the capture folder, for a machine with a GPU"
+        help="assemble only, and store the codes in the capture folder, for a later race on a GPU"
     )
     arch: str | None = option(
         metavar="SM", help="with --assemble-only: first run the script dry for this architecture, e.g. sm_90a"
@@ -130,7 +130,7 @@ class Options(Group):
     def check(self) -> None:
         if self.check_policy:
             if len(self.target) > 1 or self.rest is not None:
-                raise UsageError("--check: give a capture folder, or nothing to list the policy")
+                raise UsageError("--check: give one capture folder, or no target to list the policy")
             return
         if not self.target:
             raise UsageError("nothing to tune; give a script, MODULE:FUNCTION or a capture folder with launches")
@@ -164,7 +164,7 @@ def _check_policy(options: Options) -> int:
     checked, pinned = policy_here(path)
     if options.target:
         target = options.target[0]
-        folder = captures_at(target)  # only its latest run: a kernel of an earlier run may have a lever
+        folder = captures_at(target)  # only its latest run: in an earlier run a kernel may have had a lever
         notes = outdated_note(folder)
         captures, won = [folder.capture(record) for record in folder.records], list(winners(folder))
         with running(options.sweep) as (go, _):

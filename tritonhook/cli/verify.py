@@ -108,7 +108,7 @@ def _words(text: str) -> tuple[str, ...]:
 def _inputs(text: str) -> tuple[str, ...]:
     names = _words(text)
     if unknown := [name for name in names if name not in INPUTS]:
-        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: give some of {', '.join(INPUTS)}")
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: no such input; give some of {', '.join(INPUTS)}")
     return names
 
 
@@ -123,7 +123,7 @@ class Options(Group):
     known: bool = flag(help="list known bugs of ptxas whose pattern the PTX has; runs nothing")
     recorded: RecordedLaunch = part(RecordedLaunch)
     only: OnlyKernel = part(OnlyKernel)
-    ptxas: str | None = option(metavar="VERSION|PATH", help="ptxas in use, the reference (default: the capture's)")
+    ptxas: str | None = option(metavar="VERSION|PATH", help="reference: the ptxas in use (default: the capture's)")
     ptxas_options: str | None = option("--options", metavar="'...'", help="ptxas options (default: the capture's)")
     against: tuple[str, ...] | None = option(
         type=_words,
@@ -160,18 +160,18 @@ class Options(Group):
         action="append",
         default=[],
         metavar="NAME=VALUE,...",
-        help="with a script: compare the bits that each kernel stores with these values of a constant, or of "
-        "num_warps, num_stages, num_ctas, maxnreg; if repeated, all combinations",
+        help="with a script: compare the bits that each kernel stores if NAME has these values. NAME: a constant of "
+        "the kernel, num_warps, num_stages, num_ctas or maxnreg. If repeated, all combinations are compared",
     )
     rows: str | None = option(
         metavar="ARG[:DIM],...",
-        help="with a script: call its function that has this tensor argument again with 1 to 256 rows, and compare the "
-        "rows of its results; FUNCTION.ARG[:DIM] chooses the function",
+        help="with a script: call the function that has this tensor argument again, with 1 to 256 rows of the tensor, "
+        "and compare the rows of the results; FUNCTION.ARG[:DIM] chooses the function",
     )
     stages: bool = flag(
-        help="with a script: execute the first launch of each kernel by Triton's interpreter, from its PTX, and from "
-        "its machine code at -O0 and as built; compare the results, and find uses of masked values of tl.load without "
-        "`other`"
+        help="with a script: execute the first launch of each kernel in several ways, and compare the results: by "
+        "Triton's interpreter, from PTX, from machine code of -O0, and from the kernel's own machine code. Also find "
+        "uses of masked values of tl.load without `other`"
     )
     arch: str | None = option(
         metavar="sm_XX",
@@ -228,7 +228,7 @@ def _verification(options: Options) -> tuple[Result, int]:
     if options.cpu:
         _check_cpu(options, no_gpu)
     elif options.orders > 1:
-        raise UsageError("--orders: a GPU chooses its orders itself; give --cpu")
+        raise UsageError("--orders: only with --cpu; a GPU chooses the order itself")
     verified: list[Verified] = []
     with tempfile.TemporaryDirectory(prefix="tritonhook-verify-") as top, working("verifying kernels") as done:
         subjects = _with_builds(_subjects(options, Path(top)), Path(top), options.cpu)
@@ -254,7 +254,7 @@ def _check_cpu(options: Options, no_gpu: str | None) -> None:
     if find_spec("numpy") is None:
         raise DeviceError(
             f"{no_gpu or 'numpy is not installed'}; verify can emulate kernels with numpy: "
-            "`pip install 'tritonhook[emulate]'`. `tritonhook verify --known FILE|CAPTURES` needs neither"
+            "`pip install 'tritonhook[emulate]'`. `tritonhook verify --known FILE|CAPTURES` needs no GPU and no numpy"
         )
     if options.is_program:
         raise UsageError(
@@ -409,7 +409,7 @@ def _known(options: Options) -> tuple[Result, int]:
 
 def _modules(targets: Sequence[str], ptxas: str | None) -> Iterator[KnownModule]:
     """Yield the modules of the targets, with the bugs found. A capture is judged by its optimisation level. ptxas: the
-    version to judge by; None for the capture's own, and the newest installed for a file."""
+    version whose bugs are listed. None: the capture's ptxas; for a PTX file, the newest installed one."""
     version = ptxas if ptxas is None or is_version(ptxas) else find_ptxas(ptxas).version
     for target in targets:
         path = Path(target)

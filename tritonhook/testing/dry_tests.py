@@ -26,22 +26,23 @@ from tritonhook.testing.recording import RecordedRun, is_recorded
 
 _NOT_JUDGED = (AssertionError, pytest.fail.Exception)
 _GATE = "captured_kernels"  # tests with this fixture assert about machine code: their assertions count
-_LIMIT_S = 60.0  # default of --kernel-limit: for all launches of a test
-# Modules that compare values for a test; and libraries whose own assertions are not the test's.
+_LIMIT_S = 60.0  # default of --kernel-limit: seconds for all launches of a test
+# Assertions of these modules count as assertions of the test. Those of libraries do not.
 _HELPERS = ("torch.testing", "numpy.testing", "triton.testing", "unittest", "_pytest")
 _LIBRARIES = {"torch", "numpy", "triton", "cutlass", "tritonhook"}
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Settings of a dry run of tests. emulation: how launches are executed on the CPU; None if they are left out."""
+    """Settings of a dry run of tests. emulation: how launches are executed on the CPU; None if they are not
+    executed."""
 
     dry: DryRun
     emulation: Emulation | None = None
 
     @classmethod
     def of(cls, config: pytest.Config) -> Target | None:
-        """Make the target of pytest's options, and of the project's settings where an option is missing; None if no
+        """Make the target from pytest's options, and from the project's settings where an option is missing; None if no
         option asks for a dry run. Raises TritonHookError."""
         if not (config.getoption("kernel_arch") or config.getoption("kernel_emulate")):
             return None
@@ -93,7 +94,7 @@ def register(config: pytest.Config) -> None:
 
 
 def is_about_values(error: BaseException | None, reads: bool) -> bool:
-    """Check whether an error, or one that it was raised from, is a failed assertion of a test. A compiler, or a library
+    """Check whether an error, or one of its causes, is a failed assertion of a test. A compiler, or a library
     that got a wrong argument, may raise AssertionError, too; these are distinguished by the modules in the traceback.
     reads: whether the test has read values of tensors."""
     while error is not None:

@@ -1,5 +1,5 @@
 """The fixture `captured_kernels`: the kernels that a test has compiled, for its assertions. Also the plugin that
-captures kernels in this process, and remembers which existed when a test began."""
+captures kernels in this process, and remembers which kernels existed when a test began."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class CapturedKernels:
         self._read: dict[tuple[Session, str], CapturedKernel] = {}
 
     def __getitem__(self, wanted: str | tuple[str, ...]) -> CapturedKernel:
-        """Look up a kernel by name: `captured_kernels["add"]`. If it was compiled several times, add keys of the one to
-        choose: `captured_kernels["add", "BLOCK=128", "sm_90a"]`.
+        """Look up a kernel by name: `captured_kernels["add"]`. If it was compiled several times, add keys that select
+        one: `captured_kernels["add", "BLOCK=128", "sm_90a"]`.
 
         Raises KeyError, with a list of the captured kernels, if no kernel or more than one fits.
         """

@@ -80,7 +80,7 @@ class LockRun(RecordedRun):
         self.name = option("kernel_lock") or str(lock_path(here))
         self.path = here / self.name
         if self.path.suffix == ".py" or "::" in self.name or (self.path.exists() and not is_lock(self.path)):
-            what = "a folder" if self.path.is_dir() else "no lock"
+            what = "a folder" if self.path.is_dir() else "not a lock"
             raise UsageError(
                 f"--kernel-lock={self.name}: {what}; give --kernel-lock=FILE, or --kernel-lock as the last argument"
             )
@@ -92,7 +92,7 @@ class LockRun(RecordedRun):
         self.old, self.tests, budgets = read_whole_lock(self.path) if exists else WholeLock([], None, Budgets())
         if any(rule.what == COMPILE_TIME for rule in self.rules):
             raise UsageError(
-                "--kernel-fail-on: compile-time: a lock has no times; compare captures by `tritonhook diff`"
+                "--kernel-fail-on compile-time: a lock has no times; compare captures by `tritonhook diff`"
             )
         project = read_project(here)
         held = Budgets.of(project.max_registers, project.allow_spills).before(budgets)
@@ -203,7 +203,7 @@ DESELECTED = "tritonhook_deselected"  # workers of pytest-xdist send their numbe
 
 
 class RunScope:
-    """A plugin that counts tests that were deselected or skipped, or failed.
+    """A plugin that counts tests that were deselected, were skipped or failed.
 
     tests: pytest's file and folder arguments, relative to its root folder.
     """

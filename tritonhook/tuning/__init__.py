@@ -1,1 +1,2 @@
-"""Find the lever that makes a kernel faster: candidates, assembled on the CPU, race on the GPU."""
+"""Find the lever (another kernel name, ptxas version or ptxas option) that makes a kernel faster: its candidates are
+assembled on the CPU, and race on the GPU."""

@@ -279,7 +279,7 @@ def _with_siblings(
     captures: CaptureFolder, kernel: Kernel, made: Mapping[Kernel, Choice], trust: bool = False
 ) -> Choice:
     """Add a kernel's other configurations to its choice. made: candidates of configurations on which levers were
-    tried; for each of the rest the captured code is added."""
+    tried; all other configurations get their captured code."""
     siblings = ((s, made.get(s) or plain_choice(captures, s, trust)) for s in kernel.siblings)
     configured = (choice.as_config(str(s.config), s.launches) for s, choice in siblings if choice is not None)
     return replace(made[kernel], siblings=tuple(configured))

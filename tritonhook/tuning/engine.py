@@ -46,7 +46,7 @@ from tritonhook.tuning.race import (
 
 _RACER = 0  # number of the process that races; processes with higher numbers confirm
 _RACE_S = 20.0  # a longer race is ended, and its leader is confirmed
-_RIVALS = 2  # a winner must also beat the codes without a lever of this many further configurations
+_RIVALS = 2  # a winner must also beat this many other configurations, with their codes without a lever
 _MOST_SPECIAL = 1 << 28  # bytes: larger buffers are not filled with special numbers, which would take too long
 
 
@@ -56,8 +56,8 @@ class TuneSettings:
 
     band: smallest gain that counts, as a share of the time, e.g. 0.02. rtol: allowed difference of outputs, as a share
     of the largest value; None: all bits must be equal. limit_s: seconds after which a launch counts as hung. start:
-    starts a child process that uses the GPU. forced: confirm the leader of each race, whatever its gain, with all
-    processes; for tests of the confirmation. same_bits: codes of different configurations must store the same bits.
+    function that starts a child process with the GPU. forced: confirm the leader of each race, whatever its gain, with
+    all processes; for tests of the confirmation. same_bits: codes of different configurations must store the same bits.
     """
 
     band: float = DEFAULT_BAND
@@ -99,7 +99,7 @@ def tune(
     with tempfile.TemporaryDirectory(prefix="tritonhook-tune-") as folder:
         try:
             if any(choice.levered for _, choice in wanted):
-                progress(TuneProgress(0, "starting processes with the GPU"))
+                progress(TuneProgress(0, "starting the processes that use the GPU"))
                 started = time.monotonic()
                 device = gpu.begin()
                 start_s = time.monotonic() - started
@@ -135,7 +135,7 @@ class _Gpu:
         try:
             names = [process.device for process in self._processes.values()]
         except Lost as lost:
-            raise DeviceError(f"a process with the GPU did not start: {lost}; its output is above") from None
+            raise DeviceError(f"a process that uses the GPU did not start: {lost}; its output is above") from None
         return names[_RACER]
 
     @contextmanager
@@ -261,7 +261,7 @@ class _OneKernel:
         plain = [name for name, code in left.items() if code.lever is None]
         levered = tuple(name for name in left if name not in plain)
         if not levered:
-            raise _Left("no other code of it runs and stores the same values")
+            raise _Left("none of its other codes runs and stores the same values")
         self.say(f"racing {len(left)} codes")
         raced = Race.of(levered, self.settings.band, plain)
         ends, unfit = time.monotonic() + _RACE_S, None
@@ -282,7 +282,8 @@ class _OneKernel:
 
     def _rivals(self, winner: Candidate, plain: Sequence[Candidate], worth: float) -> list[Candidate]:
         """List the codes without a lever that the winner has to beat: the fastest, the autotuner's choice, the next
-        fastest, and that of its own configuration. plain: such codes, the fastest first. worth: as in Race."""
+        fastest, and the code of the winner's own configuration. plain: codes without a lever, the fastest first. worth:
+        as in Race."""
         own = self.choice.plain
         best = plain[0] if plain and worth < math.log(1 - self.settings.band) else own
         names = dict.fromkeys((best, own, *plain[:_RIVALS], self._plain_of(winner)))
@@ -347,8 +348,8 @@ class _OneKernel:
         return ready
 
     def _steering(self, launched: Launched) -> tuple[int, ...] | None:
-        """Find the buffers that must keep their recorded contents while all others hold special numbers: they hold e.g.
-        indices. None if the buffers are too large to fill, or the launch cannot be read."""
+        """Find the buffers that must keep their recorded contents, e.g. indices, while all others hold special numbers.
+        Returns None if the buffers are too large to fill, or the launch cannot be read."""
         try:
             launch = read_launch(launched.path)
         except CaptureError:
@@ -365,8 +366,8 @@ class _OneKernel:
             (self.folder / f"{number}.cubin").write_bytes(candidate.cubin)
 
     def _code(self, code: Candidate, launched: Launched, name: str | None = None, like: str | None = None) -> LeverCode:
-        """Make the message part for a code. name: None for the candidate's own name. like: name of the code to compare
-        outputs with; None for the code without a lever of its configuration."""
+        """Make the LeverCode message for a code. name: None for the candidate's own name. like: name of the code to
+        compare outputs with; None: the code of the same configuration without a lever."""
         path = self.folder / f"{self.codes.index(code)}.cubin"
         launch = self._launch_of(code, launched)
         assert launch is not None, code.name

@@ -16,7 +16,7 @@ UNSTEADY = "its outputs differ from run to run"
 
 class LeverCode(Message):
     """Machine code of a kernel. path: its cubin. entry: the kernel's name in the cubin. launch: record of its launch;
-    None for LoadCodes.launch. like: name of the code that must store the same values, and comes earlier in the list;
+    None: that of LoadCodes. like: name of the code that must store the same values, and comes earlier in the list;
     None for a code that is compared only with itself."""
 
     name: str
@@ -28,7 +28,7 @@ class LeverCode(Message):
 
 class LoadCodes(Message):
     """Request: load codes, compare the values that they store, and prepare to time those that pass. The answer is
-    RaceReady. Before the first launch of each code, its name is sent.
+    RaceReady. Before the first launch of each code, the child sends its name.
 
     rtol: allowed difference, as a share of the largest value; None: all bits must be equal. keep: numbers of the
     buffers that steer the kernel, e.g. indices; in a second comparison all other buffers hold special numbers, such as
@@ -43,8 +43,8 @@ class LoadCodes(Message):
 
 
 class RaceReady(Message):
-    """Result of a process before it measures. failed: by name of a code, why it cannot be timed. unsteady: whether two
-    runs of the reference store different values; then nothing can be timed."""
+    """Result of a process before it measures. failed: the codes that cannot be timed: name and reason. unsteady:
+    whether two runs of the reference store different values; then nothing can be timed."""
 
     failed: dict[str, str]
     unsteady: bool
@@ -60,8 +60,8 @@ class Freed(Message):
 
 
 WORKER = (sys.executable, "-m", "tritonhook.tuning.worker")
-LIMIT_S = 10.0  # seconds for a launch
-_REST_S = 60.0  # seconds between launches, in which buffers are filled and compared, and samples taken
+LIMIT_S = 10.0  # time limit of a launch
+_REST_S = 60.0  # time limit between launches, when the process fills and compares buffers, and takes samples
 
 
 class GpuProcess(Child):

@@ -26,7 +26,8 @@ class State(str, Enum):
     usable: its ptxas and its controls file are installed; no captures were read. applies: a captured kernel has the
     entry's PTX. applied: a captured kernel was compiled with the entry's lever. stale: its kernel has another PTX,
     ptxas or code now. unusable: its ptxas or its controls file is missing. not seen: no captured kernel has its name,
-    or each that has it fits another entry: a kernel can have several entries, for other types or configurations."""
+    or each kernel of this name fits another entry. A kernel can have several entries, for other types or
+    configurations."""
 
     USABLE = "usable"
     APPLIES = "applies"
@@ -79,7 +80,7 @@ def pins_against(pins: Iterable[CheckedPin], won: Iterable[Winner]) -> list[Chec
 def _pin_beside(pin: Pin, won: Winner | None) -> CheckedPin:
     if won is None:
         return CheckedPin(
-            pin, State.NOT_SEEN, "no autotuning of it was captured: its winner came from a pin or a cache"
+            pin, State.NOT_SEEN, "no autotuning of this function was captured: its winner came from a pin or a cache"
         )
     if won.config == pin.config and pin.source is not None and won.source not in (None, pin.source):
         return CheckedPin(pin, State.STALE, "the source of the function has changed; pin it again")
@@ -91,8 +92,8 @@ def _pin_beside(pin: Pin, won: Winner | None) -> CheckedPin:
 
 def against_captures(here: Sequence[Checked], captures: Iterable[Capture], run: Run, folder: Path) -> list[Checked]:
     """Match the entries of a policy with captured kernels. Each match is assembled under its lever, and must give the
-    certified code. here: the entries, as policy_here returns them. folder: the policy's, where paths of controls files
-    begin."""
+    certified code. here: the entries, as policy_here returns them. folder: the policy's folder; paths of controls files
+    are relative to it."""
     captures = list(captures)
     names = [function_name(own.rewritten_from or own.kernel) for own in captures]
     called = titles({n: (names[n], own.arch, settings_of(own.options)) for n, own in enumerate(captures)})
@@ -109,7 +110,7 @@ def against_captures(here: Sequence[Checked], captures: Iterable[Capture], run: 
         title = next((kernel.title for kernel in own if kernel.is_for(entry)), "")
         checked.append(Checked(entry, state, reason, title))
         if state is State.APPLIES and plain is not None:
-            with suppress(TritonHookError):  # e.g. the CuTe DSL's cannot be assembled here
+            with suppress(TritonHookError):  # e.g. kernels of the CuTe DSL cannot be assembled here
                 subjects[number] = Subject.of(plain)
     wanted = [(subject, (here[number].entry.lever,)) for number, subject in subjects.items()]
     made = dict(zip(subjects, choices(wanted, run, folder), strict=True))
@@ -156,7 +157,7 @@ def _beside(
     if plain is None:
         if all(any(kernel.is_for(other) for other in siblings) for kernel in named):
             return State.NOT_SEEN, "each captured kernel of this name has another entry"
-        what = "no captured kernel of this name has its PTX"
+        what = "no captured kernel of this name has the entry's PTX"
         return State.STALE, f"{what}; if it has changed, tune again and remove this block"
     if plain.assembler.version != entry.ptxas:
         version = plain.assembler.version or "an unknown version"

@@ -27,7 +27,7 @@ from tritonhook.timing.statistics import (
 )
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped
 
-MOST_BLOCKS = 12  # of a race; after them the leader wins
+MOST_BLOCKS = 12  # blocks of samples in a race; after them the leader wins
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ class Race:
 
     @property
     def is_over(self) -> bool:
-        """Whether the race has its result: no candidate with a lever remains, or one whose whole interval is a gain
-        that counts, or MOST_BLOCKS blocks were taken."""
+        """Whether the race has its result: MOST_BLOCKS blocks were taken, or no candidate with a lever remains, or only
+        one remains and its whole confidence interval is a gain that counts."""
         left = self._levered
         if not left or self.blocks >= MOST_BLOCKS:
             return True
@@ -127,14 +127,13 @@ class Race:
 
 CONFIRM_PROCESSES, CONFIRM_BLOCKS = 7, 4  # number of fresh processes, and of blocks in each
 FUTILE_AFTER = 3  # number of processes after which a confirmation without a gain is given up
-LEVEL = 0.05  # chance that a run in which no kernel gains anything certifies one
+LEVEL = 0.05  # chance that a run certifies a gain although no kernel gains anything
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The verdict on the winner of one race. effect: its time divided by the time of the reference code; None if
-    nothing was timed. p: as in p_value. reason: why it is no
-    win; "" for a win."""
+    """The verdict on the winner of one race. effect: the winner's time divided by the time of the reference code; None
+    if nothing was timed. p: as in p_value. reason: why it is no win; "" for a win."""
 
     effect: Effect | None
     p: float
@@ -169,14 +168,15 @@ def certify(comparisons: Sequence[Comparison], planned: int = 0) -> tuple[Certif
         elif comparison.processes < MIN_PROCESSES:
             reason = f"{comparison.processes} processes are too few ({MIN_PROCESSES} needed)"
         elif not holds:
-            reason = f"with {max(planned, len(tests)):,} kernels tried, chance alone could give it (p = {p:.2g})"
+            reason = f"with {max(planned, len(tests)):,} kernels tried, chance alone could give this gain (p = {p:.2g})"
         certificates.append(Certificate(comparison.effect(), p, not reason, reason))
     return tuple(certificates)
 
 
 def against_fastest(comparison: Comparison, rivals: Sequence[str]) -> Comparison:
     """Make the fastest of the reference and its rivals the reference of the comparison. rivals: names of codes without
-    a lever, of other configurations. Choosing it by the same samples can make the gain smaller, never larger."""
+    a lever, of other configurations. Choosing the fastest by the same samples can make the gain smaller, never
+    larger."""
     ratios = {name: effect.ratio for name in rivals if (effect := comparison.effect(name)) is not None}
     fastest = min(ratios, key=lambda name: ratios[name], default=None)
     if fastest is None or ratios[fastest] >= 1:
@@ -204,8 +204,8 @@ def is_futile(comparison: Comparison) -> bool:
 
 def p_value(comparison: Comparison) -> float:
     """Compute the chance that a candidate whose true gain is only the band measures as fast as this one, or faster.
-    Each process counts as one value, the median of its blocks. 1 if the verdict of the comparison is not FASTER, or it
-    has too few processes."""
+    Each process counts as one value, the median of its blocks. Returns 1 if the verdict of the comparison is not
+    FASTER, or it has too few processes."""
     if comparison.verdict is not TimingVerdict.FASTER or comparison.processes < MIN_PROCESSES:
         return 1.0
     by_process: dict[int, list[float]] = {}
@@ -229,8 +229,8 @@ def holm(p_values: Sequence[float], tests: int, level: float) -> list[bool]:
 
 
 def upper_tail(t: float, degrees: int) -> float:
-    """Compute the chance that a variable with Student's t distribution is above t. degrees: of freedom. (Abramowitz and
-    Stegun, 26.7.3 and 26.7.4: a finite sum.)"""
+    """Compute the chance that a variable with Student's t distribution is above t. degrees: degrees of freedom.
+    (Abramowitz and Stegun, 26.7.3 and 26.7.4: a finite sum.)"""
     angle = math.atan2(t, math.sqrt(degrees))
     cosine = math.cos(angle)
     term = total = 1.0 if degrees % 2 == 0 else cosine
@@ -278,7 +278,8 @@ class TriedKernel:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """A kernel and its verdict. reason: why it is no win; "" for a win. certificate: of its confirmed candidate."""
+    """A kernel and its verdict. reason: why it is no win; "" for a win. certificate: that of its confirmed
+    candidate."""
 
     tried: TriedKernel
     verdict: TuneVerdict

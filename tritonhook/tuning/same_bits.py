@@ -68,8 +68,8 @@ def _held(captures: CaptureFolder, kernel: Kernel, reference: Kernel) -> Kernel 
 
 
 def _stored(captures: CaptureFolder, kernel: Kernel, problem: str) -> tuple[bytes, ...]:
-    """Execute a configuration's launch of a problem: a set of arguments. Raises as stored_by, and UsageError if no such
-    launch was recorded."""
+    """Execute the launch of a configuration that has the arguments `problem`. Raises as stored_by, and UsageError if no
+    such launch was recorded."""
     path = next((one.path for one in kernel.launches if one.problem == problem), None)
     if path is None:
         raise UsageError("no launch with the same arguments was recorded")

@@ -1,4 +1,4 @@
-"""Wins: how the kernels that a tuning made faster are written to a policy, as entries and pins."""
+"""Write the wins of a tuning, i.e. the kernels that it made faster, to a policy, as entries and pins."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def entry_of(
     today: str,
     folder: Path = Path(),
 ) -> Entry:
-    """Make the policy entry for a candidate with a lever. today: a date, e.g. "2026-11-22". folder: of the policy. The
-    other arguments: as in Entry."""
+    """Make the policy entry for a candidate with a lever. today: a date, e.g. "2026-11-22". folder: the policy's
+    folder. The other arguments: as in Entry."""
     assert won.lever is not None
     controls = won.lever.controls
     return Entry(

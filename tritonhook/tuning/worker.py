@@ -107,7 +107,7 @@ class GpuCodes:
     ) -> Iterator[Message]:
         """Launch each code at each of its addresses, and compare what it stores with the code that it must equal. Adds
         the reason to `failed` for a code that differs. special: the buffers hold special numbers. If two runs of the
-        same reference differ on these, nothing is compared with it."""
+        same reference differ on these, nothing is compared with this reference."""
         from tritonhook.timing.replay import OutputCheck
 
         check: Any = None

@@ -20,8 +20,8 @@ _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 def difference(buffer: int, dtype: str, reference: bytes, other: bytes) -> Difference | None:
-    """Describe how `other` differs from `reference`, which has the same size; None if all bits are equal. buffer: its
-    number."""
+    """Describe how `other` differs from `reference`, which has the same size; None if all bits are equal. buffer:
+    number of the buffer."""
     if reference == other:
         return None
     form = FLOATS.get(dtype)
@@ -43,8 +43,8 @@ def differences(launch: Launch, reference: Sequence[bytes], other: Sequence[byte
 
 
 def _differing(reference: bytes, other: bytes, width: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (index, bits in `reference`, bits in `other`) for each element that differs. width: of an element, in
-    bytes."""
+    """Yield (index, bits in `reference`, bits in `other`) for each element that differs. width: bytes of an
+    element."""
     code = _CODES[width]
     for start in range(0, len(reference), _CHUNK):
         a, b = reference[start : start + _CHUNK], other[start : start + _CHUNK]
@@ -61,7 +61,8 @@ def _element(index: int, a: int, b: int, width: int, form: FloatFormat | None) -
 def _measured(
     known: Difference, form: FloatFormat, reference: bytes, pairs: list[tuple[int, int, int]], differing: int
 ) -> Difference:
-    """Add distances to a difference of floating-point numbers. pairs: as _differing yields them."""
+    """Add distances to `known`, a difference of floating-point numbers. pairs: differing elements, as _differing yields
+    them."""
     nans = sum(form.is_nan(a) and form.is_nan(b) for _, a, b in pairs)
     if nans == len(pairs):
         return replace(known, only_nans=True, measured=len(pairs))

@@ -1,6 +1,6 @@
 """Run builds on the CPU: the emulator executes each build, and the PTX as their reference.
 
-Of a launch only a few CTAs are executed: at the edges of the grid, and some between.
+Only a few CTAs of a launch are executed: at the edges of the grid, and some between.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
     from tritonhook.verify.differential import Case
 
 CTAS = 2  # number of CTAs of a launch that are executed
-LIMIT_S = 120.0  # seconds for a launch
+LIMIT_S = 120.0  # time limit of a launch
 _SLOWER = 10  # a trial of minimise.py may take this many times as long as on a GPU
 DEVICE = "CPU (emulated)"
 PTX_LABEL = "PTX"
 _SUFFIX = ".ptx"
-_READ = 64  # cached kernels: each input executes all builds of an order
+_READ = 64  # kernels in the cache, because all builds are executed again for each input
 _KEPT_BYTES = 32 << 20  # contents of a launch's buffers are kept for all builds up to this size
 _listed: dict[tuple[bytes, str], Sass] = {}  # disassembled code, by cubin and kernel name
 
 
 def with_ptx(built: Built, ptx: Ptx, entry: str, folder: Path) -> Built:
-    """Put the PTX before the builds, as their reference. It is written to `folder`."""
+    """Write the PTX to `folder`, and put it before the builds, as their reference."""
     path = folder / f"reference{_SUFFIX}"
     path.write_text(ptx.text)
     return replace(built, builds=(Build(PTX_LABEL, path, entry), *built.builds))
@@ -70,7 +70,7 @@ class CpuExecutor(Runner):
         return CpuExecutor(self.ctas, min(self.limit_s, _SLOWER * TRIAL_LIMIT_S), self.orders)
 
     def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
-        """Carry out an order, as Executor.run does."""
+        """Run the builds of an Order on its inputs, as Executor.run does."""
         results = []
         _read_together(order.builds)
         # All CTAs are executed if they may wait for one another, or if orders of CTAs are compared.
@@ -108,8 +108,8 @@ class CpuExecutor(Runner):
 
 
 class _Inputs:
-    """The inputs of an order. A build is executed on all inputs together, which takes little longer than on one input.
-    If that fails, e.g. as the build crashes on one input, it is executed on each input separately."""
+    """The inputs of an Order. A build is executed on all inputs together, which takes little longer than on one input.
+    If that fails, e.g. because the build crashes on one input, it is executed on each input separately."""
 
     def __init__(self, order: Order, run: Run) -> None:
         self.order, self.run = order, run
@@ -117,7 +117,7 @@ class _Inputs:
         self._together: dict[tuple[Build, int], dict[str, tuple[bytes, ...]]] = {}
 
     def given(self, name: str) -> _Before:
-        """Return the contents of the buffers before the launch. name: of the input. Raises UsageError."""
+        """Return the contents of the buffers before the launch. name: name of the input. Raises UsageError."""
         if name not in self._given:
             self._given[name] = _Before(self.order, name)
         return self._given[name]
@@ -174,8 +174,9 @@ class _Before(Sequence[bytes]):
 class ExecutionSettings:
     """How to execute a launch on the CPU.
 
-    input: contents of the buffers, one of INPUTS. ctas: number of CTAs; None for all. limit_s: seconds from `began`, a
-    time.monotonic(); None: from the start of the execution. seed: for the order of CTAs, warps and atomics.
+    input: contents of the buffers, one of INPUTS. ctas: number of CTAs; None for all. limit_s: time limit in seconds.
+    began: start of this time, a value of time.monotonic(); None: the start of the execution. seed: decides the order of
+    CTAs, warps and atomics.
     """
 
     input: str = RECORDED
@@ -197,7 +198,7 @@ def sanitized(
     """Execute the PTX of a launch, and look for faults of the kernel.
 
     orders: number of orders to execute; a buffer with other bits in another order is a finding. cubin: the kernel's
-    machine code, which has its number of registers; None if unknown. bounds: what a pointer may access, as in
+    machine code, from which the number of registers is read; None if unknown. bounds: what a pointer may access, as in
     capture/launches/views.py. is_triton: as in sanitize.
 
     Raises NotUnderstood, UsageError. Errors of the kernel are findings; but in the second and further orders Fault,
@@ -266,7 +267,7 @@ def stored_by(cubin: Cubin, case: Case, ctas: int | None = CTAS, name: str = NOR
 
 
 def how_far(launch: Launch, reference: Sequence[bytes], other: Sequence[bytes]) -> str:
-    """Describe the difference of each buffer with other bits; "" if all are equal."""
+    """Describe each buffer that differs from the reference, and how far; "" if all are equal."""
     found = differences(launch, reference, other)
     return "; ".join(f"{buffer_name(launch, one.buffer)}: {apart([one])}" for one in found)
 
@@ -283,8 +284,9 @@ def _run(launch: Launch, how: ExecutionSettings) -> Run:
 def _by_nans(
     ptx: Build, run: Run, given: Sequence[bytes], wanted: Sequence[bytes], stored: Sequence[bytes]
 ) -> frozenset[int]:
-    """Find the buffers that differ from the PTX only in elements that the PTX itself stores differently if its NaNs
-    have other bits. PTX does not define these. wanted: contents that the PTX stores."""
+    """Find the buffers that differ from the PTX's buffers only in elements that depend on the bits of NaNs, which PTX
+    does not define. To find these elements, execute the PTX with other bits in its NaNs. wanted: contents that the PTX
+    stores."""
     from tritonhook.emulate.numbers import OTHER_NANS, open_by_nans
 
     try:
@@ -297,7 +299,7 @@ def _by_nans(
 
 def _unsteady(inputs: _Inputs, build: Build, name: str, orders: int, stored: Sequence[bytes]) -> tuple[Difference, ...]:
     """Execute PTX in `orders` orders, and return the buffers that differ. PTX with atomics or shared memory is executed
-    in two orders at least, if the order runs builds more than once. Machine code is not executed again."""
+    in two orders at least, if the Order has more than one run of each build. Machine code is not executed again."""
     if build.path.suffix != _SUFFIX:
         return ()
     text = build.path.read_text()

@@ -31,8 +31,8 @@ _NEAR = 3  # a region may contain this many equal instructions in a row
 class Region:
     """The first region in which the machine code of two builds differs. a, b: labels of the builds.
 
-    a_code, b_code: (offset in bytes, instruction). further: number of later regions. places: number of differing
-    instructions in all regions.
+    a_code, b_code: instructions of each build, as (offset in bytes, text). further: number of later regions. places:
+    number of differing instructions in all regions.
     """
 
     a: str
@@ -86,8 +86,8 @@ _ASSEMBLING_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One way to assemble a kernel. as_used: with the capture's options unchanged, which allow contraction; all other
-    recipes forbid it. others: alternatives, tried in order if this recipe makes no cubin."""
+    """One way to assemble a kernel. as_used: with the capture's options unchanged, which allow contraction (fma for mul
+    and add); all other recipes forbid it. others: alternatives, tried in order if this recipe makes no cubin."""
 
     ptxas: Tool
     options: tuple[str, ...]
@@ -178,8 +178,8 @@ def _code(cubin: Cubin, entry: str) -> bytes:
 
 
 def _make(ptx: Ptx, recipe: Recipe) -> tuple[list[NotBuilt], tuple[Recipe, Assembled] | None]:
-    """Assemble by a recipe, or by its first alternative that makes a cubin. Returns the failed ones, and the recipe
-    with its cubin, or None."""
+    """Assemble by a recipe, or by its first alternative that makes a cubin. Returns the recipes that failed, and
+    the recipe that succeeded with its cubin, or None."""
     failed: list[NotBuilt] = []
     for variant in (recipe, *recipe.others):
         version = version_for(ptx.version, ptx.target, newest_version(variant.ptxas.version))
@@ -205,7 +205,7 @@ _AGAIN = 8  # further runs of two builds that differ, to find out whether the ru
 class Case:
     """One kernel with one launch. keep: numbers of the buffers whose contents steer the kernel, e.g. as indices.
 
-    folder: has the files with the launch's recorded contents.
+    folder: folder with the recorded contents of the launch's buffers.
     """
 
     kernel: str
@@ -219,9 +219,10 @@ class Case:
 class Verified:
     """The result of a verification of one kernel.
 
-    builds: those that ran, the reference first. groups: labels of builds that stored the same bits on the input of the
-    worst finding. region: where the machine code of two differing builds begins to differ; chosen among the most
-    similar builds. notes: what was not run, and what the verdict does not cover. seconds: without assembling."""
+    builds: the builds that ran, the reference first. groups: labels of builds that stored the same bits on the input of
+    the worst finding. region: the first difference between the machine code of two builds that stored other bits; of
+    all such pairs the most similar one. notes: what was not run, and what the verdict does not cover. seconds: time of
+    the verification without assembling."""
 
     kernel: str
     launch: str
@@ -264,8 +265,8 @@ def inputs_for(case: Case, wanted: Sequence[str] = INPUTS) -> tuple[str, ...]:
 
 
 def verify(case: Case, built: Built, executor: Runner, inputs: Sequence[str] = INPUTS, runs: int = RUNS) -> Verified:
-    """Run all builds on all inputs, and judge. inputs: names, as in INPUTS. runs: of each build. Raises DeviceError
-    without a GPU."""
+    """Run all builds on all inputs, and judge. inputs: names, as in INPUTS. runs: number of runs of each build.
+    Raises DeviceError without a GPU."""
     started = time.monotonic()
     order = _order(case, built.builds, inputs_for(case, inputs), runs)
     judgement, ran = _judged(case, order, executor)
@@ -292,7 +293,7 @@ def skipped(kernel: str, launch: str, reason: str) -> Verified:
 
 
 def _order(case: Case, builds: tuple[Build, ...], inputs: tuple[str, ...], runs: int) -> Order:
-    """Make the order for all builds on all inputs. A single build is listed twice: it is then compared with itself."""
+    """Make the Order for all builds on all inputs. A single build is listed twice: it is then compared with itself."""
     if len(builds) == 1:
         builds = (*builds, replace(builds[0], label=f"{builds[0].label}, again"))
     return Order(case.launch, builds, inputs, runs, case.folder, case.keep)
@@ -329,7 +330,7 @@ def _notes(judgement: Judgement, ran: Sequence[Ran]) -> Iterator[str]:
 
 
 def _groups(ran: Sequence[Ran], name: str) -> tuple[tuple[str, ...], ...]:
-    """Group builds that stored the same bits on an input, the largest group first. name: of the input."""
+    """Group builds that stored the same bits on an input, the largest group first. name: name of the input."""
     groups: dict[tuple[tuple[int, str], ...] | Failure, list[str]] = {}
     for build in ran:
         if build.input == name:
@@ -339,8 +340,8 @@ def _groups(ran: Sequence[Ran], name: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _region(builds: Sequence[Build], groups: Sequence[Sequence[str]]) -> Region | None:
-    """Find where the machine code of two differing builds begins to differ. Compares a build that stored the same as
-    the reference with one that did not, both of the same level if possible."""
+    """Find the first difference between the machine code of two builds: one that stored the same as the reference, and
+    one that did not. Both have the same optimisation level if possible."""
     if len(groups) < 2:
         return None
     own = next((group for group in groups if builds[0].label in group), ())

@@ -16,7 +16,7 @@ from tritonhook.verify.model import TRIAL_LIMIT_S, Build, Failure, FailureKind, 
 
 class RunBuilds(Message):
     """Request: run builds on one input. Fields: as in model.Order. The answers are a BuildResult for each build, then
-    Done. The label of the build is sent before each launch."""
+    Done. Before each launch the child sends the label of the build."""
 
     launch: LaunchFields
     input: str
@@ -36,16 +36,16 @@ class Done(Message):
 
 
 WORKER = (sys.executable, "-m", "tritonhook.verify.worker")
-LIMIT_S = 10.0  # seconds for a launch
+LIMIT_S = 10.0  # time limit of a launch
 _SPARES = 2  # children started in advance after one was lost, because a start takes longer than most launches
-_REST_S = 120.0  # seconds between launches, in which large buffers are compared
+_REST_S = 120.0  # time limit between launches, when the child compares large buffers
 
 
 class Executor(Runner):
     """Runs builds in a child process with the GPU, which is started when it is first needed. Use it as a context
     manager.
 
-    limit_s: seconds for a launch. command: starts the child."""
+    limit_s: time limit of a launch, in seconds. command: command line that starts the child."""
 
     def __init__(self, limit_s: float = LIMIT_S, command: Sequence[str] = WORKER) -> None:
         self.limit_s, self.command = limit_s, command
@@ -67,14 +67,15 @@ class Executor(Runner):
             self._child = None
 
     def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
-        """Carry out an order. If the reference fails on an input, the other builds run on it without a comparison.
-        Raises DeviceError without a GPU, UsageError if the launch does not fit into the GPU's memory."""
+        """Run the builds on the inputs of an Order. If the reference fails on an input, the other builds run on it
+        without a comparison. Raises DeviceError without a GPU, UsageError if the launch does not fit into the GPU's
+        memory."""
         results: dict[tuple[str, str], Ran] = {}
         for name in order.inputs:
             for ran in self._on_input(order, name):
                 results.setdefault((name, ran.build), ran)
                 if stop(ran):
-                    self._drop()  # the child still runs the order
+                    self._drop()  # the child still runs builds
                     return tuple(results.values())
         return tuple(results[name, build.label] for name in order.inputs for build in order.builds)
 
@@ -108,7 +109,9 @@ class Executor(Runner):
         except Lost as lost:
             self._drop()
             if lost.at is None:
-                raise DeviceError(f"the process with the GPU gave no answer: {lost}; its output is above") from None
+                raise DeviceError(
+                    f"the process that uses the GPU gave no answer: {lost}; its output is above"
+                ) from None
             while len(self._spares) < _SPARES:  # after one crash or hang, others often follow
                 self._spares.append(self._started())
             kind = FailureKind.HANG if lost.hung else FailureKind.CRASH

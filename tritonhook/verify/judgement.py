@@ -1,5 +1,5 @@
-"""Give a verdict on what the builds of a kernel stored. Part of that: the differences that PTX allows in a kernel's
-arithmetic, by contraction, approximate instructions and the order of atomics. Pure functions."""
+"""Give a verdict on what the builds of a kernel stored. The verdict takes account of differences that PTX allows: by
+contraction, by approximate instructions and by the order of atomics. Pure functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONTRACTED = frozenset({"add", "sub", "mul"})
 # The PTX ISA gives absolute errors for sin, cos and lg2; these count as errors of a value of 1.
 _ERRORS: Mapping[str, int] = {"div": -22, "rcp": -23, "sqrt": -22, "rsqrt": -22, "ex2": -22, "lg2": -22, "sin": -20}
 _ERRORS = {**_ERRORS, "cos": -20, "tanh": -10}
-_HALF_ERRORS: Mapping[str, int] = {"ex2": -7, "tanh": -8}  # log2 of the error, the larger of f16's and bf16's
+_HALF_ERRORS: Mapping[str, int] = {"ex2": -7, "tanh": -8}  # log2 of the error; of f16 or bf16, whichever is larger
 _PROPAGATED = 64  # a result may add up the errors of this many approximate instructions, relative to its largest value
 
 
@@ -68,11 +68,12 @@ def _opcodes(ptx: Ptx) -> Iterator[str]:
 # --- the verdict ----------------------------------------------------------------------------------
 
 
-CONTRACTED_SHARE = 0.02  # share of the largest value: effect of fusing each multiply-add, which omits a rounding
-ATOMICS_SHARE = 0.01  # the same: effect of another order of floating-point additions
-_PAIRS_SHARE = _PROPAGATED * 2.0**-23  # the same: effect of omitted roundings in _PROPAGATED products of .f32x2
+# Differences that are allowed, as shares of the largest value:
+CONTRACTED_SHARE = 0.02  # if each multiply-add is fused, which omits a rounding
+ATOMICS_SHARE = 0.01  # if floating-point additions have another order
+_PAIRS_SHARE = _PROPAGATED * 2.0**-23  # if the roundings of _PROPAGATED products of .f32x2 are omitted
 _SPREAD = 8.0  # builds may differ this many times as much as two runs of one build do
-_LARGE = 1e-3  # if runs differ, a smaller share does not count: by chance builds in half precision may differ more
+_LARGE = 1e-3  # if runs differ, builds may differ by this share anyway: half precision can exceed _SPREAD by chance
 _RANK = list(Verdict)
 
 
@@ -80,7 +81,7 @@ _RANK = list(Verdict)
 class Observation:
     """A finding on one input. build: its label; None if all builds have the finding.
 
-    difference: from the reference; None for findings of other kinds, such as a crash.
+    difference: difference from the reference; None for findings of other kinds, such as a crash.
     """
 
     verdict: Verdict
@@ -214,7 +215,7 @@ def buffer_name(launch: Launch, number: int) -> str:
 
 
 def apart(several: Sequence[Difference]) -> str:
-    """Describe a difference in words: the largest of several."""
+    """Describe the largest of several differences in words."""
     worst = max(several, key=lambda difference: (difference.share or 0.0, difference.differing))
     text = f"{worst.differing:,} of {worst.elements:,} elements"
     if worst.ulps is not None and worst.share is not None:

@@ -10,13 +10,13 @@ from tritonhook.capture.launches.record import Launch
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.verify.model import Outside
 
-GUARD_BYTES = 1 << 14  # before and behind a buffer; writes farther away are not detected
+GUARD_BYTES = 1 << 14  # size of each guard zone; writes farther away are not detected
 _PATTERN = 0xA5
-_ALIGNED = 512  # as cuMemAlloc and torch align
+_ALIGNED = 512  # alignment in bytes, as of cuMemAlloc and torch
 
 
 class GuardedMemory:
-    """Buffers of a launch. folder: has the files with recorded contents."""
+    """Buffers of a launch. folder: folder with the files of recorded contents."""
 
     def __init__(self, driver: Driver, launch: Launch, folder: Path | None) -> None:
         self.launch, self._driver, self._folder = launch, driver, folder
@@ -49,8 +49,8 @@ class GuardedMemory:
             self._driver.free(self._allocated.pop())
 
     def set_input(self, name: str, keep: tuple[int, ...]) -> None:
-        """Choose the contents of the buffers before a launch. name: of the input, as in INPUTS. keep: numbers of the
-        buffers that hold their recorded contents whatever the input."""
+        """Choose the contents of the buffers before a launch. name: name of the input, as in INPUTS. keep: numbers of
+        the buffers that hold their recorded contents whatever the input."""
         every = range(len(self.launch.buffers))
         self._before = [before(self.launch, self._folder, number, name, keep) for number in every]
         for number, contents in enumerate(self._before):

@@ -1,4 +1,5 @@
-"""Values of a verification: builds of one kernel, orders to run them, what each build stored, differences, verdicts."""
+"""Values of a verification: builds of one kernel, requests (Order) to run them, what each build stored, differences,
+verdicts."""
 
 from __future__ import annotations
 
@@ -48,11 +49,12 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order to run each build on each input, `runs` times, and compare what it stores with the first build.
+    """A request to run each build on each input, `runs` times, and to compare its results with those of the first
+    build.
 
-    folder: has the files with recorded contents; None if there are none. keep: numbers of the buffers that hold their
-    recorded contents in every input, because these decide addresses or branches. save: folder to which the contents
-    after each build's first run are written, as `INPUT-BUILDNUMBER-BUFFER.bin`; None: not written.
+    folder: folder with the files of recorded contents; None if there are none. keep: numbers of the buffers that hold
+    their recorded contents in every input, because these decide addresses or branches. save: folder to which the
+    contents after each build's first run are written, as `INPUT-BUILDNUMBER-BUFFER.bin`; None: not written.
     """
 
     launch: Launch
@@ -64,27 +66,28 @@ class Order:
     save: Path | None = None
 
 
-TRIAL_LIMIT_S = 2.0  # seconds for a launch while a kernel is minimised: many trials never end
+TRIAL_LIMIT_S = 2.0  # time limit of a launch while a kernel is minimised, because many trials never end
 
 
 class Runner(AbstractContextManager["Runner"]):
-    """Carries out orders: on a GPU (executor.py), or on the CPU (cpu.py). device: its name; None before the first run.
-    limit_s: seconds for a launch."""
+    """Runs the builds of an Order: on a GPU (executor.py), or on the CPU (cpu.py). device: name of the GPU or CPU; None
+    before the first run. limit_s: time limit of a launch, in seconds."""
 
     device: str | None
     limit_s: float
 
     @abstractmethod
     def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
-        """Carry out an order. Returns a Ran for each input and build, in that order. stop: called with each Ran; True
-        ends the order."""
+        """Run the builds on the inputs of an Order. Returns a Ran for each build on the first input, then on the second
+        input, etc. stop: called with each Ran; if it returns True, the run ends."""
 
     @abstractmethod
     def trials(self) -> Runner:
         """Make a runner of the same kind with a shorter time limit, to minimise a kernel."""
 
     def run_until_lost(self, order: Order) -> tuple[Ran, ...]:
-        """Carry out an order as `run` does, but stop after the first build that crashes, hangs or is not understood."""
+        """Run the builds of an Order as `run` does, but stop after the first build that crashes, hangs or is not
+        understood."""
         return self.run(order, lambda ran: ran.failure is not None and ran.failure.kind is not FailureKind.REFUSED)
 
     def close(self) -> None:
@@ -96,7 +99,8 @@ class Runner(AbstractContextManager["Runner"]):
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One element that differs, as (reference, other). bits: in hexadecimal. values: as decimal numbers."""
+    """One element that differs, as (reference, other). bits: both bit patterns, in hexadecimal. values: both
+    values, as decimal numbers."""
 
     index: int
     bits: tuple[str, str]
@@ -107,12 +111,12 @@ class Element:
 class Difference:
     """Difference between the contents of one buffer and the reference contents.
 
-    elements: number in the buffer. differing: number of elements that differ. digest: hash of the contents. first: the
-    first elements that differ. only_nans: every differing element is NaN in both, with different payloads. ulps: the
-    largest distance, in units in the last place. share: the largest distance, divided by the buffer's largest finite
-    magnitude. ulps and share are None if the buffer is not floating-point, or a differing element is NaN or infinite on
-    one side only. measured: number of differing elements from which ulps and share were computed. at: only if execution
-    orders were compared: the instructions that stored the first differing element.
+    elements: number of elements in the buffer. differing: number of elements that differ. digest: hash of the contents.
+    first: the first elements that differ. only_nans: every differing element is NaN in both, with different payloads.
+    ulps: the largest distance, in units in the last place. share: the largest distance, divided by the buffer's largest
+    finite magnitude. ulps and share are None if the buffer is not floating-point, or a differing element is NaN or
+    infinite on one side only. measured: number of differing elements from which ulps and share were computed. at: only
+    if execution orders were compared: the instructions that stored the first differing element.
     """
 
     buffer: int
@@ -130,8 +134,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """A write outside of a buffer. offset: of the first changed byte from the start of the buffer; negative if before
-    it. size: bytes of the buffer."""
+    """A write outside of a buffer. offset: bytes from the start of the buffer to the first changed byte; negative if
+    the byte is before the buffer. size: bytes of the buffer."""
 
     buffer: int
     offset: int
@@ -141,8 +145,8 @@ class Outside:
 class FailureKind(str, Enum):
     CRASH = "crash"
     HANG = "hang"
-    REFUSED = "refused"  # the driver did not load or launch it
-    NOT_UNDERSTOOD = "not understood"  # the emulator does not support all of it
+    REFUSED = "refused"  # the driver did not load or launch the build
+    NOT_UNDERSTOOD = "not understood"  # the emulator does not support all instructions
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +162,9 @@ class Ran:
     """Result of one build on one input. us: microseconds of the first run. stored: number of buffers that the first run
     changed; None if it did not finish.
 
-    differences: between this build's first run and the reference's. unsteady: between its further runs and its first
-    run, the largest for each buffer. outside: writes outside of buffers. by_nans: numbers of the buffers that differ
-    only because PTX does not define the bits of a NaN."""
+    differences: differences between the first run of this build and that of the reference. unsteady: for each buffer
+    that differs between the runs of this build, the largest difference from its first run. outside: writes outside of
+    buffers. by_nans: numbers of the buffers that differ only because PTX does not define the bits of a NaN."""
 
     input: str
     build: str
@@ -197,5 +201,7 @@ def sanitize_captures(folder: Path | str) -> tuple[bool, str]:
 def _judged(*words: str) -> tuple[bool, str]:
     done = subprocess.run((sys.executable, "-m", "tritonhook", *words), capture_output=True, text=True)
     if done.returncode not in (0, 1):
-        raise UsageError(f"{(done.stdout or done.stderr).strip() or f'code {done.returncode}'}")
+        raise UsageError(
+            f"{(done.stdout or done.stderr).strip() or f'`tritonhook {words[0]}` ended with status {done.returncode}'}"
+        )
     return done.returncode == 1, done.stdout

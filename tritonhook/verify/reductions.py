@@ -26,7 +26,7 @@ _ZERO_PIECES = 64  # a buffer is set to zero in at most this many pieces
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A kernel to reduce. entry: its name. launch: None if it is not launched. contents: of the launch's buffers."""
+    """A kernel to reduce. entry: its name. launch: None if it is not launched. contents: contents of the buffers."""
 
     program: Program
     entry: str
@@ -72,7 +72,7 @@ class Reduction:
 
 
 def _effects(parts: Parts) -> list[int]:
-    """List statements with an effect, such as stores. Statements that only they need are removed with them."""
+    """List statements with an effect, such as stores. Statements that only these need are removed with them."""
     items = parts.items
     last = max((number for number, item in enumerate(items) if item.opcode == "ret"), default=None)
     return [

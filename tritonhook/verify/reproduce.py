@@ -57,8 +57,8 @@ def reproduce(
 ) -> Reproduced:
     """Minimise a kernel with verdict DIFFERENT, and write a reproducer into `folder`.
 
-    recipes: those of the builds. runner: ran the builds; its trials run those of smaller kernels. on_step: as in
-    minimise. Raises UsageError if the difference does not appear again.
+    recipes: the recipes of the builds. runner: has run the builds; its method `trials` makes the runner for builds of
+    smaller kernels. on_step: as in minimise. Raises UsageError if the difference does not appear again.
     """
     sides = _sides(verified, recipes)
     with tempfile.TemporaryDirectory(prefix="tritonhook-minimise-") as place, runner.trials() as trials:
@@ -142,7 +142,7 @@ def _tried(trial: Trial, judge_: LaunchedJudge) -> Iterator[Tried]:
 # --- builds that are launched --------------------------------------------------------------------
 # Two assemblers make each trial's kernel, and both run on its buffers.
 
-RUNS = 2  # of each build: if two runs of a build differ, the trial proves nothing
+RUNS = 2  # runs of each build: if two runs of a build differ, the trial proves nothing
 
 
 Run = Callable[[Order], Sequence[Ran]]
@@ -159,8 +159,8 @@ def stored_other(ran: Sequence[Ran], launch: Launch, ptx: Ptx) -> bool:
 class LaunchedJudge:
     """Checks whether the builds of a trial by two assemblers store different values.
 
-    run: carries out an order, as Runner.run_until_lost. folder: for cubins and buffer contents. differs: decides by the
-    results of both builds whether they differ.
+    run: runs the builds of an Order, as Runner.run_until_lost does. folder: folder for cubins and buffer contents.
+    differs: decides by the results of both builds whether they differ.
     """
 
     sides: tuple[Recipe, Recipe]
@@ -219,7 +219,7 @@ class LaunchedJudge:
         return len(ran) == len(builds) and self.differs(ran, order.launch, Ptx(trial.ptx))
 
     def _order(self, trial: Trial, builds: Sequence[Build]) -> Order:
-        """Make the order to run builds on the trial's contents, which are written to files named by their hashes."""
+        """Make the Order to run builds on the trial's contents, which are written to files named by their hashes."""
         assert trial.launch is not None
         pairs = zip(trial.launch.buffers, trial.contents, strict=True)
         buffers = tuple(replace(buffer, values=self._file(data, "bin")) for buffer, data in pairs)
@@ -245,7 +245,7 @@ _SHOWN = 8  # number of differing elements that the report lists
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two assemblers. label: e.g. "ptxas 12.8.93 -O3". options: of ptxas, without the target.
+    """One of the two assemblers. label: e.g. "ptxas 12.8.93 -O3". options: ptxas options, without the target.
 
     stored: contents of the buffers after the launch. code: its machine code in the first region that differs.
     """
@@ -266,7 +266,8 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Reproducer:
-    """A minimised kernel whose builds by two assemblers differ. gpu: on which it ran. tried: further assemblers."""
+    """A minimised kernel whose builds by two assemblers differ. gpu: name of the GPU that ran it. tried: further
+    assemblers."""
 
     title: str
     trial: Trial
@@ -304,7 +305,8 @@ def _case(reproducer: Reproducer) -> dict[str, Any]:
     assert launch is not None
     if len(trial.contents) != len(launch.buffers):
         raise UsageError(
-            f"{trial.entry}: the launch has {len(launch.buffers)} buffers, but contents of {len(trial.contents)}"
+            f"{trial.entry}: the launch has {len(launch.buffers)} buffers, but there are contents of "
+            f"{len(trial.contents)}"
         )
     buffers = [
         {"dtype": buffer.dtype, "width": DTYPE_BYTES[buffer.dtype], "size": buffer.size, "data": _packed(data)}

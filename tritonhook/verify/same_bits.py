@@ -1,6 +1,6 @@
-"""Compare the bits that executions stored, and give a verdict. Compared are orders of one launch, configurations of a
-kernel, calls of a function with different numbers of rows, or stages of a compilation. children/bits.py writes the
-executions.
+"""Compare the bits that several executions stored, and give a verdict. The executions are: one launch in several
+orders, several configurations of a kernel, calls of a function with different numbers of rows, or stages of a
+compilation. children/bits.py writes the executions.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from tritonhook.verify.model import Difference
 if TYPE_CHECKING:
     from tritonhook.verify.schema import Execution, Kept
 
-WRONG_SHARE = 0.02  # share of the largest value: sums in another order, rounded to 8 or 16 bits, differ by less
-_NUDGES = 32  # rounding may change a result this many times as much as a change of the inputs by 2 ulp does
+# A larger difference, as a share of the largest value, is WRONG. Sums in another order, rounded to 8 or 16 bits, differ
+# by less.
+WRONG_SHARE = 0.02
+_NUDGES = 32  # rounding may change a result by this many times the change that 2 ulp in the inputs cause
 _HAS_FLOATS = re.compile(r"\.(?:bf16|f16|f32|f64|tf32|e4m3|e5m2)(?:x\d)?\b")
 
 
@@ -45,9 +47,11 @@ class BitsVerdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One of the compared executions. group: number, the same for equal bits; 1 is the largest group, of stages the
-    first. None: not executed; reason has the cause. difference: largest difference from group 1, of a stage from the
-    stage before it. text: describes it."""
+    """One of the compared executions.
+
+    group: number of the group of executions that stored the same bits. Group 1 is the largest; if stages are compared,
+    group 1 is that of the first stage. None: not executed, for `reason`. difference: largest difference from group 1;
+    if stages are compared, from the stage before. text: describes the difference."""
 
     label: str
     group: int | None
@@ -194,8 +198,8 @@ def _judge_stages(folder: Path, several: Sequence[Execution]) -> Judged:
 
 
 def _of_step(text: str, change: Difference, allowed: float) -> tuple[BitsVerdict, str]:
-    """Judge the difference of one buffer from the stage before. allowed: share that rounding may change; 0: nothing
-    rounds."""
+    """Judge the difference of one buffer from the stage before. allowed: difference that rounding may cause, as a share
+    of the largest value; 0 if nothing rounds."""
     if change.dtype in FLOATS and (change.only_nans or (allowed and change.ulps is not None and change.ulps <= 1)):
         return BitsVerdict.ROUNDING, text
     if not allowed:
@@ -218,8 +222,8 @@ _RANK = list(BitsVerdict)
 
 
 def _judge_rows(folder: Path, executions: Sequence[Execution]) -> Judged:
-    """Compare the results of each number of rows with those of the largest number that could be executed, in the rows
-    that both have."""
+    """Compare the results of each call with those of the call that has most rows, in the rows that both have. Calls
+    that could not be executed are left out."""
     *results, again = [one for one in executions if one.kind == RESULT]
     first = next((one for one in results if one.rows == again.rows), again)
     if [one.data for one in first.buffers] != [one.data for one in again.buffers]:
@@ -244,7 +248,7 @@ def _judge_rows(folder: Path, executions: Sequence[Execution]) -> Judged:
     if culprits:
         return Judged(name, ROWS, "", BitsVerdict.BATCH_VARIANT, "; ".join(culprits.values()), tuple(members))
     if not compared:
-        why = _reasons(members) or "no result has a dimension of as many rows"
+        why = _reasons(members) or "no result has a dimension whose size is the number of rows"
         return Judged(name, ROWS, "", BitsVerdict.NOT_JUDGED, why, tuple(members))
     return Judged(name, ROWS, "", BitsVerdict.SAME, "", tuple(members))
 

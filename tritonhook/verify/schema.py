@@ -13,8 +13,8 @@ from tritonhook.errors import UsageError
 
 class Kept(Fields):
     """One buffer after an execution. data: file with its contents. at: the instructions that stored the first differing
-    element. offset: of the tensor in the buffer, in bytes. stride: of the tensor; null: contiguous. changed: whether
-    the kernel changed the buffer."""
+    element. offset: bytes from the start of the buffer to the tensor. stride: the tensor's strides; null: contiguous.
+    changed: whether the kernel changed the buffer."""
 
     name: str
     dtype: str
@@ -28,9 +28,9 @@ class Kept(Fields):
 
 class Execution(Fields):
     """One execution of a kernel. kind: the comparison that it belongs to, e.g. orders. call: executions with the same
-    number are compared. settings: of the kernel, as text. rows: number of rows that the function was called with.
-    undefined: masked loads without `other` whose value was used. ptx: PTX of the kernel, in the execution of that
-    stage."""
+    number are compared. settings: the kernel's settings, as text. rows: number of rows that the function was called
+    with. undefined: masked loads without `other` whose value was used. ptx: PTX of the kernel; only in the execution of
+    that stage."""
 
     kind: str
     kernel: str

@@ -70,7 +70,8 @@ class _OneInput:
         self._loaded: list[LoadedKernel] = []
 
     def runs(self, number: int, build: Build) -> Iterator[Message]:
-        """Run one build as often as ordered. number: its position in the order. Yields the messages to the parent."""
+        """Run one build as often as the request says. number: its position in the request. Yields the messages to the
+        parent."""
         try:
             kernel = self._kernel(build)
         except CudaError as error:

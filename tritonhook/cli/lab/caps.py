@@ -28,7 +28,7 @@ from tritonhook.ptxas.tool import find_nvdisasm
 if TYPE_CHECKING:
     from tritonhook.lab.capabilities import InstructionProbe
 
-_MANY = 1000  # from so many ptxas runs on, the cost is announced first
+_MANY = 1000  # if there are so many ptxas runs, print the expected time first
 _SECONDS = 0.02  # processor time of one ptxas run, roughly
 USUAL_ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a")
 
@@ -47,8 +47,8 @@ class Options(Group):
     only: str = option(
         metavar="REGEX",
         default="",
-        help="only instructions with a word in group or name that begins with this, e.g. TMA; if there are none, those "
-        "that contain it",
+        help="only instructions whose group or name has a word that begins with this, e.g. TMA; if there are none, "
+        "those whose group or name contains it",
     )
     sweep: Sweep = part(Sweep)
     results: Results = part(Results)
@@ -81,8 +81,8 @@ def run(options: Options) -> int:
 
 
 def _matching(probes: Sequence[InstructionProbe], only: str) -> list[InstructionProbe]:
-    """Find the probes with a word that begins with `only` ("TMA" does not match stmatrix); without any, those that
-    contain it."""
+    """Find the probes with a word that begins with `only` ("TMA" does not match stmatrix); if there are none,
+    those that contain it."""
     anywhere = regular_expression("--only", only)
     begins = re.compile(rf"(?<![A-Za-z0-9])(?:{only})", re.IGNORECASE)
     return [p for p in probes if begins.search(p.key)] or [p for p in probes if anywhere.search(p.key)]

@@ -4,7 +4,7 @@
   tritonhook mem compare --variants 64,128 script.py --size       # runs script.py --size 64, then script.py --size 128
 
 The variant is the script's last argument. "used" counts all processes on the GPU (from NVML, if it has figures):
-nothing else should run there. Exit codes: 0, or the first status of a variant that is not 0; 2 error.
+nothing else should run there. Exit codes: 0, or the exit status of the first variant that failed; 2 error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def run(options: Options) -> int:
         for note in notes:
             print(f"  {name}: {note}", file=sys.stderr)
         if ended.status:
-            print(f"{name}: the script ended with {ended.status}; nothing to compare", file=sys.stderr)
+            print(f"{name}: the script ended with status {ended.status}; nothing to compare", file=sys.stderr)
             return ended.status
         seen[name] = timelines
     from tritonhook.report.results.memory import Variants

@@ -78,7 +78,7 @@ def _of_cubin(cubin: Cubin, label: str, gpu: GpuSpecs, recursive: Sequence[str] 
     if gpu.arch is not None and (cubin.arch // 10 != gpu.arch // 10 or cubin.arch > gpu.arch):
         raise UsageError(
             f"{label}: machine code for sm_{cubin.arch}, which {gpu.name} (sm_{gpu.arch}) cannot run; "
-            f"compile the kernel for sm_{gpu.arch}, or give its PTX if that is for a plain target"
+            f"compile the kernel for sm_{gpu.arch}, or give its PTX if that has a target without a suffix"
         )
     return stack_needs(cubin, recursive)
 
