@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from operator import add, eq, ge, gt, le, lt, mul, sub
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 from tests.gluon_kernels.support.kernel_source import Constexpr, Edit, decorator, fake_module, load, unchanged
 
@@ -294,6 +295,11 @@ class Pointer:
 
 class Partitions:
     """The parts of the fake Gluon API that both models share, bound to one machine and one position in the grid."""
+
+    allocate: Any  # each model has its own
+    tma_load: Any
+    tma_store: Any
+    store_wait: Any
 
     def __init__(self, seed: int, program: int, programs: int):
         self.machine = Machine(seed)
