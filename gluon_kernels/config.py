@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-# Triton's name of a dtype, as in configurations -> BITS: bits of an element; TORCH_NAMES: PyTorch's name of the dtype.
+# By Triton's name of a dtype, which configurations use. BITS: bits of an element. TORCH_NAMES: PyTorch's name.
 BITS = {"fp8e5": 8, "fp8e4nv": 8, "fp16": 16, "bf16": 16}
 TORCH_NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2"}
 # Values of `causal`. None: no mask; "top-left": query 0 sees only key 0; "bottom-right": the last query sees all keys.

@@ -214,7 +214,8 @@ def needed(chosen: list[CacheCase], arch: str, sms: int, randomly: bool = True, 
 
 
 def check_all(chosen: list[CacheCase], random_count: int, only_cases: bool, jobs: int, seed: int = 8) -> dict[str, Any]:
-    """Run all parts of the check; return the JSON document. only_cases: leave out mistakes and promises."""
+    """Run all parts of the check; return the JSON document. only_cases: run only the cases, not the
+    kernels with planted mistakes and not the checks of documented promises."""
     from ..launch.prepare import device_facts
 
     start = time.perf_counter()

@@ -361,7 +361,7 @@ class Session(Notebook):
             archs = sorted({other.arch for other in policy.of_kernel(own).entries})
             if ptx.target not in archs:
                 self._note_missed(
-                    own, f"{policy.path} has only entries for {', '.join(archs)}; its target is {ptx.target}"
+                    own, f"{policy.path} has only entries for {', '.join(archs)}; the kernel's target is {ptx.target}"
                 )
             elif stem(own) not in self._matched:
                 self._note_missed(own, _other_ptx(policy))

@@ -176,7 +176,7 @@ class _Launch:
         self.counts = [name for name, value in self.arguments.items() if type(value) is int and value == self.rows]
         if self.counts and (self.rows in sizes | strides or set(self.counts) & self._constants()):
             raise UsageError(
-                f"{self.name}: it is unclear whether {', '.join(self.counts)} is the number of rows, {self.rows}, "
+                f"{self.name}: it is unclear whether {', '.join(self.counts)} is the number of rows ({self.rows}) "
                 "or another size"
             )
 

@@ -117,7 +117,7 @@ def run(options: Options) -> int:
             "--orders: not allowed with --count or --seed: the first order is program order, the others have seeds"
         )
     if options.gpu is not None and not options.count:
-        raise UsageError("--gpu: only with --count, which computes the floor of time (a lower bound) on this GPU")
+        raise UsageError("--gpu: only with --count, which computes a lower bound of the time on that GPU")
     check_numpy()
     if options.configs or options.arch or is_script(options.target):
         result, code = _in_configurations(options)

@@ -53,9 +53,12 @@ class RenamedBuild(Brief):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class NameComparison(Notebook):
-    """A kernel under its original name, a new name, and a control name as long as the name with the trigger.
+    """A kernel under its original name, a new name and a control name.
 
-    diff: comparison of the two builds with names of equal length, in the order original, renamed. None if one crashed.
+    One of original and new name has the trigger: the word that makes ptxas use its second scheduler. The control name
+    has the length of that name and no trigger.
+    diff: comparison of the build with the trigger with the control. The control replaces the other build: it is the
+    first side if the new name has the trigger, else the second side. None if ptxas crashed for one of the two.
     runs: how often the kernel was assembled under each name.
     codes: number of different codes for each name (original, renamed, control).
     control_diff: comparison of the build without the trigger with the control; None if their code is equal. ptxas can

@@ -144,7 +144,7 @@ def _linked(relocations: Sequence[tuple[int, int, str]]) -> str:
 
 
 def _roles(elf: Elf, kernels: Sequence[str]) -> list[tuple[str, Header]]:
-    """List each section with its role, in file order."""
+    """List each section with its role, in file order: the section's name, with "{kernel}" for the kernel's name."""
     marks = {k: "{kernel}" if len(kernels) == 1 else f"{{kernel {i}}}" for i, k in enumerate(kernels, 1)}
     roles = []
     for header in elf.headers:

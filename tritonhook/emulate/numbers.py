@@ -380,8 +380,8 @@ def mul32(a: Array, b: Array, mode: str = "rn", ftz: bool = False, unit: bool = 
 
 
 def div32(a: Array, b: Array, mode: str = "rn", ftz: bool = False) -> Array:
-    """Compute a / b. Dividing in float64 first is safe: rounding to float64 never crosses a float32, nor the midpoint
-    of two."""
+    """Compute a / b. Dividing in float64 first is safe: this rounding never moves the quotient across a float32, or
+    across the midpoint of two neighbouring float32."""
     if ftz:
         a, b = flush32(a), flush32(b)
     return finish32_exact(a.view(np.float32).astype(np.float64) / b.view(np.float32), mode, ftz, False)

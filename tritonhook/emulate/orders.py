@@ -16,7 +16,7 @@ from tritonhook.emulate.sanitizer.findings import Place, source_lines
 from tritonhook.emulate.words import Array
 from tritonhook.ptx.module import Ptx
 
-_MOST_PLACES = 3  # most instructions that are named per buffer
+_MOST_PLACES = 3  # at most so many instructions are named per buffer
 
 
 @dataclass(frozen=True, slots=True)

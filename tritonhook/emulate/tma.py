@@ -105,8 +105,8 @@ class TensorMap:
 
 
 def register(memory: Memory, tensor: TensorMap, head: bytes = bytes(USED)) -> bytes:
-    """Add a map to the memory's `tensor_maps`, and return the bytes of its descriptor. head: its first bytes, which a
-    GPU uses."""
+    """Add a map to the memory's `tensor_maps`, and return the bytes of its descriptor. head: first bytes of the
+    descriptor, the part that a GPU uses."""
     memory.tensor_maps.append((head, tensor))
     return (head + _MAGIC + (len(memory.tensor_maps) - 1).to_bytes(8, "little")).ljust(BYTES, b"\0")
 

@@ -375,8 +375,8 @@ _Case = tuple[SetupKey, object, object, tuple[str, ...]]
 
 @dataclass(slots=True)
 class _Doubt:
-    """Cells of one setup whose difference must be confirmed. Their names all give one code, and their control names all
-    give another. Only the first cell is assembled again; the result holds for all."""
+    """Cells of one setup in which all names gave one code, and all control names another. This must be confirmed: the
+    first cell is assembled again, and the result holds for all."""
 
     setup: Setup
     cells: list[NameCell]

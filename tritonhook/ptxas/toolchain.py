@@ -250,9 +250,9 @@ def _listed(nvdisasm: Tool, options: Sequence[str], code: bytes) -> Finished:
 
 
 def list_words(nvdisasm: Tool, arch: str, words: Iterable[bytes]) -> dict[bytes, Instruction]:
-    """Disassemble instructions of 16 bytes each for one target. One run of nvdisasm gets all of them, since its start
-    takes longer than a kernel. Each result has its address in that run; `Instruction.at` sets another one. Raises
-    ToolError."""
+    """Disassemble instructions of 16 bytes each for one target. One run of nvdisasm gets all of them, since starting it
+    takes longer than disassembling a kernel. The address of each result is its address in that run; `Instruction.at`
+    changes it. Raises ToolError."""
     known = list(dict.fromkeys(words))
     if not known:
         return {}

@@ -111,7 +111,8 @@ class Change:
 
     @property
     def bounds_changed(self) -> bool:
-        """Whether old and new need other threads or clusters at a launch. False if one has no known code."""
+        """Whether the launch bounds (threads per block, cluster size) of old and new differ. False if one has no known
+        code."""
         if self.old is None or self.new is None or not (self.old.codes and self.new.codes):
             return False
         return self.old.launch_bounds != self.new.launch_bounds

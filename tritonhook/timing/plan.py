@@ -186,7 +186,7 @@ class Plan:
 
     @property
     def control(self) -> Rename | Control:
-        """The rename of the control, to a name without effect on ptxas."""
+        """The rename that makes the control: to a name without effect on ptxas."""
         return Rename(prefix="control_") if self.rename is None else Control(self.rename)
 
 

@@ -158,7 +158,7 @@ def _beside(
         if all(any(kernel.is_for(other) for other in siblings) for kernel in named):
             return State.NOT_SEEN, "each captured kernel of this name has another entry"
         what = "no captured kernel of this name has the entry's PTX"
-        return State.STALE, f"{what}; if it has changed, tune again and remove this block"
+        return State.STALE, f"{what}; if the kernel has changed, tune again and remove this block"
     if plain.assembler.version != entry.ptxas:
         version = plain.assembler.version or "an unknown version"
         return State.STALE, f"its ptxas is {version} now, and was {entry.ptxas}; tune again"

@@ -80,8 +80,8 @@ def entry_of(
 
 
 def pins(run: TuneRun, today: str) -> list[Pin]:
-    """Make the pins for the wins of a run: the configuration of each win, for all autotuning keys that chose it. A pin
-    is needed because a lever that wins in one configuration may lose in others."""
+    """Make a pin for each win of a run and each autotuning key that chose its configuration. The pin fixes this
+    configuration, because a lever that wins in one configuration may lose in others."""
     pinned = []
     for row in run.wins:
         kernel, winner = row.tried.kernel, row.tried.winner

@@ -161,7 +161,8 @@ def _set_to(item: Item, number: int) -> Iterator[Item]:
 
 
 def _sources(parts: Parts) -> list[tuple[int, str]]:
-    """List (statement, register): the result can be replaced by this source register, which has the same type."""
+    """List (statement, register) where the register is a source of the statement that can replace its result: both have
+    the same type."""
     sources, pointers = [], _pointers(parts.items)
     for number, item in enumerate(parts.items):
         flow = flow_of(item)

@@ -74,7 +74,8 @@ class Source:
             pages[group] = self.table[self.batch, cutlass.max(key, Int32(0)) >> self.page_shift]
 
     def places(self, pages, tile):
-        """Yield for each group of a tile page and row of its first key, and the keys left from this key on."""
+        """Yield, for each group of a tile, the page and the row of its first key, and the number of keys left from
+        there on."""
         for group, (key, left) in enumerate(self.starts(tile)):
             page, row = self.batch, key
             if self.config.paged:

@@ -193,7 +193,7 @@ class CaptureFolder(Notebook):
         return self._only(tuple(s for s in self.sightings if s.rank == rank), lambda p: str(p.get("rank", "-")) == rank)
 
     def _only(self, sightings: tuple[Sighting, ...], is_its: Callable[[Mapping[str, Any]], bool]) -> CaptureFolder:
-        """Select these sightings, and the processes for which `is_its` is true."""
+        """Return the folder with only these sightings, and only the processes that `is_its` accepts."""
         names = {s.process for s in sightings}
         return replace(
             self,

@@ -7,10 +7,12 @@ is not ordered before the second. But a write that leaves a byte unchanged does 
 
 The bulk copies that one mbarrier waits for have a clock of their own, and so has a CTA's tensor core for tcgen05. Reads
 of wgmma and of bulk stores last until they are waited for, reads of tcgen05 until their commit has arrived, copies of
-cp.async until they have landed. A clock of kind FENCED covers only writes that a `fence.proxy.async` follows. Writes of
-data that wgmma, tcgen05 and bulk stores read must be ordered by this clock, too.
+cp.async until they have landed. Each clock exists in two kinds: SEEN covers all writes, FENCED only writes that a
+`fence.proxy.async` follows. If wgmma, tcgen05 or a bulk store reads data, both kinds must order the write of the data
+before this read.
 
-In CTAs of several warps, lanes of one warp are compared only until the warp's next barrier (lanes.py).
+In CTAs of several warps, accesses by lanes of one warp are checked against each other only until the warp's next
+barrier (lanes.py).
 """
 
 from __future__ import annotations

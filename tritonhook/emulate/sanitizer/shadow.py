@@ -60,7 +60,8 @@ class Shadow:
         self.differs, self._names, self._garbage = False, reached(items, unwritten), garbage
 
     def watched(self, code: Code) -> Code:
-        """Return a wave's code with steps that also compute shadows and compare registers with them."""
+        """Return the code of a wave of CTAs in which each step also computes the shadows of its registers, or compares
+        registers with their shadows."""
         if not self._names or self.differs:
             return code
         made, decoder = [*code.instructions], code.decoder

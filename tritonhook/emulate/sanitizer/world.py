@@ -338,7 +338,8 @@ class World:
     def _found(
         self, order: Order, actors: Array, events: Array, units: Array, first: Array, what: tuple[str, str], kind: str
     ) -> None:
-        """Report conflicts of accesses with events. first: indices of the accesses that conflict."""
+        """Report accesses that conflict with earlier accesses. actors, events, units: actor, earlier access and unit of
+        memory of each checked access. first: indices of the accesses to report."""
         if what[0] == "read":
             self._note_readers(self._events["pc"][events[first]], self._events["actor"][events[first]])
         elif what[1] == "r":

@@ -46,7 +46,7 @@ class CrashFields(Fields):
 
 
 class NameBuild(Fields):
-    """A kernel under one name. file_bytes: null if it crashed."""
+    """The build of a kernel under one name. file_bytes: null if ptxas crashed."""
 
     kernel: str
     file_bytes: Count | None
@@ -161,7 +161,8 @@ class Names(Result, tag="names"):
             codes = ", ".join(f"{seen} for {build.kernel}" for _, build, seen in self._builds)
             same = "one code is common to all names"
             told = same if self._is_same else "no code is common to all names; the nearest codes are compared"
-            yield f"ptxas is not deterministic on this kernel: different codes in {self.runs} runs: {codes}; {told}"
+            found = f"number of different codes in {self.runs} runs: {codes}"
+            yield f"ptxas is not deterministic on this kernel: {found}; {told}"
 
     def builds_table(self) -> Table:
         rows = tuple(
