@@ -215,7 +215,7 @@ def test_settings_are_tried_on_kernels_that_have_them(verified):
         ("x:2", 2, "argument x of sums has no dimension 2: its shape is [32, 256]"),
         ("z", 2, "functions that launch one: sums(x), steady(x)"),
         ("bias", 2, "functions that launch one"),
-        ("x;y", 2, "write ARG"),
+        ("x;y", 2, "--rows x;y: must be ARG"),
     ],
 )
 def test_the_same_rows_among_fewer_and_more(verified, rows, status, text):

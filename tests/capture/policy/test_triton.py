@@ -122,7 +122,7 @@ def change(path: Path, **values: Any) -> Path:
         ({"kernel": "another_kernel"}, None),
         ({"ptxas": "12.1.66"}, "certified against ptxas 12.1.66, but the compiler's ptxas is now"),
         ({"code": "0" * 16, "lever": lever("O1")}, "but 0000000000000000 was certified"),
-        ({"arch": "sm_80", "ptx": "0" * 64}, "has only entries for sm_80; the kernel.s target is sm_90a"),
+        ({"arch": "sm_80", "ptx": "0" * 64}, "has only entries for sm_80; the kernel's target is sm_90a"),
         ({"lever": lever("ptxas=11.0.1")}, "ptxas 11.0.1 is not here; get it with `tritonhook ptxas add 11.0.1`"),
     ],
 )

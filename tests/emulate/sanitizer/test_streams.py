@@ -33,7 +33,7 @@ def new():
 
 s, main = torch.cuda.Stream(), torch.cuda.current_stream()
 """
-FAULT = r"FAULT \w+: race: .*? \(script.py:(\d+)\) behind"
+FAULT = r"FAULT \w+: race: .*? \(script.py:(\d+)\) after"
 CASE = "x, y, z = new(); fill[(2,)](x, 1.0, 256); {between}; double[(2,)]({arguments}, 256); {after}  # {name}\n"
 OTHER = "torch.cuda.set_stream(s)"
 CASES = {  # between two launches, the arguments of the second one, whether they race
