@@ -62,7 +62,7 @@ def state(captures: Any, path: Path, **values: Any) -> tuple[State, str]:
         (
             {"ptx": "0" * 64},
             State.STALE,
-            "no captured kernel of this name has the entry's PTX; if the kernel has changed, tune again and remove this block",
+            "PTX; if the kernel has changed, tune again and remove this block",
         ),
         ({"ptxas": "12.1.66"}, State.STALE, "and was 12.1.66; tune again"),
         ({"code": "0" * 16}, State.STALE, "its lever gives the code "),
