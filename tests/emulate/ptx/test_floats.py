@@ -75,6 +75,8 @@ def least(a, b):
         ("min.f32 d, a, b;", least, 2),
         ("max.f32 d, a, b;", lambda a, b: -least(-a, -b), 2),
         ("max.NaN.f32 d, a, b;", np.maximum, 2),
+        ("max.f32 d, a, b, c;", lambda a, b, c: -least(least(-a, -b), -c), 3),  # of sm_100 and newer
+        ("min.NaN.f32 d, a, b, c;", lambda a, b, c: np.minimum(np.minimum(a, b), c), 3),
         ("cvt.rni.f32.f32 d, a;", np.rint, 1),
         ("cvt.rzi.f32.f32 d, a;", np.trunc, 1),
         ("cvt.ftz.rn.f32.f32 d, a;", flushed, 1),

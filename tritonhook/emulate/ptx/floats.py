@@ -151,15 +151,11 @@ def copy_sign(site: Site) -> Step:
     return site.compute(lambda a, b: (b & ~mask) | (a & mask), kind, kind, kind)
 
 
-@opcode("min", "max", "min3", "max3")
+@opcode("min", "max")
 def extremes(site: Site) -> Step:
     kind, how = site.typed(f"f32 f64 {_HALVES}", "ftz", "NaN", "xorsign", "abs")
-    signs, three = how >= {"xorsign", "abs"}, site.name.endswith("3")
-    if (
-        (how & {"xorsign", "abs"} and (not signs or three))
-        or (how and kind == "f64")
-        or ("3" in site.name and kind != "f32")
-    ):
+    signs, three = how >= {"xorsign", "abs"}, len(site.operands) == 4
+    if (how & {"xorsign", "abs"} and (not signs or three)) or (how and kind == "f64") or (three and kind != "f32"):
         raise site.refuse()
     if "ftz" in how and kind.startswith("bf16"):
         raise site.refuse(".ftz")
