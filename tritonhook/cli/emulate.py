@@ -45,7 +45,7 @@ from tritonhook.capture.launches.views import BOUNDS, STORAGE
 from tritonhook.capture.model import Stage
 from tritonhook.capture.selection import Skipped
 from tritonhook.capture.store import read_launch
-from tritonhook.cli._inputs import Input, OnlyKernel, RecordedLaunch, limit_option, load_input, place
+from tritonhook.cli._inputs import Input, OnlyKernel, RecordedLaunch, limit_option, place
 from tritonhook.cli._launched import LaunchedKernel, launched
 from tritonhook.cli._parser import Group, flag, option, part, rest
 from tritonhook.cli._programs import is_script, run_emulated, script_command
@@ -196,7 +196,7 @@ def _read(one: LaunchedKernel | Skipped) -> tuple[Input, Case]:
     """Read a kernel and its launch. Raises UsageError if the kernel cannot be emulated."""
     if isinstance(one, Skipped):
         raise UsageError(one.reason)
-    given = load_input(one.path, one.entry)
+    given = one.load()
     if given.ptx is not None and (size := given.ptx.text.count(";")) > _MOST_STATEMENTS:
         raise UsageError(f"{one.path}: {size:,} statements of PTX: at most {_MOST_STATEMENTS:,} are emulated")
     kernel = one.kernel if one.record else given.entry

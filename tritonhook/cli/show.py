@@ -34,7 +34,7 @@ from tritonhook.cli._inputs import captures_at, outdated_note, place, read_bytes
 from tritonhook.cli._parser import Group, flag, given_options, option, part, positive
 from tritonhook.cli._results import Results, capture_page, give, show_summary
 from tritonhook.cli._streams import write_paged
-from tritonhook.cubin.elf import MAGIC
+from tritonhook.cubin.elf import EM_CUDA, MAGIC
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Sass
 from tritonhook.cubin.shipped import FATBIN_MAGIC, embedded_cubins
@@ -64,7 +64,6 @@ def _most(figures: Callable[[ResourceFields], Sequence[int | None]]) -> Callable
 
 
 _MOST_KERNELS = 200  # the code of a file with more kernels is read only with --entry
-_EM_CUDA = 190  # the machine in the ELF header of a cubin
 _STAGES = ("ptx", "ttgir", "llir", "ttir")  # stages that can be printed as text
 _ORDERS: dict[str, Callable[[FolderKernel], Any]] = {
     "name": lambda kernel: kernel.kernel,
@@ -235,7 +234,7 @@ def _give_file(options: Options, path: Path) -> None:
 def _contents(path: Path, data: bytes, ptxas: str | None) -> tuple[str, list[Cubin], list[str], str | None]:
     """Read a file. Returns its kind, its cubins, notes, and the version of the ptxas that assembled it if it is PTX.
     ptxas: the version or path to assemble PTX with."""
-    if data[:4] == MAGIC and data[18:20] == _EM_CUDA.to_bytes(2, "little"):
+    if data[:4] == MAGIC and data[18:20] == EM_CUDA.to_bytes(2, "little"):
         return "cubin", [Cubin.from_bytes(data, str(path))], [], None
     if data[:4] == MAGIC or FATBIN_MAGIC in data:
         embedded = embedded_cubins(data)

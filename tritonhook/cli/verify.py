@@ -55,7 +55,6 @@ from tritonhook.cli._inputs import (
     chosen_assembler,
     cubin_of,
     limit_option,
-    load_input,
     load_pair,
     no_kernels,
     place,
@@ -364,7 +363,7 @@ def _subjects(options: Options, folder: Path) -> Iterator[_Subject | Skipped]:
 
 def _of_ptx(options: Options, one: LaunchedKernel) -> _Subject:
     """Read a kernel, and choose the recipes by which its PTX is assembled."""
-    given = load_input(one.path, one.entry)
+    given = one.load()
     if given.ptx is None:
         raise UsageError(f"{given.label}: no PTX to assemble; give a second build to compare the two unchanged")
     own, arguments = chosen_assembler(options.ptxas, options.ptxas_options, options.trust, [given])

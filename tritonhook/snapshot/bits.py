@@ -19,7 +19,6 @@ from tritonhook.snapshot.counted import launch_at
 from tritonhook.snapshot.facts import Identity, KernelFacts
 from tritonhook.verify.cpu import how_far, stored_by
 from tritonhook.verify.differential import Case, case_of
-from tritonhook.verify.judgement import Latitude
 
 _HASH_DIGITS = 16
 
@@ -32,7 +31,7 @@ def bits_of(capture: Capture, launch: Launch) -> str:
 
 def _case(capture: Capture, launch: Launch) -> Case:
     text = capture.text(Stage.PTX)
-    return case_of(capture.kernel, launch, None, Ptx(text) if text else None, Latitude())
+    return case_of(capture.kernel, launch, None, Ptx(text) if text else None)
 
 
 def _stored(capture: Capture, launch: Launch) -> tuple[bytes, ...]:

@@ -14,7 +14,6 @@ from tritonhook.errors import UsageError
 from tritonhook.snapshot.facts import COUNTERS
 from tritonhook.verify.cpu import ExecutionSettings, counted
 from tritonhook.verify.differential import case_of
-from tritonhook.verify.judgement import Latitude
 
 
 def launch_at(place: str | Path, shape: str = "") -> RecordedLaunch:
@@ -33,7 +32,7 @@ def count_launch(capture: Capture, recorded: RecordedLaunch, ctas: int | None = 
     execute; None: all.
 
     Raises CaptureError if there is no machine code, and NotUnderstood, UsageError, Fault, Hang, Unfinished."""
-    case = case_of(capture.kernel, recorded.launch, recorded.folder, None, Latitude())
+    case = case_of(capture.kernel, recorded.launch, recorded.folder, None)
     return counted(case, Cubin.from_bytes(capture.cubin, capture.kernel), ExecutionSettings(RECORDED, ctas))[0]
 
 
