@@ -50,7 +50,7 @@ def _short(value: float) -> str:
 
 
 def sweep() -> str:
-    """State how busy a sweep keeps the processors, in a sentence."""
+    """Write the sentence on the share of the processors' time that a sweep uses."""
     found = result("sweep")["summary"]
     return (
         f"\nA sweep of 500 small kernels spends {found['cpu_efficiency']:.1%} of its processor time in ptxas "

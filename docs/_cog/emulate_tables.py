@@ -147,7 +147,7 @@ def floors() -> str:
 
 
 def sanitizer_cost() -> str:
-    """State the range of times and memory that the sanitizer costs, in a sentence."""
+    """Write the sentence on the time and memory that the sanitizer adds."""
     rows = result("sanitizer_cost")["samples"]
     times = [row["factor"] for row in rows]
     most, tensors = (max(row[name] for row in rows) / 2**20 for name in ("more_bytes", "tensors_bytes"))

@@ -399,7 +399,7 @@ def rcp32(a: Array, mode: str = "rn", ftz: bool = False) -> Array:
     return div32(np.full_like(a, 0x3F80_0000), a, mode, ftz)
 
 
-# --- two numbers in a word -----------------------------------------------------------------------
+# --- two 16-bit numbers in 32 bits ---------------------------------------------------------------
 
 
 def halves_of(words: Array) -> tuple[Array, Array]:

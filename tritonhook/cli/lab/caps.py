@@ -81,8 +81,8 @@ def run(options: Options) -> int:
 
 
 def _matching(probes: Sequence[InstructionProbe], only: str) -> list[InstructionProbe]:
-    """Find the probes with a word that begins with `only` ("TMA" does not match stmatrix); if there are none,
-    those that contain it."""
+    """Return the probes whose key has a part that begins with `only` ("TMA" does not match stmatrix). If no key has
+    one, return the probes whose key contains `only`."""
     anywhere = regular_expression("--only", only)
     begins = re.compile(rf"(?<![A-Za-z0-9])(?:{only})", re.IGNORECASE)
     return [p for p in probes if begins.search(p.key)] or [p for p in probes if anywhere.search(p.key)]

@@ -129,9 +129,9 @@ def multiply(site: Site) -> Step:
 
 @opcode(*(f"{name}{count}" for name in (*_OPERATIONS, "vset") for count in (2, 4)))
 def of_parts(site: Site) -> Step:
-    """Make the step of a SIMD instruction on two or four numbers in a word. The digits after a source select a part of
-    the two source words for each result, the highest result first. The digits after the target select the results that
-    are computed."""
+    """Make the step of a SIMD instruction on two or four numbers packed in 32 bits. The digits after a source select a
+    part of the two sources for each result, the highest result first. The digits after the target select the results
+    that are computed."""
     name, count = site.name[:-1], int(site.name[-1])
     bits, is_set = 32 // count, name == "vset"
     types, how = _modifiers(site, 2 if is_set else 3, *(comparisons.WHOLE if is_set else ["sat"]), "add")

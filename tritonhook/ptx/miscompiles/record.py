@@ -53,7 +53,7 @@ class Miscompilation:
     """One bug of ptxas.
 
     name: the bug's name on the command line and in tables.
-    does: what ptxas does wrongly, beginning with a verb; used in a sentence "it ...".
+    does: what ptxas does wrongly; begins with a verb, because messages put "it" before it.
     instead: how to write the PTX instead.
     sources: URLs of publications; empty: found by this project.
     ranges: the versions that have the bug.
